@@ -1,0 +1,1 @@
+"""Aggregations: a weight per token of the mini-batch."""

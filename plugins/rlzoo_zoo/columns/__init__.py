@@ -1,0 +1,1 @@
+"""Columns of their own: greedy baselines, branch rollouts, extra scorers."""

@@ -1,0 +1,30 @@
+"""GAE: exponentially weighted TD errors, the bias-variance dial of actor-critic methods."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl, td_lambda
+
+
+def gae(
+    rewards,
+    values,
+    bootstrap_values,
+    response_mask,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    lam: Annotated[float, Range(0, 1)] = 0.95,
+):
+    """A_t = sum_k (gamma lam)^k delta_{t+k}, with delta_t = r_t + gamma V_{t+1} - V_t.
+
+    lam = 0 is the TD error (low variance, biased by the critic's errors), lam = 1 is the Monte
+    Carlo return minus V (unbiased, high variance). V_{t+1} after the last action is
+    `bootstrap_values`. All (B, T) but bootstrap_values (B,). Breaks when the critic is worse than
+    a constant: then every lam < 1 carries its error into the policy.
+    Source: Schulman et al. 2015, arXiv:1506.02438.
+    """
+    return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=lam)
+
+
+@hookimpl
+def register_estimators(register):
+    register(gae)

@@ -1,0 +1,20 @@
+"""k3: the non-negative, low-variance estimate of the reverse KL."""
+
+from rlzoo import hookimpl
+
+
+def k3(log_probs, ref_log_probs):
+    """exp(-l) - 1 + l with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
+
+    As a loss its expected gradient is that of the per-state *forward* KL; in the reward it points
+    elsewhere than the true KL gradient. Grows like exp where the policy drops a token that the
+    reference likes.
+    Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
+    """
+    gap = ref_log_probs - log_probs
+    return gap.expm1() - gap
+
+
+@hookimpl
+def register_kl_penalties(register):
+    register(k3)

@@ -1,0 +1,36 @@
+"""PPO's clipped surrogate."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def ppo_clip(
+    log_probs,
+    old_log_probs,
+    advantages,
+    *,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+):
+    """-min(rho A, clip(rho, 1 - clip_low, 1 + clip_high) A), rho = pi / pi_old, per token (B, T).
+
+    A pessimistic bound: a token stops pushing once its ratio has left the interval in the
+    direction of its advantage. clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476).
+    verl's `vanilla` always adds dual clipping; here that is `ppo_dual_clip`.
+    Source: Schulman et al. 2017, arXiv:1707.06347.
+    """
+    ratio = (log_probs - old_log_probs).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    with torch.no_grad():
+        high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+        low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(ppo_clip)

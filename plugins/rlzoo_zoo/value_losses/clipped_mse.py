@@ -1,0 +1,30 @@
+"""PPO's squared error with a trust interval around the old value."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def clipped_mse(
+    value_preds,
+    values,
+    returns,
+    *,
+    clip: Annotated[float, Range(0, closed="neither")] = 0.2,
+):
+    """1/2 max((V - G)^2, (V_old + clamp(V - V_old, +-clip) - G)^2) per token (B, T).
+
+    A prediction that moved more than `clip` towards its target gets no further gradient in this
+    step. clip is in units of the reward: it throttles the critic where returns are large.
+    Source: Schulman et al. 2017, baselines' ppo2; Engstrom et al. 2020, arXiv:2005.12729.
+    """
+    clipped = values + (value_preds - values).clamp(-clip, clip)
+    free, bound = (value_preds - returns).square(), (clipped - returns).square()
+    return 0.5 * torch.maximum(free, bound), {"vf_clipfrac": (bound > free).to(free.dtype)}
+
+
+@hookimpl
+def register_value_losses(register):
+    register(clipped_mse)

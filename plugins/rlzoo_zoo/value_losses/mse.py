@@ -1,0 +1,18 @@
+"""Squared error of the critic."""
+
+from rlzoo import hookimpl
+
+
+def mse(value_preds, returns):
+    """1/2 (V - G)^2 per token (B, T), G = `returns`.
+
+    Its gradient is the critic's error itself. Breaks when returns have heavy tails: one outlier
+    then sets the step.
+    Source: Sutton and Barto 2018, chapter 9.
+    """
+    return 0.5 * (value_preds - returns).square()
+
+
+@hookimpl
+def register_value_losses(register):
+    register(mse)

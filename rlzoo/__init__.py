@@ -1,0 +1,39 @@
+"""rlzoo: a plugin-based zoo of token-level RL algorithms for language models.
+
+Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Example": "rlzoo.component",
+    "Range": "rlzoo.component",
+    "RlzooError": "rlzoo.component",
+    "hookimpl": "rlzoo.hookspecs",
+    "load_zoo": "rlzoo.registry",
+    "run": "rlzoo.runs",
+    "group_mean": "rlzoo.ops",
+    "group_std": "rlzoo.ops",
+    "group_sum": "rlzoo.ops",
+    "group_count": "rlzoo.ops",
+    "group_degenerate": "rlzoo.ops",
+    "masked_mean": "rlzoo.ops",
+    "masked_var": "rlzoo.ops",
+    "linear_scan": "rlzoo.ops",
+    "next_action": "rlzoo.ops",
+    "td_lambda": "rlzoo.ops",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name):
+    if name not in _HOMES:
+        raise AttributeError(f"module 'rlzoo' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__():
+    return sorted(__all__)

@@ -1,0 +1,3 @@
+from rlzoo.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,129 @@
+"""Makes a base model: a small causal LM that knows the format of its tasks and is sometimes right.
+
+RL needs something to amplify. The warm start is supervised on demonstrations of which only a share
+`right` is right, so that the model samples about that share of right answers, although its most
+likely answer is nearly always the right one. What the tasks are, and how much of each, is the
+spec's business (`configs/base/`); this file knows none of them.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable ASCII
+IGNORED = -100  # the label that cross-entropy leaves out
+
+
+def make_base(
+    spec: dict[str, Any],
+    tasks: dict[str, Any],
+    out: Path,
+    progress: Callable[[int, int, float], None] | None = None,
+) -> None:
+    """Train the model that `spec` describes and save it as a plain transformers folder `out`.
+
+    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
+              mix: label -> {task, weight, options}
+    tasks:    label -> task object, one for each label of the mix
+    progress: called after each step with (steps done, steps, loss in nats per token)
+    """
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
+        torch.manual_seed(spec["seed"])
+        model = build_model(spec["architecture"], tokenizer)
+    warm_start(model, tokenizer, spec, tasks, progress)
+    save(model, tokenizer, Path(out))
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character; adds nothing of its own, so decode(encode(x)) == x."""
+    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNK,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerFast):
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **architecture,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id
+    )
+    return model
+
+
+def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
+    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone."""
+    generator = torch.Generator().manual_seed(spec["seed"])
+    steps, warmup = spec["steps"], max(1, spec["steps"] // 20)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=spec["lr"], betas=(0.9, 0.98), weight_decay=0.01
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda i: min((i + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * i / steps)),
+    )
+    model.train()
+    for step in range(steps):
+        pairs = demonstrations(spec, tasks, generator)
+        input_ids, labels = encode(tokenizer, pairs)
+        # Pads stand on the right, where causal attention never looks: no attention mask is needed.
+        loss = model(input_ids=input_ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if progress:
+            progress(step + 1, steps, loss.item())
+    model.eval()
+
+
+def demonstrations(spec, tasks, generator) -> list[tuple[str, str]]:
+    """A batch of (prompt, response); each response is right with probability spec['right']."""
+    weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
+    picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
+    counts = torch.bincount(picks, minlength=len(weights)).tolist()
+    pairs = []
+    for label, count in zip(spec["mix"], counts, strict=True):
+        for example in tasks[label].draw("train", count, generator):
+            right, wrong = tasks[label].demonstrate(example, generator)
+            chosen = torch.rand((), generator=generator) < spec["right"]
+            pairs.append((example.prompt, right if chosen else wrong))
+    return pairs
+
+
+def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
+    """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts and pads."""
+    prompts = tokenizer([prompt for prompt, _ in pairs])["input_ids"]
+    responses = tokenizer([response for _, response in pairs])["input_ids"]
+    rows = [(p, [*r, tokenizer.eos_token_id]) for p, r in zip(prompts, responses, strict=True)]
+    width = max(len(p) + len(r) for p, r in rows)
+    ids = [p + r + [tokenizer.pad_token_id] * (width - len(p) - len(r)) for p, r in rows]
+    labels = [[IGNORED] * len(p) + r + [IGNORED] * (width - len(p) - len(r)) for p, r in rows]
+    return torch.tensor(ids), torch.tensor(labels)
+
+
+def save(model, tokenizer, out: Path) -> None:
+    """Half precision halves the file and costs nothing: it is read back as float32."""
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)

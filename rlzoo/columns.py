@@ -1,0 +1,103 @@
+"""The columns of a batch: names, shapes, meanings and who makes them.  No torch here.
+
+B trajectories, T response positions, P prompt positions, K components or bins. Index t of a
+(B, T) column means "the state before token t, and the choice of token t". Off `response_mask`
+every (B, T) column is exactly 0.
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Column:
+    """A named tensor (or list) of a batch.
+
+    shape: "B", "BT", "BP", "BK", "BTK", "K", or "list" (B Python objects).
+    stage: the first stage at which it exists, one of `STAGES`.
+    """
+
+    name: str
+    shape: str
+    stage: str
+    meaning: str
+
+
+# In the order in which a training step makes them; a component may ask for what its own stage
+# or an earlier one holds.
+STAGES = ("rollout", "score", "column", "estimate", "update")
+
+_TABLE = """
+prompts           | list | rollout  | prompt texts
+answers           | list | rollout  | what the task says is right
+responses         | list | rollout  | response texts, without EOS
+response_tokens   | list | rollout  | each action token decoded by itself; EOS reads ""
+prompt_ids        | BP   | rollout  | prompt tokens, left-padded (int64)
+prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
+response_ids      | BT   | rollout  | response tokens, right-padded (int64)
+response_mask     | BT   | rollout  | 1 where the policy chose the token
+prompt_index      | B    | rollout  | the prompt's index in its data set
+group_ids         | B    | rollout  | equal for samples of the same draw of a prompt
+terminated        | B    | rollout  | the episode ended with EOS
+truncated         | B    | rollout  | the episode ran into the length limit
+noise             | BT   | rollout  | uniform in [0, 1), a function of (seed, step, row, position)
+turn_ids          | BT   | rollout  | the turn of a conversation that a token belongs to, from 1
+state_keys        | BT   | rollout  | equal where the environment's state is the same (int64)
+sampler_log_probs | BT   | rollout  | log-probability of the token under what was sampled from
+old_log_probs     | BT   | rollout  | log softmax(logits / temperature) of the policy at rollout
+task_scores       | BT   | score    | what the task's own verifier gave
+score_components  | BK   | score    | masked sum of each reward, before its weight
+score_weights     | K    | score    | the weight of each reward
+scores            | BT   | score    | weighted rewards before KL; an outcome sits at the last action
+sequence_scores   | B    | score    | masked sum of `scores`
+ref_log_probs     | BT   | column   | log-probability under the frozen reference
+full_kl           | BT   | column   | KL(policy, reference) over the whole vocabulary
+sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
+values            | BT   | column   | V(s_t), read before token t is chosen
+bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
+rewards           | BT   | estimate | `scores` minus coef * KL where KL is placed in the reward
+sequence_rewards  | B    | estimate | masked sum of `rewards`
+raw_advantages    | BT   | update   | what the estimator returned
+advantages        | BT   | update   | after whitening
+returns           | BT   | update   | the critic's target
+log_probs         | BT   | update   | of the current policy, with gradient
+entropy           | BT   | update   | of the current policy's next-token distribution, with gradient
+value_preds       | BT   | update   | of the current critic, with gradient
+value_logits      | BTK  | update   | of a critic with K bins, with gradient
+value_support     | K    | update   | the values of the critic's K bins
+"""
+
+COLUMNS: dict[str, Column] = {}
+for _line in _TABLE.strip().splitlines():
+    _name, _shape, _stage, _meaning = (part.strip() for part in _line.split("|", 3))
+    COLUMNS[_name] = Column(_name, _shape, _stage, _meaning)
+
+# What a column plugin or a sampler may ask for beside columns: handles supplied by the core.
+RESOURCES: dict[str, str] = {
+    "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
+    "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
+    "policy": "the policy being trained, frozen while columns are made",
+    "reference": "the frozen reference policy",
+    "tokenizer": "the tokenizer",
+}
+
+# The latest stage whose columns exist when a component of a kind is called.
+STAGE_OF_KIND: dict[str, str] = {
+    "tasks": "rollout",
+    "samplers": "rollout",
+    "rewards": "score",
+    "columns": "column",
+    "estimators": "estimate",
+    "kl_penalties": "update",
+    "policy_losses": "update",
+    "value_losses": "update",
+    "aggregations": "update",
+    "loggers": "update",
+}
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the most similar of `words`, or an empty string."""
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

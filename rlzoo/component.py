@@ -1,0 +1,297 @@
+"""A component: a function whose signature declares what it needs and which options it has.
+
+    def gae(rewards, values, bootstrap_values, response_mask, *, lam: Annotated[float, ...] = 0.95)
+            `----- needs: columns or resources, no defaults -----'  `-- options: typed, with defaults
+
+The same `Option` checks the core's own recipe keys, so there is one way of saying "must be a
+float in [0, 1]".  No torch here: it is imported when a component is called.
+"""
+
+import inspect
+import math
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
+
+from rlzoo.columns import nearest
+
+
+class RlzooError(Exception):
+    """An error a user can mend: one line that names the place."""
+
+
+class ComponentError(RlzooError):
+    """A component that breaks its contract, or was called outside it."""
+
+
+class Example(NamedTuple):
+    """A prompt, what is right for it, and its index in the data set (-1: it has none)."""
+
+    prompt: str
+    answer: Any = None
+    index: int = -1
+
+
+@dataclass(frozen=True)
+class Range:
+    """The interval an option must lie in; `closed` as in scikit-learn's `Interval`."""
+
+    low: float | None = None
+    high: float | None = None
+    closed: Literal["both", "left", "right", "neither"] = "both"
+
+    def holds(self, value: float) -> bool:
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        above = value >= low if self.closed in ("both", "left") else value > low
+        below = value <= high if self.closed in ("both", "right") else value < high
+        return above and below
+
+    def __str__(self) -> str:
+        left = "[" if self.closed in ("both", "left") and self.low is not None else "("
+        right = "]" if self.closed in ("both", "right") and self.high is not None else ")"
+        low = "-inf" if self.low is None else self.low
+        high = "inf" if self.high is None else self.high
+        return f"{left}{low}, {high}{right}"
+
+
+_SCALARS = {bool: "a bool", int: "an int", float: "a float", str: "a str", dict: "a mapping"}
+REQUIRED: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Option:
+    """A typed setting: a component's option, or a key of the core's recipe."""
+
+    name: str
+    type: Any
+    default: Any = REQUIRED
+    range: Range | None = None
+    meaning: str = ""
+
+    @classmethod
+    def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
+        """From an annotation; raises ValueError on one that recipes cannot express."""
+        found, meaning = None, ""
+        if get_origin(annotation) is Annotated:
+            annotation, *extras = get_args(annotation)
+            found = next((e for e in extras if isinstance(e, Range)), None)
+            meaning = next((e for e in extras if isinstance(e, str)), "")
+        option = cls(name, annotation, default, found, meaning)
+        option._describe(annotation)
+        if default is not REQUIRED:
+            option.check(default)
+        return option
+
+    def _describe(self, kind: Any) -> str:
+        if kind in _SCALARS:
+            within = f" in {self.range}" if self.range and kind in (int, float) else ""
+            return _SCALARS[kind] + within
+        origin, args = get_origin(kind), get_args(kind)
+        if origin is Literal:
+            return "one of " + ", ".join(map(str, args))
+        if origin in (Union, types.UnionType):
+            return " or ".join("null" if a is type(None) else self._describe(a) for a in args)
+        if origin is list and args:
+            return f"a list of {self._describe(args[0]).removeprefix('a ').removeprefix('an ')}s"
+        raise ValueError(f"option {self.name!r} has no usable type (got {kind!r})")
+
+    @property
+    def type_text(self) -> str:
+        return self._describe(self.type)
+
+    def check(self, value: Any) -> Any:
+        """`value` as this option's type; raises ValueError, saying what was got."""
+        fits, result = self._coerce(value, self.type)
+        if not fits:
+            raise ValueError(f"must be {self.type_text}. Got {value!r}")
+        return result
+
+    def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
+        origin, args = get_origin(kind), get_args(kind)
+        if origin in (Union, types.UnionType):
+            for arm in args:
+                if arm is type(None):
+                    if value is None:
+                        return True, None
+                    continue
+                fits, result = self._coerce(value, arm)
+                if fits:
+                    return True, result
+            return False, None
+        if origin is Literal:
+            # True == 1 in Python: a bool must not pass for Literal[1].
+            fits = any(type(value) is type(arm) and value == arm for arm in args)
+            return fits, value
+        if origin is list:
+            if not isinstance(value, list):
+                return False, None
+            pairs = [self._coerce(item, args[0]) for item in value]
+            return all(fits for fits, _ in pairs), [result for _, result in pairs]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if kind in (int, float):
+            fits = type(value) is kind and value == value
+            return fits and (self.range is None or self.range.holds(value)), value
+        return isinstance(value, kind), value
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of component: its hook is `register_<plural>`, its recipe key `key`."""
+
+    plural: str
+    singular: str
+    key: str
+
+
+KINDS: dict[str, Kind] = {
+    kind.plural: kind
+    for kind in (
+        Kind("estimators", "estimator", "estimator"),
+        Kind("kl_penalties", "kl_penalty", "kl"),
+        Kind("policy_losses", "policy_loss", "policy_loss"),
+        Kind("value_losses", "value_loss", "value_loss"),
+        Kind("aggregations", "aggregation", "aggregation"),
+        Kind("columns", "column", "columns"),
+        Kind("tasks", "task", "task"),
+        Kind("rewards", "reward", "rewards"),
+        Kind("samplers", "sampler", "sampler"),
+        Kind("loggers", "logger", "loggers"),
+    )
+}
+
+_ARXIV = re.compile(r"[^.\n(]*?\(?arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A registered function with its declaration read off its signature.
+
+    Call it as `component(columns, **options)` with a mapping from column names to tensors; what
+    comes back is given by its kind (`rlzoo.contracts`).
+    """
+
+    kind: str
+    name: str
+    function: Callable
+    needs: tuple[str, ...]
+    options: Mapping[str, Option]
+    doc: str
+    source: str
+    origin: str
+    file: str
+    couples: str  # "row", "group" or "batch": how far one row's output may depend on others
+    shape: str = ""  # columns only
+    example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
+
+    @property
+    def label(self) -> str:
+        return f"{KINDS[self.kind].singular} {self.name!r} ({self.file})"
+
+    @property
+    def summary(self) -> str:
+        """The docstring's first paragraph, on one line."""
+        return " ".join(self.doc.split("\n\n")[0].split())
+
+    def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """All options, defaults filled in; raises ComponentError naming the faulty one."""
+        for name in options:
+            if name not in self.options:
+                has = ", ".join(self.options) or "none"
+                hint = nearest(name, self.options)
+                raise ComponentError(f"{self.label}: no option {name!r} (it has: {has}){hint}")
+        checked = {}
+        for name, option in self.options.items():
+            try:
+                checked[name] = option.check(options.get(name, option.default))
+            except ValueError as error:
+                raise ComponentError(f"{self.label}: option {name!r} {error}") from None
+        return checked
+
+    def __call__(self, columns: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
+        from rlzoo import contracts  # here, not above: contracts import torch
+
+        return contracts.call(self, columns or {}, self.check_options(options))
+
+
+def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> Component:
+    """A Component from a function or class; raises ComponentError, naming its file and fault."""
+    if not callable(function):
+        raise ComponentError(f"registered {function!r}, which is not a function")
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", getattr(function, "__name__", "")).lower()
+    place = _place(function)
+
+    def fault(text: str) -> ComponentError:
+        return ComponentError(f"{KINDS[kind].singular} {name!r} ({place}): {text}")
+
+    if not name.isidentifier():
+        raise fault("has no usable name; register a named function")
+    target = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    try:
+        hints = typing.get_type_hints(target, include_extras=True)
+        parameters = inspect.signature(function).parameters.values()
+    except (NameError, TypeError, ValueError) as error:
+        raise fault(f"its signature cannot be read: {error}") from None
+    needs: list[str] = []
+    options: dict[str, Option] = {}
+    for p in parameters:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            raise fault(f"'{p}' declares nothing; name each column and option")
+        if p.kind is not p.KEYWORD_ONLY:
+            if p.default is not p.empty:
+                raise fault(f"{p.name!r} has a default; make it keyword-only to be an option")
+            needs.append(p.name)
+            continue
+        if p.name not in hints:
+            raise fault(f"option {p.name!r} has no type")
+        if p.default is p.empty:
+            raise fault(f"option {p.name!r} has no default")
+        try:
+            options[p.name] = Option.read(p.name, hints[p.name], p.default)
+        except ValueError as error:
+            text = str(error)
+            raise fault(text if "option" in text else f"option {p.name!r} {text}") from None
+    doc = inspect.cleandoc(function.__doc__ or "")
+    couples = extra.pop("couples", "group" if "group_ids" in needs else "row")
+    if couples not in ("row", "group", "batch"):
+        raise fault(f"couples must be one of row, group, batch. Got {couples!r}")
+    shape = extra.get("shape", "")
+    if (kind == "columns") != bool(shape):
+        raise fault("a column says its shape: register(f, shape='BT')" if kind == "columns"
+                    else "only a column has a shape")  # fmt: skip
+    if shape and shape not in ("B", "BT", "BTK", "K", "list"):
+        raise fault(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
+    return Component(
+        kind, name, function, tuple(needs), types.MappingProxyType(options), doc, _source(doc),
+        origin, place, couples, **extra,
+    )  # fmt: skip
+
+
+def needs_of(method: Callable) -> tuple[str, ...]:
+    """The columns that a bound method (a task's `score`) asks for."""
+    return tuple(inspect.signature(method).parameters)
+
+
+def _place(function: Callable) -> str:
+    """`file.py:12`, with the path below its import root."""
+    code = inspect.unwrap(function)
+    try:
+        file, line = inspect.getsourcefile(code) or "?", inspect.getsourcelines(code)[1]
+    except (OSError, TypeError):
+        return getattr(function, "__module__", "?")
+    roots = [p for p in sys.path if p and file.startswith(p.rstrip("/") + "/")]
+    return f"{file[len(max(roots, key=len)) :].lstrip('/') if roots else file}:{line}"
+
+
+def _source(doc: str) -> str:
+    """The citation in a docstring: what follows `Source:`, else the phrase around an arXiv id."""
+    for line in doc.splitlines():
+        if line.strip().startswith("Source:"):
+            return line.split("Source:", 1)[1].strip()
+    found = _ARXIV.search(doc)
+    return " ".join(found.group().split()).strip(" (") if found else ""

@@ -1,0 +1,175 @@
+"""What goes into a component and what must come out of it: the one place where one is called.
+
+In: the columns that it needs, each (B, T) one exactly 0 off the mask, and no gradient where none
+belongs. Out: the right shape, dtype and device, finite if the input was, 0 off the mask. A
+component that breaks this gets one line that names it and its file.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.columns import COLUMNS, RESOURCES, nearest
+from rlzoo.component import Component, ComponentError
+
+
+def call(component: Component, columns: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """Call `component` on `columns`; `options` are checked and complete."""
+    inputs = {name: _take(component, columns, name) for name in component.needs}
+    finish = _FINISH.get(component.kind)
+    if finish is None:  # tasks, samplers, loggers: objects and columns of their own
+        return component.function(*inputs.values(), **options)
+    mask = columns.get("response_mask")
+    if isinstance(mask, Tensor):
+        inputs = {n: _zero_off_mask(n, x, mask) for n, x in inputs.items()}
+    with_gradient = component.kind in ("policy_losses", "value_losses", "kl_penalties")
+    with torch.set_grad_enabled(with_gradient and torch.is_grad_enabled()):
+        output = component.function(*inputs.values(), **options)
+    return finish(_Call(component, columns, inputs), output)
+
+
+def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
+    if name not in columns:
+        given = ", ".join(columns) or "nothing"
+        raise ComponentError(
+            f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
+        )
+    return columns[name]
+
+
+def _zero_off_mask(name: str, x: Any, mask: Tensor) -> Any:
+    """x with exact zeros off the mask where it is a (B, T, ...) column, else x itself."""
+    if not isinstance(x, Tensor) or name in RESOURCES or name == "response_mask":
+        return x
+    known = COLUMNS.get(name)
+    per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
+    if not per_token or x.ndim < 2:
+        return x
+    return zero_off_mask(x, mask)
+
+
+def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
+    """x (B, T) or (B, T, K) with exact zeros off the mask (B, T); NaN there does not survive."""
+    keep = mask.bool()
+    return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+
+
+class _Call:
+    """One call, for checking its outputs and blaming its component."""
+
+    def __init__(self, component: Component, columns: Mapping[str, Any], inputs: Mapping[str, Any]):
+        self.component = component
+        self.columns = columns
+        self.inputs = inputs
+        tensors = [x for x in inputs.values() if isinstance(x, Tensor)]
+        floats = [x for x in tensors if x.is_floating_point()]
+        mask = columns.get("response_mask")
+        # A (B, T) column that went in sets the dtype; the mask alone need not be of it.
+        wide = [x for n, x in inputs.items()
+                if n != "response_mask" and isinstance(x, Tensor) and x.is_floating_point()]  # fmt: skip
+        self.like = (wide or floats or tensors or [torch.zeros(())])[0]
+        shapes = [x.shape for n, x in inputs.items()
+                  if isinstance(x, Tensor) and (COLUMNS[n].shape if n in COLUMNS else "") == "BT"]  # fmt: skip
+        self.mask = mask if isinstance(mask, Tensor) else None
+        self.shape = self.mask.shape if self.mask is not None else (shapes or [None])[0]
+        self.finite_in = all(bool(torch.isfinite(x).all()) for x in floats)
+
+    def fault(self, text: str) -> ComponentError:
+        return ComponentError(f"{self.component.label}: {text}")
+
+    def tensor(self, x: Any, what: str, shape: Any) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise self.fault(f"returned {what} of type {type(x).__name__}, not a tensor")
+        if shape is not None and tuple(x.shape) != tuple(shape):
+            raise self.fault(f"returned {what} of shape {tuple(x.shape)} instead of {tuple(shape)}")
+        if x.device != self.like.device:
+            raise self.fault(f"returned {what} on {x.device} instead of {self.like.device}")
+        if not x.is_floating_point():
+            raise self.fault(f"returned {what} of dtype {x.dtype}, not a float")
+        if self.like.is_floating_point() and x.dtype != self.like.dtype:
+            raise self.fault(f"returned {what} of dtype {x.dtype} instead of {self.like.dtype}")
+        return x
+
+    def per_token(self, x: Any, what: str) -> Tensor:
+        x = self.tensor(x, what, self.shape)
+        if self.mask is not None:
+            x = zero_off_mask(x, self.mask)
+        return self.finite(x, what)
+
+    def finite(self, x: Tensor, what: str) -> Tensor:
+        if self.finite_in and not bool(torch.isfinite(x).all()):
+            raise self.fault(f"returned {what} with NaN or infinity out of finite inputs")
+        return x
+
+
+def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
+    advantages, returns = output if isinstance(output, tuple) else (output, None)
+    result = {"advantages": call.per_token(advantages, "advantages").detach()}
+    if returns is not None:
+        result["returns"] = call.per_token(returns, "returns").detach()
+    elif "values" in call.component.needs:
+        # Without a critic there is no target; with one, the target is tied by the values.
+        result["returns"] = result["advantages"] + call.inputs["values"]
+    return result
+
+
+def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
+    loss, metrics = output if isinstance(output, tuple) else (output, {})
+    if not isinstance(metrics, dict):
+        raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
+    loss = call.per_token(loss, "a loss")
+    shape, mask = call.shape, call.mask
+    checked = {}
+    for name, x in metrics.items():
+        if not isinstance(x, Tensor) or (shape is not None and x.shape != shape):
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {tuple(shape)}")
+        x = x.detach().to(loss.dtype)
+        checked[name] = x if mask is None else zero_off_mask(x, mask)
+    return loss, checked
+
+
+def _column(call: _Call, output: Any) -> Any:
+    shape = call.component.shape
+    if shape == "list":
+        return output
+    name = f"column {call.component.name!r}"
+    if not isinstance(output, Tensor):
+        raise call.fault(f"returned {type(output).__name__}, not a tensor")
+    if call.mask is None:
+        return output
+    rows, steps = call.mask.shape
+    lead = {"B": (rows,), "BT": (rows, steps), "BTK": (rows, steps), "K": ()}[shape]
+    if tuple(output.shape[: len(lead)]) != lead or output.ndim != len(shape):
+        raise call.fault(f"returned {name} of shape {tuple(output.shape)}, declared {shape}")
+    if shape in ("BT", "BTK"):
+        output = zero_off_mask(output, call.mask)
+    return call.finite(output, name) if output.is_floating_point() else output
+
+
+def _reward(call: _Call, output: Any) -> Tensor:
+    """(B,) for an outcome, (B, T) for a score per token; lists of numbers are taken too."""
+    mask = call.columns["response_mask"]
+    try:
+        score = torch.as_tensor(output, dtype=torch.float32, device=mask.device)
+    except (TypeError, ValueError) as error:
+        raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
+    if score.shape not in (mask.shape, mask.shape[:1]):
+        raise call.fault(
+            f"returned scores of shape {tuple(score.shape)}; "
+            f"an outcome is {tuple(mask.shape[:1])}, a score per token {tuple(mask.shape)}"
+        )
+    return score.detach()
+
+
+_FINISH: dict[str, Callable[[_Call, Any], Any]] = {
+    "estimators": _estimator,
+    "kl_penalties": lambda call, out: call.per_token(out, "a penalty"),
+    "policy_losses": _loss,
+    "value_losses": _loss,
+    "aggregations": lambda call, out: call.per_token(out, "weights"),
+    "columns": _column,
+    "rewards": _reward,
+}

@@ -1,0 +1,62 @@
+"""The hooks of rlzoo: one for each kind of component.
+
+A plugin implements any of them with `@rlzoo.hookimpl` and calls `register(f)` for each component
+it brings. `rlzoo.component.KINDS` says what each kind is called with and what it returns.
+"""
+
+from collections.abc import Callable
+
+import pluggy
+
+hookspec = pluggy.HookspecMarker("rlzoo")
+hookimpl = pluggy.HookimplMarker("rlzoo")
+
+
+@hookspec
+def register_estimators(register: Callable) -> None:
+    """Advantage estimators: columns -> advantages (B, T), or (advantages, returns)."""
+
+
+@hookspec
+def register_kl_penalties(register: Callable) -> None:
+    """KL penalties: log_probs, ref_log_probs, ... -> penalty per token (B, T)."""
+
+
+@hookspec
+def register_policy_losses(register: Callable) -> None:
+    """Policy losses: log_probs, advantages, ... -> loss per token (B, T)[, metrics]."""
+
+
+@hookspec
+def register_value_losses(register: Callable) -> None:
+    """Value losses: value_preds, returns, ... -> loss per token (B, T)[, metrics]."""
+
+
+@hookspec
+def register_aggregations(register: Callable) -> None:
+    """Aggregations: response_mask of the mini-batch -> weights (B, T); loss = sum(weights * loss)."""
+
+
+@hookspec
+def register_columns(register: Callable) -> None:
+    """Columns: `register(f, shape="BT")`; the function's name is the column that it produces."""
+
+
+@hookspec
+def register_tasks(register: Callable) -> None:
+    """Tasks: classes with `draw`, `score` and optionally `is_correct`, `demonstrate`."""
+
+
+@hookspec
+def register_rewards(register: Callable) -> None:
+    """Rewards: columns -> outcome (B,) or score per token (B, T)."""
+
+
+@hookspec
+def register_samplers(register: Callable) -> None:
+    """Samplers: policy, prompt_ids, prompt_mask, ... -> response_ids and sampler_log_probs."""
+
+
+@hookspec
+def register_loggers(register: Callable) -> None:
+    """Loggers: classes with `log(metrics)` and `close()`, made with the run folder's `path`."""
