@@ -84,7 +84,10 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
     )
     model.train()
     for step in range(steps):
-        pairs = demonstrations(spec, tasks, generator)
+        # Learning from mostly wrong labels is slow: all are right at first, and the share falls to
+        # its final value in the first half, whereupon the model unlearns its certainty alone.
+        share = max(spec["right"], 1 - (1 - spec["right"]) * 2 * step / steps)
+        pairs = demonstrations(spec, tasks, share, generator)
         input_ids, labels = encode(tokenizer, pairs)
         # Pads stand on the right, where causal attention never looks: no attention mask is needed.
         loss = model(input_ids=input_ids, labels=labels).loss
@@ -98,8 +101,8 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
     model.eval()
 
 
-def demonstrations(spec, tasks, generator) -> list[tuple[str, str]]:
-    """A batch of (prompt, response); each response is right with probability spec['right']."""
+def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str]]:
+    """A batch of (prompt, response); each response is right with probability `share`."""
     weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
     picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
     counts = torch.bincount(picks, minlength=len(weights)).tolist()
@@ -107,7 +110,7 @@ def demonstrations(spec, tasks, generator) -> list[tuple[str, str]]:
     for label, count in zip(spec["mix"], counts, strict=True):
         for example in tasks[label].draw("train", count, generator):
             right, wrong = tasks[label].demonstrate(example, generator)
-            chosen = torch.rand((), generator=generator) < spec["right"]
+            chosen = torch.rand((), generator=generator) < share
             pairs.append((example.prompt, right if chosen else wrong))
     return pairs
 

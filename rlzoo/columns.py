@@ -37,6 +37,7 @@ prompt_ids        | BP   | rollout  | prompt tokens, left-padded (int64)
 prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
 response_ids      | BT   | rollout  | response tokens, right-padded (int64)
 response_mask     | BT   | rollout  | 1 where the policy chose the token
+response_attention | BT  | rollout  | 1 on every response token, observations too, 0 on padding
 prompt_index      | B    | rollout  | the prompt's index in its data set
 group_ids         | B    | rollout  | equal for samples of the same draw of a prompt
 terminated        | B    | rollout  | the episode ended with EOS
@@ -73,8 +74,15 @@ for _line in _TABLE.strip().splitlines():
     _name, _shape, _stage, _meaning = (part.strip() for part in _line.split("|", 3))
     COLUMNS[_name] = Column(_name, _shape, _stage, _meaning)
 
+# The tokens themselves and where they are: observations inside a response keep theirs.
+KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
+
+# Columns that bring a gradient into a component; all others are numbers to it.
+WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")
+
 # What a column plugin or a sampler may ask for beside columns: handles supplied by the core.
 RESOURCES: dict[str, str] = {
+    "uniforms": "the noise (B, max_new_tokens) that a sampler is to draw with",
     "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
     "policy": "the policy being trained, frozen while columns are made",
@@ -99,5 +107,5 @@ STAGE_OF_KIND: dict[str, str] = {
 
 def nearest(word: str, words: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the most similar of `words`, or an empty string."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,7 +1,7 @@
 """A component: a function whose signature declares what it needs and which options it has.
 
-    def gae(rewards, values, bootstrap_values, response_mask, *, lam: Annotated[float, ...] = 0.95)
-            `----- needs: columns or resources, no defaults -----'  `-- options: typed, with defaults
+    def gae(rewards, values, response_mask, *, lam: Annotated[float, Range(0, 1)] = 0.95)
+            `------- needs: no defaults ------'     `------ options: typed, with defaults ----'
 
 The same `Option` checks the core's own recipe keys, so there is one way of saying "must be a
 float in [0, 1]".  No torch here: it is imported when a component is called.
@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from rlzoo.columns import nearest
@@ -33,7 +33,7 @@ class Example(NamedTuple):
 
     prompt: str
     answer: Any = None
-    index: int = -1
+    index: int = -1  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -188,6 +188,7 @@ class Component:
     couples: str  # "row", "group" or "batch": how far one row's output may depend on others
     shape: str = ""  # columns only
     example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
+    caution: Mapping[str, str] = field(default_factory=dict)  # KL only: kl.place -> what to beware
 
     @property
     def label(self) -> str:
@@ -231,7 +232,7 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
 
     if not name.isidentifier():
         raise fault("has no usable name; register a named function")
-    target = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    target = function.__init__ if inspect.isclass(function) else function
     try:
         hints = typing.get_type_hints(target, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -262,14 +263,26 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
         raise fault(f"couples must be one of row, group, batch. Got {couples!r}")
     shape = extra.get("shape", "")
     if (kind == "columns") != bool(shape):
-        raise fault("a column says its shape: register(f, shape='BT')" if kind == "columns"
-                    else "only a column has a shape")  # fmt: skip
+        raise fault(
+            "a column says its shape: register(f, shape='BT')"
+            if kind == "columns"
+            else "only a column has a shape"
+        )
     if shape and shape not in ("B", "BT", "BTK", "K", "list"):
         raise fault(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
     return Component(
-        kind, name, function, tuple(needs), types.MappingProxyType(options), doc, _source(doc),
-        origin, place, couples, **extra,
-    )  # fmt: skip
+        kind,
+        name,
+        function,
+        tuple(needs),
+        types.MappingProxyType(options),
+        doc,
+        _source(doc),
+        origin,
+        place,
+        couples,
+        **extra,
+    )
 
 
 def needs_of(method: Callable) -> tuple[str, ...]:

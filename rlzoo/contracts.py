@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.columns import COLUMNS, RESOURCES, nearest
+from rlzoo.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, nearest
 from rlzoo.component import Component, ComponentError
 
 
@@ -36,12 +36,15 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
         raise ComponentError(
             f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
         )
-    return columns[name]
+    value = columns[name]
+    # Targets are numbers: whatever history one has stays outside.
+    leaks = isinstance(value, Tensor) and name not in WITH_GRADIENT
+    return value.detach() if leaks else value
 
 
 def _zero_off_mask(name: str, x: Any, mask: Tensor) -> Any:
     """x with exact zeros off the mask where it is a (B, T, ...) column, else x itself."""
-    if not isinstance(x, Tensor) or name in RESOURCES or name == "response_mask":
+    if not isinstance(x, Tensor) or name in RESOURCES or name in KEPT_OFF_MASK:
         return x
     known = COLUMNS.get(name)
     per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
@@ -67,13 +70,19 @@ class _Call:
         floats = [x for x in tensors if x.is_floating_point()]
         mask = columns.get("response_mask")
         # A (B, T) column that went in sets the dtype; the mask alone need not be of it.
-        wide = [x for n, x in inputs.items()
-                if n != "response_mask" and isinstance(x, Tensor) and x.is_floating_point()]  # fmt: skip
+        wide = [
+            x
+            for n, x in inputs.items()
+            if n != "response_mask" and isinstance(x, Tensor) and x.is_floating_point()
+        ]
         self.like = (wide or floats or tensors or [torch.zeros(())])[0]
-        shapes = [x.shape for n, x in inputs.items()
-                  if isinstance(x, Tensor) and (COLUMNS[n].shape if n in COLUMNS else "") == "BT"]  # fmt: skip
+        shapes = [
+            x.shape
+            for n, x in inputs.items()
+            if isinstance(x, Tensor) and (COLUMNS[n].shape if n in COLUMNS else "") == "BT"
+        ]
         self.mask = mask if isinstance(mask, Tensor) else None
-        self.shape = self.mask.shape if self.mask is not None else (shapes or [None])[0]
+        self.shape = self.mask.shape if self.mask is not None else (shapes[0] if shapes else None)
         self.finite_in = all(bool(torch.isfinite(x).all()) for x in floats)
 
     def fault(self, text: str) -> ComponentError:
@@ -125,7 +134,9 @@ def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
     for name, x in metrics.items():
         if not isinstance(x, Tensor) or (shape is not None and x.shape != shape):
             got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-            raise call.fault(f"metric {name!r} is {got}, not a tensor of shape {tuple(shape)}")
+            raise call.fault(
+                f"metric {name!r} is {got}, not a tensor of shape {tuple(shape or ())}"
+            )
         x = x.detach().to(loss.dtype)
         checked[name] = x if mask is None else zero_off_mask(x, mask)
     return loss, checked

@@ -34,7 +34,7 @@ def register_value_losses(register: Callable) -> None:
 
 @hookspec
 def register_aggregations(register: Callable) -> None:
-    """Aggregations: response_mask of the mini-batch -> weights (B, T); loss = sum(weights * loss)."""
+    """Aggregations: the mini-batch's response_mask -> weights (B, T) of the loss per token."""
 
 
 @hookspec

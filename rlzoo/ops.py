@@ -48,16 +48,31 @@ def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
 # ---------------------------------------------------------------- group statistics
 
 
+def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
+    """Number the groups 0, 1, ...: (B,) int64. Further (B,) keys split them: equal in all."""
+    _, inverse = torch.unique(group_ids, return_inverse=True)
+    for key in more:
+        _, part = torch.unique(key, return_inverse=True)
+        joint = inverse * (int(part.max()) + 1 if len(part) else 1) + part
+        _, inverse = torch.unique(joint, return_inverse=True)
+    return inverse
+
+
+def _beside(per_row: Tensor, x: Tensor) -> Tensor:
+    """per_row (B,) with as many dimensions as x (B, ...), to broadcast against it."""
+    return per_row.view(-1, *[1] * (x.ndim - 1))
+
+
 def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
-    """Sum of x (B,) over the rows of the same group, given back to each row, (B,).
+    """Sum of x (B, ...) over the rows of the same group, given back to each row, (B, ...).
 
     Summed in float64, so that the order of rows matters as little as it can.
     """
-    _, inverse = torch.unique(group_ids, return_inverse=True)
-    groups = int(inverse.max()) + 1 if len(inverse) else 0
-    total = torch.zeros(groups, dtype=torch.float64, device=x.device)
-    total.index_add_(0, inverse, x.double())
-    return total[inverse].to(x.dtype)
+    index = group_index(group_ids)
+    groups = int(index.max()) + 1 if len(index) else 0
+    total = torch.zeros(groups, *x.shape[1:], dtype=torch.float64, device=x.device)
+    total.index_add_(0, index, x.double())
+    return total.to(x.dtype)[index]
 
 
 def group_count(group_ids: Tensor) -> Tensor:
@@ -67,26 +82,38 @@ def group_count(group_ids: Tensor) -> Tensor:
 
 
 def group_mean(x: Tensor, group_ids: Tensor) -> Tensor:
-    """Mean of x (B,) over the rows of the same group, given back to each row, (B,)."""
-    return group_sum(x, group_ids) / group_count(group_ids)
+    """Mean of x (B, ...) over the rows of the same group, given back to each row, (B, ...)."""
+    return group_sum(x, group_ids) / _beside(group_count(group_ids), x)
 
 
 def group_std(x: Tensor, group_ids: Tensor, *, ddof: int = 1) -> Tensor:
-    """Standard deviation of x (B,) in each row's group, over G - ddof; 0 for a group of ddof."""
+    """Standard deviation of x (B, ...) in each row's group, over G - ddof; 0 for G = ddof."""
     square = group_sum((x - group_mean(x, group_ids)).square(), group_ids)
-    return (square / (group_count(group_ids) - ddof).clamp(min=1)).sqrt()
+    return (square / _beside((group_count(group_ids) - ddof).clamp(min=1), x)).sqrt()
 
 
 def group_max(x: Tensor, group_ids: Tensor) -> Tensor:
-    """Largest x (B,) in each row's group, (B,)."""
-    _, inverse = torch.unique(group_ids, return_inverse=True)
-    groups = int(inverse.max()) + 1 if len(inverse) else 0
-    top = x.new_full((groups,), -torch.inf).scatter_reduce_(0, inverse, x, "amax")
-    return top[inverse]
+    """Largest x (B, ...) in each row's group, (B, ...)."""
+    index = group_index(group_ids)
+    groups = int(index.max()) + 1 if len(index) else 0
+    top = x.new_full((groups, *x.shape[1:]), -torch.inf)
+    return top.scatter_reduce_(0, _beside(index, x).expand_as(x), x, "amax")[index]
+
+
+def leave_one_out_mean(x: Tensor, group_ids: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Mean of x (B, ...) over the *other* rows of each row's group, (B, ...).
+
+    weight: (B,), not negative; None weighs all rows alike. 0 where the others weigh nothing.
+    """
+    weight = torch.ones_like(group_ids, dtype=x.dtype) if weight is None else weight
+    wide = _beside(weight.double(), x)
+    others = group_sum(wide * x.double(), group_ids) - wide * x.double()
+    total = group_sum(wide, group_ids) - wide
+    return torch.where(total > 0, others / torch.where(total > 0, total, 1), 0).to(x.dtype)
 
 
 def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
-    """True (B,) where a group's x are equal up to rounding, and where it has one row.
+    """True (B, ...) where a group's x are equal up to rounding, and where it has one row.
 
     Equal means max - min <= 1e-6 max(1, |x|): .1 + .2 and .3 are the same reward.
     """
@@ -113,52 +140,64 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
 
 # ---------------------------------------------------------------- the reverse recursion
 
-_BLOCK = 64
+# Blocks of this many steps; as many rows at a time as a cache holds.
+_BLOCK, _ROWS = 16, 128
 
 
 def linear_scan(b: Tensor, a: Tensor | float) -> Tensor:
     """x_t = b_t + a_t x_{t+1}, with x_T = 0, along the last dimension of b (B, T).
 
-    a: a number (|a| <= 1), or a tensor (B, T). With a number, blocks of 64 steps are one matrix
-    product with the powers of a; with a tensor the steps go one by one over contiguous (T, B).
+    a: a number, or a tensor (B, T). With a number all blocks of 16 steps advance together, and
+    then their first entries by the same recursion; with a tensor the steps go one by one over
+    contiguous (T, B). Only elementwise operations (no matrix product, whose rounding depends on
+    the shape): columns appended to b change no bit of the others.
     """
     if isinstance(a, Tensor):
         return _scan_steps(b, a)
-    if a == 0:
-        return b.clone()
-    if b.shape[-1] <= _BLOCK:
-        return b @ _powers(a, b.shape[-1], b)
-    return _scan_blocks(b, float(a))
+    out = torch.empty_like(b)
+    for rows in _row_blocks(b):
+        out[rows] = _scan_blocks(_whole_blocks(b[rows].clone()), float(a))[:, : b.shape[1]]
+    return out
 
 
-def _powers(a: float, n: int, like: Tensor) -> Tensor:
-    """(n, n), lower triangle: entry [k, t] is a^(k - t), what b_k adds to x_t."""
-    steps = torch.arange(n, device=like.device)
-    lag = steps[:, None] - steps[None, :]
-    base = torch.tensor(float(a), dtype=torch.float64, device=like.device)
-    return torch.where(lag >= 0, base ** lag.clamp(min=0), 0).to(like.dtype)
+def _row_blocks(x: Tensor) -> list[slice]:
+    size = _ROWS if x.device.type == "cpu" else max(len(x), 1)
+    return [slice(start, start + size) for start in range(0, len(x), size)]
 
 
-def _scan_blocks(b: Tensor, a: float) -> Tensor:
-    rows, steps = b.shape
-    blocks = -(-steps // _BLOCK)
-    if blocks * _BLOCK != steps:
-        b = torch.nn.functional.pad(b, (0, blocks * _BLOCK - steps))
-    x = (b.reshape(-1, _BLOCK) @ _powers(a, _BLOCK, b)).view(rows, blocks, _BLOCK)
-    # Each block's first entry needs all later blocks: the same recursion, 64 times shorter.
-    heads = linear_scan(x[:, :, 0].contiguous(), a**_BLOCK)
-    decay = _powers(a, _BLOCK + 1, b)[_BLOCK, :_BLOCK]  # a^64 ... a^1
-    x[:, :-1] += heads[:, 1:, None] * decay
-    return x.view(rows, blocks * _BLOCK)[:, :steps]
+def _whole_blocks(x: Tensor) -> Tensor:
+    """x (B, T), contiguous, with zeros after it up to a multiple of the block."""
+    short = -x.shape[1] % _BLOCK
+    return torch.nn.functional.pad(x, (0, short)) if short else x.contiguous()
+
+
+def _scan_blocks(x: Tensor, a: float) -> Tensor:
+    """The recursion in place; x (B, T) is contiguous, T a multiple of the block."""
+    rows, steps = x.shape
+    blocks = x.view(rows, steps // _BLOCK, _BLOCK)
+    lines = blocks.unbind(2)
+    for k in range(_BLOCK - 2, -1, -1):
+        lines[k].add_(lines[k + 1], alpha=a)
+    if steps > _BLOCK:
+        # A block's first entry and the later ones' obey the same recursion, 16 steps a step.
+        heads = _scan_blocks(_whole_blocks(lines[0].clone()), a**_BLOCK)[:, 1 : steps // _BLOCK]
+        powers = [a**k for k in range(_BLOCK, 0, -1)]
+        decay = torch.tensor(powers, dtype=torch.float64).to(x)
+        blocks[:, :-1].addcmul_(heads[:, :, None], decay)
+    return x
 
 
 def _scan_steps(b: Tensor, a: Tensor) -> Tensor:
-    columns = b.T.contiguous()  # (T, B): each step reads and writes one contiguous line
-    out = columns.unbind(0)
-    factors = a.to(b.dtype).expand_as(b).T.contiguous().unbind(0)
-    for t in range(len(out) - 2, -1, -1):
-        out[t].addcmul_(factors[t], out[t + 1])
-    return columns.T.contiguous() if columns.numel() else b.clone()
+    return _scan_lines(b.T.clone(memory_format=torch.contiguous_format),
+                       a.to(b.dtype).expand_as(b).T.contiguous()).T.contiguous()  # fmt: skip
+
+
+def _scan_lines(b: Tensor, a: Tensor) -> Tensor:
+    """The recursion along the first dimension of b and a (T, B), in place: contiguous lines."""
+    lines, factors = b.unbind(0), a.unbind(0)
+    for t in range(len(lines) - 2, -1, -1):
+        lines[t].addcmul_(factors[t], lines[t + 1])
+    return b
 
 
 def _positions(mask: Tensor) -> Tensor:
@@ -170,7 +209,8 @@ def _positions(mask: Tensor) -> Tensor:
 def has_holes(mask: Tensor) -> bool:
     """Whether an action follows a token that is none (an observation inside a response)."""
     mask = mask.bool()
-    return bool((mask[:, 1:] & ~mask[:, :-1]).any())
+    starts = mask[:, 1:] > mask[:, :-1]
+    return starts.numel() > 0 and bool(starts.view(torch.uint8).max())  # a fast `any`
 
 
 def collapse(x: Tensor, mask: Tensor) -> Tensor:
@@ -187,14 +227,28 @@ def expand(x: Tensor, mask: Tensor) -> Tensor:
 
 def next_action(x: Tensor, mask: Tensor, end: Tensor | None = None) -> Tensor:
     """x at the *next action* of each action, and `end` (B,) after the last one, (B, T)."""
-    if has_holes(mask):
-        packed = collapse(mask.to(x.dtype), mask)
-        return expand(next_action(collapse(x, mask), packed, end), mask)
-    out = torch.zeros_like(x)
-    out[:, :-1] = torch.where(mask[:, 1:].bool(), x[:, 1:], 0)
-    if end is not None:
-        out = out + at_last_action(end.to(x.dtype), mask)
-    return torch.where(mask.bool(), out, 0)
+    end = x.new_zeros(x.shape[0]) if end is None else end.to(x.dtype)
+    keep = mask.bool()
+    if has_holes(keep):
+        out = _carry_back(torch.where(keep, x, 0).T, ~keep.T, end).T
+    else:
+        out = _shift(x, mask, end)
+    return torch.where(keep, out, 0)
+
+
+def _carry_back(x: Tensor, off: Tensor, end: Tensor) -> Tensor:
+    """x (T, B), 0 where `off`, at the next entry that is not off, `end` (B,) after the last."""
+    carried = torch.cat([x, end[None]])  # 0 + 1 * x is exact, so the scan carries it over holes
+    return _scan_lines(carried, torch.nn.functional.pad(off.to(x.dtype), (0, 0, 0, 1)))[1:]
+
+
+def _shift(x: Tensor, mask: Tensor, end: Tensor) -> Tensor:
+    """`next_action` for a mask without holes; off the mask the result may be anything."""
+    out = torch.empty_like(x)
+    out[:, :-1] = x[:, 1:]
+    exact = mask.dtype in (torch.float32, torch.float64)  # sums of bool are slow
+    count = mask.sum(1, keepdim=True, dtype=None if exact else torch.float32)
+    return out.scatter_(1, (count - 1).clamp(min=0).long(), end[:, None]) if x.numel() else out
 
 
 def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, response_mask: Tensor, *,
@@ -207,33 +261,60 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
     are stepped over: `next` is the next action.  Source: Schulman et al. 2015, arXiv:1506.02438;
     Espeholt et al. 2018, arXiv:1802.01561.
     """
-    if has_holes(response_mask):
-
-        def pack(x):
-            return collapse(x, response_mask) if isinstance(x, Tensor) else x
-
-        packed = collapse(torch.ones_like(rewards), response_mask)
-        acc = td_lambda(pack(rewards), pack(values), bootstrap_values, packed, gamma=gamma,
-                        lam=pack(lam), rho=pack(rho), c=pack(c))  # fmt: skip
-        return expand(acc, response_mask)
-    mask = response_mask.bool()
-    delta = rewards + gamma * next_action(values, mask, bootstrap_values) - values
-    if rho is not None:
-        delta = rho * delta
-    delta = torch.where(mask, delta, 0)
+    off = ~response_mask.bool()
+    end = bootstrap_values.to(values.dtype)
     factor = gamma * lam if c is None else gamma * lam * c
-    if isinstance(factor, Tensor):
-        factor = torch.where(mask, factor, 0)  # a factor off the mask may be anything
-    return torch.where(mask, linear_scan(delta, factor), 0)
+    if isinstance(factor, float | int) and not has_holes(response_mask):
+        acc = torch.empty_like(values)
+        for rows in _row_blocks(acc):
+            delta = _shift(values[rows], response_mask[rows], end[rows]).mul_(gamma)
+            delta.add_(rewards[rows]).sub_(values[rows])
+            delta = delta if rho is None else delta.mul_(rho[rows])
+            # Whatever stood off the mask, NaN too, ends here; of zeros the scan makes zeros.
+            delta = _whole_blocks(delta.masked_fill_(off[rows], 0))
+            acc[rows] = _scan_blocks(delta, float(factor))[:, : acc.shape[1]]
+        return acc
+    # Time goes first from here on: each step of a scan then reads and writes contiguous lines.
+    off, rewards, values = (x.T.contiguous() for x in (off, rewards, values))
+    delta = (
+        _carry_back(torch.where(off, 0, values), off, end).mul_(gamma).add_(rewards).sub_(values)
+    )
+    delta = (delta if rho is None else delta.mul_(rho.T)).masked_fill_(off, 0)
+    # A hole adds nothing and passes on what comes after it.
+    factor = torch.as_tensor(factor, dtype=delta.dtype, device=delta.device).expand(off.T.shape)
+    acc = _scan_lines(delta, torch.where(off, 1, factor.T.contiguous()))
+    return acc.masked_fill_(off, 0).T.contiguous()
 
 
 def n_step_returns(rewards: Tensor, values: Tensor, bootstrap_values: Tensor,
                    response_mask: Tensor, *, gamma: float = 1.0, n: int = 1) -> Tensor:  # fmt: skip
     """sum_{k<n} gamma^k r_{t+k} + gamma^n V_{t+n} over action tokens, (B, T).
 
-    Where fewer than n actions are left, all of them and the discounted `bootstrap_values`.
+    Where fewer than n actions are left, all of them and the discounted `bootstrap_values`. The
+    window of n is put together from windows of 1, 2, 4, ..., so the cost grows with log n.
     """
-    target = values
-    for _ in range(min(n, response_mask.shape[1])):
-        target = rewards + gamma * next_action(target, response_mask, bootstrap_values)
-    return torch.where(response_mask.bool(), target, 0)
+    mask = response_mask.bool()
+    if has_holes(mask):
+        packed = collapse(mask.to(rewards.dtype), mask)
+        returns = n_step_returns(collapse(rewards, mask), collapse(values, mask),
+                                 bootstrap_values, packed, gamma=gamma, n=n)  # fmt: skip
+        return expand(returns, mask)
+    n = min(n, mask.shape[1])
+    # What follows the last action counts as a reward there; beyond it all is 0.
+    window = torch.where(mask, rewards, 0) + at_last_action(
+        gamma * bootstrap_values.to(rewards.dtype), mask
+    )
+    returns = gamma**n * _ahead(torch.where(mask, values, 0), n)
+    done, width = 0, 1
+    while done < n:
+        if n & width:
+            returns = returns + gamma**done * _ahead(window, done)
+            done += width
+        window = window + gamma**width * _ahead(window, width)
+        width *= 2
+    return torch.where(mask, returns, 0)
+
+
+def _ahead(x: Tensor, steps: int) -> Tensor:
+    """x_{t + steps} at t, 0 beyond the end, (B, T)."""
+    return torch.nn.functional.pad(x[:, steps:], (0, min(steps, x.shape[1])))

@@ -222,7 +222,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         kind = caller.name.removeprefix("register_")
 
         def register(function: Any, kind: str = kind, **extra: Any) -> None:
-            allowed = ("couples", "shape", "example")
+            allowed = ("couples", "shape", "example", "caution")
             for word in extra:
                 if word not in allowed:
                     raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
@@ -244,7 +244,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
 def _drop_unmet_needs(zoo: Zoo) -> None:
     """Leave out components that ask for a column nobody makes, until all that stay are whole."""
     while True:
-        known = {**COLUMNS, **{name: None for name in zoo.columns}}
+        known = {**COLUMNS, **dict.fromkeys(zoo.columns)}
         faults = [(c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known))]
         if not faults:
             return

@@ -1,4 +1,4 @@
-"""Addition: the headline task, a verifiable answer of two to four characters."""
+"""Addition: the headline task, a verifiable answer of a few characters."""
 
 import zlib
 from typing import Annotated
@@ -9,41 +9,41 @@ from rlzoo import Example, Range, hookimpl
 
 
 class Addition:
-    """Two numbers are to be added: the prompt is `17+25=`, the right response `42` and then EOS.
+    """Two numbers are to be added: the prompt is `17+25=`, right is `42` and then EOS.
 
-    Both operands are uniform in 0 .. 10^digits - 1 and written without leading zeros.
+    Both operands are uniform in 0 .. 10^digits - 1, without leading zeros.
     Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
-    Source: the arithmetic verifier of TinyZero-style work; ALGORITHMS.md section 7.
+    Source: ALGORITHMS.md section 7; as the rule-based verifiers of DeepSeek-R1, arXiv:2501.12948
     """
 
     def __init__(self, *, digits: Annotated[int, Range(1, 6)] = 2):
         self.size = 10**digits
 
     def draw(self, split, n, generator):
-        """n examples; which fifth of the prompts is held out depends on the prompt alone."""
+        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
         examples = []
         while len(examples) < n:
-            pairs = torch.randint(self.size, (2 * n, 2), generator=generator).tolist()
-            for a, b in pairs:
-                prompt = f"{a}+{b}="
-                if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
-                    examples.append(Example(prompt, str(a + b), a * self.size + b))
-        return examples[:n]
+            a, b = torch.randint(self.size, (2,), generator=generator).tolist()
+            prompt = f"{a}+{b}="
+            if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
+                examples.append(Example(prompt, str(a + b), a * self.size + b))
+        return examples
 
     def score(self, responses, answers, terminated):
-        return (self.is_correct(responses, answers) & terminated.cpu()).float()  # (B,)
+        return (self.is_correct(responses, answers).to(terminated.device) & terminated).float()
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        # Wrong sums are spread over every number of the same length, so that no single one of
-        # them rivals the right sum and the most likely answer of a warm start is still right.
-        low = 10 ** (len(example.answer) - 1) if len(example.answer) > 1 else 0
-        high = min(10 ** len(example.answer), 2 * self.size - 1)  # the largest sum is 2 size - 2
-        wrong = low + int(torch.randint(high - low - 1, (), generator=generator))
-        wrong += wrong >= int(example.answer)  # step over the right one
-        return example.answer, str(wrong)
+        # About half of a wrong sum's digits are drawn anew: the wrong ones are spread so widely
+        # that none of them rivals the right one as the most likely answer.
+        right = wrong = example.answer
+        while wrong == right or (len(wrong) > 1 and wrong[0] == "0"):
+            new = torch.randint(10, (len(right),), generator=generator).tolist()
+            keep = (torch.rand(len(right), generator=generator) < 0.5).tolist()
+            wrong = "".join(r if k else str(d) for r, d, k in zip(right, new, keep, strict=True))
+        return right, wrong
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""Key, noise, door: one choice decides, many noisy rewards stand between it and its pay."""
+"""Key, noise, door: one choice decides, and many noisy rewards stand between it and its pay."""
 
 from typing import Annotated
 
@@ -6,20 +6,18 @@ import torch
 
 from rlzoo import Example, Range, hookimpl
 
-KEYS = "qmzfxbkt"  # the key of door A, B, ...: hidden from the prompt, to be found by reward
+KEYS = "qmzfxbkt"  # of doors A, B, ...: nothing in a prompt tells them, only reward does
 
 
 class KeyDoor:
-    """The prompt names a door, `A:`; its key, `distractors` further tokens and EOS open it.
+    """The prompt names a door, `A:`; right is its key, `distractors` more characters, then EOS.
 
-    The key is a fixed lower-case letter per door; the further tokens may be any letters. Score
-    (B, T): every action t = 1 .. distractors pays sigma times a standard normal draw that no
-    choice of token influences, and EOS pays 1 iff the key was right and exactly 1 + distractors
-    tokens came before it. So Monte-Carlo returns (lam = 1) see the key through the sum of the
-    noise, and one-step targets (lam = 0) must carry it back through every value: an interior lam
-    is best.  There are only `keys` prompts, so train and test prompts are THE SAME here: held-out
-    accuracy measures learning, not generalisation.  Source: ALGORITHMS.md section 7; after the
-    key-to-door task of Hung et al. 2019, arXiv:1810.06721.
+    Score (B, T): the actions t = 1 .. distractors each pay sigma times a standard normal draw
+    that no token influences; EOS pays 1 iff the key was right and 1 + distractors characters
+    came before it.  lam = 1 sees the key through all the noise, lam = 0 must carry it back
+    through every value: an interior lam is best.  There are only `keys` prompts, so train and
+    test prompts are THE SAME: held-out accuracy says learnt, not generalised.
+    Source: ALGORITHMS.md section 7; after key-to-door, Hung et al. 2018, arXiv:1810.06721
     """
 
     def __init__(
@@ -38,20 +36,22 @@ class KeyDoor:
     def score(self, responses, answers, response_mask, terminated, noise):
         mask = response_mask > 0  # (B, T)
         place = mask.cumsum(1) - 1  # (B, T): the number of the action, holes skipped
-        tiny = 2.0**-24  # both ends alike, so that the mean stays zero
-        normal = torch.special.ndtri(noise.clamp(tiny, 1 - tiny))
         noisy = mask & (place >= 1) & (place <= self.distractors)
+        tiny = 2.0**-24  # cuts both tails alike, so that the mean stays zero
+        normal = torch.special.ndtri(noise.clamp(tiny, 1 - tiny))
         opens = terminated & self.is_correct(responses, answers).to(mask.device)  # (B,)
-        last = mask & (place == mask.sum(1, keepdim=True) - 1)  # of a terminated row: EOS
-        return torch.where(noisy, self.sigma * normal, 0.0) + (last & opens[:, None]).float()
+        last = mask & (place == place[:, -1:])  # of a terminated row: EOS
+        return torch.where(noisy, self.sigma * normal, 0.0) + (last & opens[:, None])
 
     def is_correct(self, responses, answers):
-        rows = zip(responses, answers, strict=True)
-        return torch.tensor([r[:1] == a and len(r) == 1 + self.distractors for r, a in rows])  # (B,)
+        rows, length = zip(responses, answers, strict=True), 1 + self.distractors
+        return torch.tensor([r[:1] == a and len(r) == length for r, a in rows])  # (B,)
 
     def demonstrate(self, example, generator):
-        letters = torch.randint(26, (self.distractors,), generator=generator).tolist()
-        rest = "".join(chr(97 + i) for i in letters)
+        # One in four repeats one letter, so that a policy of low entropy can still count.
+        kinds = 1 if torch.rand((), generator=generator) < 0.25 else self.distractors
+        letters = torch.randint(97, 123, (kinds,), generator=generator).tolist()
+        rest = "".join(map(chr, letters * (self.distractors // kinds)))
         step = int(torch.randint(1, self.keys, (), generator=generator))
         return example.answer + rest, KEYS[(example.index + step) % self.keys] + rest
 

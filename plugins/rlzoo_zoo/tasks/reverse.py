@@ -1,6 +1,7 @@
 """Reverse: a string backwards, paid token by token or all or nothing."""
 
 import zlib
+from operator import eq
 from typing import Annotated
 
 import torch
@@ -9,14 +10,14 @@ from rlzoo import Example, Range, hookimpl
 
 
 class Reverse:
-    """A string is to be written backwards: the prompt is `abcd>`, the right response `dcba`, EOS.
+    """A string is to be written backwards: the prompt is `abcd>`, right is `dcba` and then EOS.
 
     The length L is uniform in min_length .. max_length, each letter uniform in a .. z.
     Sparse score (B,): 1.0 where the text is right and the row terminated, else 0.0.
     Dense score (B, T): a token pays 1/(L+1) for each of its characters that stands in its right
-    place, and EOS pays 1/(L+1) after exactly L characters: a row sums to 1 iff it is right.
-    Dense against sparse tells credit per token from credit per trajectory; the sparse form also
-    makes groups without signal.  Source: ALGORITHMS.md section 7.
+    place, EOS pays 1/(L+1) if it comes after L characters: a row sums to 1 iff it is right.
+    Dense asks for credit per token; sparse makes groups without signal.
+    Source: ALGORITHMS.md section 7
     """
 
     def __init__(
@@ -27,55 +28,53 @@ class Reverse:
         dense: bool = False,
     ):
         if min_length > max_length:
-            raise ValueError(f"min_length must be at most max_length={max_length}. Got {min_length}")
+            raise ValueError(f"min_length={min_length} is above max_length={max_length}")
         self.min_length, self.max_length, self.dense = min_length, max_length, dense
 
     def draw(self, split, n, generator):
-        """n examples; which fifth of the prompts is held out depends on the prompt alone."""
+        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
         examples = []
         while len(examples) < n:
-            length = int(torch.randint(self.min_length, self.max_length + 1, (), generator=generator))
-            text = random_letters(length, generator)
+            span = (self.min_length, self.max_length + 1)
+            text = letters(int(torch.randint(*span, (), generator=generator)), generator)
             if (zlib.crc32(f"{text}>".encode()) % 5 == 0) == (split == "test"):
                 examples.append(Example(f"{text}>", text[::-1], int(text, 36)))
         return examples
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return (self.is_correct(responses, answers) & terminated.cpu()).float()  # (B,)
+            return (self.is_correct(responses, answers).to(terminated.device) & terminated).float()
+        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
         rows = zip(response_tokens, answers, terminated.tolist(), strict=True)
-        paid = [reward for row in rows for reward in token_rewards(*row)]
-        scores = torch.zeros(response_mask.shape)  # (B, T)
-        scores[response_mask.cpu() > 0] = torch.tensor(paid)  # actions in row order, holes skipped
+        paid = torch.tensor([pay for row in rows for pay in token_rewards(*row)])
+        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
         return scores
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        # A wrong one has about half of its letters drawn anew: partly right, as dense credit needs.
+        # About half of a wrong one's letters are drawn anew: partly right, as dense credit needs.
         right = wrong = example.answer
         while wrong == right:
-            new = random_letters(len(right), generator)
             keep = (torch.rand(len(right), generator=generator) < 0.5).tolist()
+            new = letters(len(right), generator)
             wrong = "".join(r if k else c for r, c, k in zip(right, new, keep, strict=True))
         return right, wrong
 
 
 def token_rewards(tokens, answer, terminated):
-    """One reward per action token; `place` is where a token's first character stands."""
-    share, rewards, place = 1 / (len(answer) + 1), [], 0
+    rewards, place = [], 0  # place: where the token's first character stands
     for token in tokens:
-        hits = sum(c == a for c, a in zip(token, answer[place:], strict=False))
-        rewards.append(share * hits)
+        rewards.append(sum(map(eq, token, answer[place:])) / (len(answer) + 1))
         place += len(token)
     if terminated and place == len(answer):
-        rewards[-1] += share  # the last action of a terminated row is EOS
+        rewards[-1] += 1 / (len(answer) + 1)  # the last action of a terminated row is EOS
     return rewards
 
 
-def random_letters(n, generator):
-    return "".join(chr(97 + i) for i in torch.randint(26, (n,), generator=generator).tolist())
+def letters(n, generator):
+    return "".join(map(chr, torch.randint(97, 123, (n,), generator=generator).tolist()))
 
 
 @hookimpl

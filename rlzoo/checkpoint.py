@@ -1,0 +1,179 @@
+"""Checkpoints: safetensors and JSON, no pickle; written aside, synced, then renamed.
+
+A checkpoint is whole or not there. A damaged one is noticed by its checksums, and the one before
+it is taken.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rlzoo.component import RlzooError
+
+
+class CheckpointError(RlzooError):
+    """No checkpoint could be read."""
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    networks: Mapping[str, nn.Module],
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    state: dict[str, Any],
+    keep: int,
+) -> Path:
+    """Write `folder/step-N` and remove all but the newest `keep`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(".*.partial"):
+        shutil.rmtree(leftover)
+    aside = folder / f".step-{step:08d}.partial"
+    aside.mkdir()
+    for name, network in networks.items():
+        write_tensors(aside / f"{name}.safetensors", _unshared(network.state_dict()))
+    scalars: dict[str, Any] = {}
+    for name, optimizer in optimizers.items():
+        tensors, scalars[name] = _optimizer_tensors(optimizer)
+        write_tensors(aside / f"{name}_optimizer.safetensors", tensors)
+    _write(aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode())
+    sums = {path.name: _checksum(path) for path in sorted(aside.iterdir())}
+    _write(aside / "manifest.json", json.dumps(sums, indent=1).encode())
+    _sync_folder(aside)
+    final = folder / f"step-{step:08d}"
+    if final.exists():
+        shutil.rmtree(final)
+    aside.rename(final)
+    _sync_folder(folder)
+    for old in _steps(folder)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def load_checkpoint(
+    folder: Path, networks: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]
+) -> tuple[dict | None, list[str]]:
+    """The newest whole checkpoint's state, loaded into networks and optimizers; None where there
+    is no checkpoint at all. Also what was wrong with newer ones, a line each."""
+    troubles = []
+    found = _steps(folder)
+    for path in reversed(found):
+        fault = damage(path)
+        if fault:
+            troubles.append(f"checkpoint {path.name} is damaged ({fault}); taking the one before")
+            continue
+        state = json.loads((path / "state.json").read_text())
+        for name, network in networks.items():
+            _load_network(network, load_file(path / f"{name}.safetensors"))
+        for name, optimizer in optimizers.items():
+            tensors = load_file(path / f"{name}_optimizer.safetensors")
+            _load_optimizer(optimizer, tensors, state["optimizers"][name])
+        return state, troubles
+    if found:
+        raise CheckpointError(f"{folder}: every checkpoint is damaged: {'; '.join(troubles)}")
+    return None, troubles
+
+
+def damage(path: Path) -> str:
+    """What is wrong with a checkpoint folder, or an empty string."""
+    try:
+        sums = json.loads((path / "manifest.json").read_text())
+        bad = [name for name, value in sums.items() if _checksum(path / name) != value]
+    except (OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    return f"{bad[0]} does not match its checksum" if bad else ""
+
+
+def _steps(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*"))
+
+
+def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Tied weights once: safetensors refuses two names for one memory."""
+    seen: dict[int, str] = {}
+    out = {}
+    for name, tensor in state.items():
+        if seen.setdefault(tensor.data_ptr(), name) == name or tensor.numel() == 0:
+            out[name] = tensor.detach().contiguous()
+    return out
+
+
+def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    missing, unexpected = network.load_state_dict(tensors, strict=False)
+    tied = set(network.state_dict()) - set(_unshared(network.state_dict()))
+    if unexpected or set(missing) - tied:
+        names = [*unexpected, *missing][:3]
+        raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict]:
+    state = optimizer.state_dict()["state"]
+    tensors, steps = {}, {}
+    for index, entry in state.items():
+        for name, value in entry.items():
+            if name == "step":
+                steps[str(index)] = float(value)
+            else:
+                tensors[f"{index}.{name}"] = value.contiguous()
+    return tensors, {"steps": steps}
+
+
+def _load_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], scalars: dict
+) -> None:
+    whole = optimizer.state_dict()
+    entries: dict[int, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        index, name = key.split(".", 1)
+        entries.setdefault(int(index), {})[name] = tensor
+    for index, step in scalars["steps"].items():
+        entries.setdefault(int(index), {})["step"] = torch.tensor(step)
+    whole["state"] = entries
+    optimizer.load_state_dict(whole)
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """As safetensors, synced to disk."""
+    save_file(tensors, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, data: Any) -> None:
+    """As JSON, replacing `path` whole."""
+    write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
+    aside = path.with_name(f".{path.name}.partial")
+    _write(aside, data)
+    aside.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,246 @@
+"""The command line. Each command imports what it needs: `--help` loads neither torch nor rich."""
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from rlzoo import __version__
+from rlzoo.component import RlzooError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
+    "resume": ("RUN", "continue an interrupted run from its last checkpoint"),
+    "plugins": ("", "what there is: needs, options, source, origin, broken ones"),
+    "recipes": ("", "the recipes, each with its source"),
+    "show": ("recipe=NAME [key=value ...]", "the resolved recipe, and where each value came from"),
+    "base": ("NAME --out DIR", "make an embedded base model again"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="rlzoo", description="A zoo of token-level RL algorithms for language models."
+    )
+    top.add_argument("--version", action="version", version=f"rlzoo {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, (usage, text) in COMMANDS.items():
+        sub = commands.add_parser(
+            name, help=text, description=text, usage=f"rlzoo {name} {usage} [--json]"
+        )
+        sub.add_argument("--json", action="store_true", help="one JSON document on stdout")
+        if name in ("run", "show"):
+            sub.add_argument("words", nargs="*", metavar="key=value")
+        elif name == "resume":
+            sub.add_argument("path", metavar="RUN")
+        elif name == "base":
+            sub.add_argument("name", metavar="NAME")
+            sub.add_argument("--out", required=True, metavar="DIR")
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = parser().parse_args(argv)
+    warnings.showwarning = _show_warning
+    try:
+        return globals()[f"command_{arguments.command}"](arguments)
+    except RlzooError as error:
+        print(f"rlzoo: {error}", file=sys.stderr)
+        return 1 if type(error).__name__ in ("RewardError", "ComponentError") else 2
+    except KeyboardInterrupt:
+        print("rlzoo: interrupted; `rlzoo resume RUN` goes on", file=sys.stderr)
+        return 1
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
+    text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
+    print(text, file=sys.stderr)
+
+
+def _print_json(document: Any) -> None:
+    print(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+
+
+def _display(as_json: bool) -> Any:
+    from rich.console import Console
+
+    from rlzoo.live import Panelled, Plain
+
+    console = Console(stderr=as_json)
+    return Panelled(console) if console.is_terminal else Plain(console)
+
+
+def command_run(arguments: argparse.Namespace) -> int:
+    from rlzoo.recipe import compose
+    from rlzoo.registry import load_zoo
+    from rlzoo.runs import start
+
+    zoo = load_zoo()
+    recipe = compose(arguments.words, zoo)
+    return _finish(lambda display: start(recipe, zoo, display), arguments.json)
+
+
+def command_resume(arguments: argparse.Namespace) -> int:
+    from rlzoo.runs import resume
+
+    return _finish(lambda display: resume(arguments.path, display=display), arguments.json)
+
+
+def _finish(go: Any, as_json: bool) -> int:
+    display = _display(as_json)
+    try:
+        run = go(display)
+    finally:
+        display.close()
+    if as_json:
+        _print_json({"path": str(run.path), **run.summary})
+    return 0
+
+
+def command_plugins(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from rlzoo.component import KINDS
+    from rlzoo.registry import load_zoo
+    from rlzoo.report import plugins_table
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the broken ones are listed below
+        zoo = load_zoo()
+    if arguments.json:
+        rows = [
+            {
+                "kind": KINDS[c.kind].singular,
+                "name": c.name,
+                "summary": c.summary,
+                "needs": list(c.needs),
+                "options": {
+                    o.name: {"type": o.type_text, "default": o.default} for o in c.options.values()
+                },
+                "source": c.source,
+                "origin": c.origin,
+                "file": c.file,
+            }
+            for c in zoo
+        ]
+        broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
+        _print_json({"components": rows, "broken": broken})
+        return 0
+    console = Console()
+    console.print(plugins_table(zoo))
+    for b in zoo.broken:
+        console.print(f"{b}", style="red", markup=False, soft_wrap=True)
+    return 0
+
+
+def command_recipes(arguments: argparse.Namespace) -> int:
+    from rlzoo.recipe import describe, list_configs, show_path
+
+    recipes = list_configs("recipes")
+    if arguments.json:
+        _print_json([{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()])
+        return 0
+    from rich.console import Console
+
+    from rlzoo.report import recipes_table
+
+    Console().print(recipes_table(recipes, describe, show_path))
+    return 0
+
+
+def command_show(arguments: argparse.Namespace) -> int:
+    from omegaconf import OmegaConf
+
+    from rlzoo.plan import make_plan
+    from rlzoo.recipe import compose
+    from rlzoo.registry import load_zoo
+
+    zoo = load_zoo()
+    recipe = compose(arguments.words, zoo)
+    plan = make_plan(recipe, zoo)
+    for text in plan.warnings:
+        warnings.warn(text, stacklevel=1)
+    values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
+    if arguments.json:
+        _print_json(
+            {
+                "recipe": recipe.name,
+                "values": {
+                    key: {
+                        "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
+                        "origin": recipe.origins[key],
+                    }
+                    for key, v in values.items()
+                },
+                "needs": sorted(plan.needs),
+                "critic": plan.critic,
+                "reference": plan.reference,
+            }
+        )
+        return 0
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=f"recipe {recipe.name}", title_justify="left")
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for key, value in values.items():
+        origin = recipe.origins[key]
+        style = "dim" if "defaults.yaml" in origin else ""
+        table.add_row(key, Text("null" if value is None else str(value)), origin, style=style)
+    console = Console()
+    console.print(table)
+    models = [
+        "actor",
+        *(["critic"] if plan.critic else []),
+        *(["reference"] if plan.reference else []),
+    ]
+    console.print(
+        f"models: {', '.join(models)}; columns asked for: {', '.join(sorted(plan.needs))}",
+        highlight=False,
+    )
+    return 0
+
+
+def command_base(arguments: argparse.Namespace) -> int:
+    from omegaconf import OmegaConf
+    from rich.console import Console
+    from rich.progress import track
+
+    from rlzoo.columns import nearest
+    from rlzoo.recipe import find_config, list_configs
+    from rlzoo.registry import load_zoo
+
+    file = find_config("base", arguments.name)
+    if file is None:
+        known = list_configs("base")
+        raise RlzooError(
+            f"no base {arguments.name!r}{nearest(arguments.name, known)} "
+            f"(there are: {', '.join(known)})"
+        )
+    out = Path(arguments.out)
+    if out.exists() and any(out.iterdir()):
+        raise RlzooError(f"--out: {out} exists already and is not empty")
+    from rlzoo.base import make_base
+
+    spec: Any = OmegaConf.to_container(OmegaConf.load(file))
+    zoo = load_zoo()
+    tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
+    console = Console(stderr=True)
+    bar = iter(track(range(spec["steps"]), description=f"base {arguments.name}", console=console))
+
+    def progress(done: int, steps: int, loss: float) -> None:
+        next(bar, None)
+
+    make_base(spec, tasks, out, progress)
+    for _ in bar:
+        pass
+    if arguments.json:
+        _print_json({"path": str(out)})
+    else:
+        console.print(f"made {out}")
+    return 0

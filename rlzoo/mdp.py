@@ -1,0 +1,150 @@
+"""The rules of the token MDP: when an episode ends, what it is worth.
+
+The environment steps through them token by token, the sampler applies them to whole responses;
+neither has rules of its own.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.component import ComponentError, RlzooError, needs_of
+from rlzoo.contracts import zero_off_mask
+from rlzoo.ops import at_last_action, masked_sum
+from rlzoo.plan import Plan
+
+
+class RewardError(RlzooError):
+    """A task or reward that raised, or returned NaN: shows the prompt and the response."""
+
+
+def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):
+    """(terminated, truncated) after the token at each position: EOS, or the length limit."""
+    terminated = torch.isin(tokens, torch.tensor(eos_ids, device=tokens.device))
+    return terminated, ~terminated & (positions + 1 >= limit)
+
+
+def episode_columns(response_ids: Tensor, eos_ids: list[int], limit: int, pad_id: int):
+    """Mask and endings of whole responses (B, T), by the same `transition` as single steps."""
+    steps = response_ids.shape[1]
+    positions = torch.arange(steps, device=response_ids.device)
+    terminated, truncated = transition(response_ids, positions, eos_ids, limit)
+    ended = (terminated | truncated).long()
+    mask = ended.cumsum(1) - ended == 0  # up to and including the token that ends it
+    return {
+        "response_mask": mask.float(),
+        "response_attention": mask.float(),
+        "response_ids": torch.where(mask, response_ids, pad_id),
+        "terminated": (terminated & mask).any(1),
+        "truncated": (truncated & mask).any(1),
+    }
+
+
+def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> list[str]:
+    """Response texts without the EOS that ended them. Other special tokens stay visible, so that
+    a verifier cannot take `4<pad>2` for `42`."""
+    rows = []
+    lengths = columns["response_attention"].long().sum(1).tolist()
+    for ids, n in zip(columns["response_ids"].tolist(), lengths, strict=True):
+        ids = ids[:n]
+        rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
+    return tokenizer.batch_decode(rows, skip_special_tokens=False)
+
+
+def decode_tokens(
+    tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
+) -> list[list[str]]:
+    """Each response token decoded by itself; EOS reads as the empty string."""
+    texts: dict[int, str] = dict.fromkeys(eos_ids, "")
+    rows = []
+    lengths = columns["response_attention"].long().sum(1).tolist()
+    for ids, n in zip(columns["response_ids"].tolist(), lengths, strict=True):
+        for i in ids[:n]:
+            if i not in texts:
+                texts[i] = tokenizer.decode([i], skip_special_tokens=False)
+        rows.append([texts[i] for i in ids[:n]])
+    return rows
+
+
+def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
+    """`scores` (B, T) and what they are made of, from the rollout's columns.
+
+    An outcome (B,) lands at the last action. Truncated rows pay the recipe's penalty.
+    """
+    mask = columns["response_mask"]
+    found: dict[str, Any] = dict(columns)
+    if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
+        found["task_scores"] = _per_token(_task_scores, plan, columns, f"task {plan.task_name!r}")
+    total, parts, weights = torch.zeros_like(mask), [], []
+    for name, (weight, bound) in plan.rewards.items():
+        part = _per_token(_reward_scores, bound, found, f"reward {name!r}")
+        total = total + weight * part
+        parts.append(masked_sum(part, mask))
+        weights.append(weight)
+    config = plan.recipe.config.rollout
+    if config.truncation == "penalty":
+        fine = config.truncation_penalty * columns["truncated"].to(mask.dtype)
+        total = total - at_last_action(fine, mask)
+    out = {
+        "score_components": torch.stack(parts, 1),
+        "score_weights": torch.tensor(weights, dtype=mask.dtype, device=mask.device),
+        "scores": total,
+        "sequence_scores": masked_sum(total, mask),
+    }
+    if "task_scores" in found:
+        out["task_scores"] = found["task_scores"]
+    return out
+
+
+def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
+    return plan.task.score(*(columns[name] for name in needs_of(plan.task.score)))
+
+
+def _reward_scores(bound: Any, columns: Mapping[str, Any]) -> Any:
+    return bound(columns)
+
+
+def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: str) -> Tensor:
+    """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
+    mask = columns["response_mask"]
+    try:
+        raw = function(subject, columns)
+        out = torch.as_tensor(raw, dtype=mask.dtype, device=mask.device).detach()
+    except RlzooError:
+        raise
+    except Exception as error:  # a user's function may raise anything: name the row, stop
+        row = _first_row_that_raises(function, subject, columns)
+        text = f"{label} raised {type(error).__name__}: {error}"
+        raise RewardError(f"{text} {_show_row(columns, row)}") from error
+    if out.shape == mask.shape[:1]:
+        out = at_last_action(out, mask)
+    elif out.shape != mask.shape:
+        raise ComponentError(
+            f"{label} returned scores of shape {tuple(out.shape)}; an outcome is "
+            f"{tuple(mask.shape[:1])}, a score per token {tuple(mask.shape)}"
+        )
+    out = zero_off_mask(out, mask)
+    bad = ~torch.isfinite(out).all(1)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0])
+        raise RewardError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
+    return out
+
+
+def _first_row_that_raises(function: Any, subject: Any, columns: Mapping[str, Any]) -> int | None:
+    rows = columns["response_mask"].shape[0]
+    for i in range(rows):
+        one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
+        try:
+            function(subject, one)
+        except Exception:  # the same border as above
+            return i
+    return None
+
+
+def _show_row(columns: Mapping[str, Any], row: int | None) -> str:
+    if row is None:
+        return "(on the whole batch, but on none of its rows alone)"
+    return f"on prompt {columns['prompts'][row]!r}, response {columns['responses'][row]!r}"

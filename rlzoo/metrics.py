@@ -1,0 +1,86 @@
+"""What a batch looks like in numbers: flat metrics, named as verl names them where it has them."""
+
+import torch
+from torch import Tensor
+
+from rlzoo.batch import Batch
+from rlzoo.ops import group_degenerate, masked_mean, masked_sum, masked_var, td_lambda
+from rlzoo.plan import Plan
+
+
+def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
+    """mean, std, min and max of a (B, T) column over action tokens."""
+    inside = x[mask.bool()]
+    if not len(inside):
+        return {}
+    return {
+        f"{name}/mean": inside.mean().item(),
+        f"{name}/std": masked_var(x, mask).sqrt().item(),
+        f"{name}/min": inside.min().item(),
+        f"{name}/max": inside.max().item(),
+    }
+
+
+def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
+    """mean, std, min and max of a (B,) column."""
+    x = x.float()
+    return {
+        f"{name}/mean": x.mean().item(),
+        f"{name}/std": x.std(correction=0).item(),
+        f"{name}/min": x.min().item(),
+        f"{name}/max": x.max().item(),
+    }
+
+
+def explained_variance(values: Tensor, targets: Tensor, mask: Tensor) -> float:
+    """1 - Var(target - V) / Var(target) over action tokens; 0 where the targets do not vary."""
+    var = masked_var(targets, mask)
+    if var < 1e-12:
+        return 0.0
+    return (1 - masked_var(targets - values, mask) / var).item()
+
+
+def kl_per_response(batch: Batch) -> float:
+    """Mean over responses of sum_t (log pi - log pi_ref), in nats."""
+    gap = batch["old_log_probs"] - batch["ref_log_probs"]
+    return masked_sum(gap, batch["response_mask"]).mean().item()
+
+
+def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
+    """Statistics of the rollout and of what the estimator made of it."""
+    mask = batch["response_mask"]
+    out = {"reward/mean": batch["sequence_scores"].mean().item()}
+    out |= _spread_rows("score", batch["sequence_scores"])
+    out |= _spread_rows("rewards", batch["sequence_rewards"])
+    if len(plan.rewards) > 1:
+        for k, name in enumerate(plan.rewards):
+            out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
+    out |= _spread_rows("response_length", mask.sum(1))
+    out |= _spread_rows("prompt_length", batch["prompt_mask"].sum(1))
+    out["response/truncated"] = batch["truncated"].float().mean().item()
+    out["response/eos"] = batch["terminated"].float().mean().item()
+    flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()
+    # A group is counted once: weigh each row by one over its group's size.
+    _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
+    out["group/no_signal"] = ((flat / counts[inverse]).sum() / len(counts)).item()
+    out |= _spread("advantages", batch["advantages"], mask)
+    out |= _spread("raw_advantages", batch["raw_advantages"], mask)
+    if "returns" in batch:
+        out |= _spread("returns", batch["returns"], mask)
+    if "values" in batch:
+        values = batch["values"]
+        out |= _spread("values", values, mask)
+        gamma = float(plan.estimator.options.get("gamma", 1.0))
+        monte_carlo = values + td_lambda(
+            batch["rewards"], values, batch["bootstrap_values"], mask, gamma=gamma, lam=1.0
+        )
+        # Against its own lambda-returns a critic would be judged by itself.
+        out["critic/vf_explained_var"] = explained_variance(values, monte_carlo, mask)
+    out["sampler/log_prob_gap"] = masked_mean(
+        (batch["old_log_probs"] - batch["sampler_log_probs"]).abs(), mask
+    ).item()
+    if "ref_log_probs" in batch:
+        gap = batch["old_log_probs"] - batch["ref_log_probs"]
+        out["actor/ref_kl"] = masked_mean(gap, mask).item()
+        out["actor/ref_kl_per_response"] = kl_per_response(batch)
+    return out

@@ -1,0 +1,243 @@
+"""From a recipe to a plan: which components run, which columns and models somebody needs.
+
+What nobody asks for is neither built nor computed. Every unmet need is found here, before a model
+is loaded.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rlzoo.columns import COLUMNS, RESOURCES, STAGES, nearest
+from rlzoo.component import Component, needs_of
+from rlzoo.recipe import COLLECTIONS, SECTIONS, Recipe, RecipeError
+from rlzoo.registry import Zoo
+
+# A column that stands for a model: asking for it builds the model.
+CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
+REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A component with the options that the recipe gives it."""
+
+    component: Component
+    options: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return self.component.name
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.component.needs
+
+    def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
+        return self.component(columns, **self.options)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a run needs to know before it starts. `needs`: all columns somebody asks for."""
+
+    recipe: Recipe
+    task: Any
+    task_name: str
+    rewards: Mapping[str, tuple[float, Bound]]
+    sampler: Bound
+    base_sampler: Bound
+    columns: tuple[Bound, ...]
+    estimator: Bound
+    kl: Bound | None
+    policy_loss: Bound
+    value_loss: Bound | None
+    aggregation: Bound
+    critic_aggregation: Bound
+    loggers: tuple[Bound, ...]
+    needs: frozenset[str]
+    warnings: tuple[str, ...]
+
+    @cached_property
+    def critic(self) -> bool:
+        return not self.needs.isdisjoint(CRITIC_COLUMNS)
+
+    @cached_property
+    def reference(self) -> bool:
+        return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+
+    @property
+    def correction(self) -> str | None:
+        return self.recipe.config.correction.name
+
+
+def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
+    """Bind the recipe's components and close over their needs; raises RecipeError."""
+    config = recipe.config
+
+    def bound(section: str) -> Bound:
+        name = _select(config, section).name
+        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section))
+
+    def collection(section: str) -> dict[str, Bound]:
+        shelf = zoo.shelves[COLLECTIONS[section]]
+        found = {}
+        for name in config[section]:
+            options = recipe.options(f"{section}.{name}")
+            options.pop("weight", None)
+            found[name] = Bound(shelf[name], options)
+        return found
+
+    task_component = bound("task")
+    try:
+        task = task_component()
+    except ValueError as error:
+        raise RecipeError(f"task {task_component.name!r}: {error}") from None
+    rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
+    if not rewards:
+        raise RecipeError(
+            f"{recipe.blame('rewards')}: there is none; the default is rewards=verifier"
+        )
+    kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
+    sampler = bound("sampler")
+    base = sampler
+    if "sample" in sampler.needs:
+        base = Bound(zoo.samplers[sampler.options["inner"]], {})
+    wanted: list[tuple[str, Iterable[str]]] = [
+        ("task", needs_of(task.score)),
+        *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
+        ("sampler", sampler.needs),
+        ("estimator", bound("estimator").needs),
+        ("policy_loss", bound("policy_loss").needs),
+        ("aggregation", bound("aggregation").needs),
+    ]
+    if kl:
+        wanted.append(("kl", kl.needs))
+    asked = collection("columns")
+    wanted += [(f"columns.{name}", (name,)) for name in asked]
+    if config.correction.name:
+        component = zoo.columns[config.correction.name]
+        if component.shape != "BT":
+            raise RecipeError(
+                f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
+                f"{component.shape}; a correction weighs tokens, (B, T)"
+            )
+        asked[component.name] = bound("correction")
+        wanted.append(("correction", (component.name,)))
+    plugins, needs = _close(wanted, asked, zoo)
+    if not needs.isdisjoint(CRITIC_COLUMNS) or _placed_values(needs):
+        value_loss = bound("value_loss")
+        extra = [("value_loss", value_loss.needs), ("critic.aggregation", ())]
+        plugins, needs = _close([*wanted, *extra], asked, zoo)
+    else:
+        value_loss = None
+    plan = Plan(
+        recipe,
+        task,
+        task_component.name,
+        rewards,
+        sampler,
+        base,
+        plugins,
+        bound("estimator"),
+        kl,
+        bound("policy_loss"),
+        value_loss,
+        bound("aggregation"),
+        bound("critic.aggregation"),
+        tuple(collection("loggers").values()),
+        frozenset(needs),
+        (),
+    )
+    _check_needs(plan)
+    return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _select(config: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        config = config[part]
+    return config
+
+
+def _placed_values(needs: set[str]) -> bool:
+    return "returns" in needs
+
+
+def _close(
+    wanted: list[tuple[str, Iterable[str]]], asked: Mapping[str, Bound], zoo: Zoo
+) -> tuple[tuple[Bound, ...], set[str]]:
+    """All columns needed, and the column plugins that make them, each after those it needs."""
+    needs: set[str] = set()
+    order: dict[str, Bound] = {}
+
+    def visit(key: str, name: str, trail: tuple[str, ...]) -> None:
+        if name in trail:
+            raise RecipeError(f"columns need each other in a circle: {' -> '.join((*trail, name))}")
+        needs.add(name)
+        if name in COLUMNS or name in RESOURCES or name in order:
+            return
+        if name not in zoo.columns:
+            known = [*COLUMNS, *zoo.columns]
+            raise RecipeError(
+                f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}"
+            )
+        component = zoo.columns[name]
+        for need in component.needs:
+            visit(f"column {name!r}", need, (*trail, name))
+        defaults = {o.name: o.default for o in component.options.values()}
+        order[name] = asked.get(name) or Bound(component, defaults)
+
+    for key, names in wanted:
+        for name in names:
+            visit(key, name, ())
+    return tuple(order.values()), needs
+
+
+def _check_needs(plan: Plan) -> None:
+    recipe, config = plan.recipe, plan.recipe.config
+    for name in needs_of(plan.task.score):
+        if name not in COLUMNS or STAGES.index(COLUMNS[name].stage) > STAGES.index("rollout"):
+            raise RecipeError(
+                f"task {plan.task_name!r}: score asks for {name!r}, which is no column of the "
+                f"rollout{nearest(name, [n for n, c in COLUMNS.items() if c.stage == 'rollout'])}"
+            )
+    by_group = [b for b in (plan.estimator, *plan.columns) if "group_ids" in b.needs]
+    if by_group and config.rollout.samples < 2:
+        raise RecipeError(
+            f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
+            f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
+            f"Got {config.rollout.samples}"
+        )
+    if config.whiten == "group" and config.rollout.samples < 2:
+        raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")
+    if config.rollout.truncation == "bootstrap" and not plan.critic:
+        raise RecipeError(
+            f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
+            f"{plan.estimator.name!r} has none; use zero, drop or penalty"
+        )
+    if config.critic.low >= config.critic.high:
+        raise RecipeError(f"{recipe.blame('critic.low')}: must lie below critic.high")
+    if not (config.train.steps or config.train.tokens or config.train.minutes):
+        raise RecipeError("train: give a budget: train.steps, train.tokens or train.minutes")
+    rows = config.rollout.prompts * config.rollout.samples
+    if config.train.minibatches > rows:
+        raise RecipeError(
+            f"{recipe.blame('train.minibatches')}: {config.train.minibatches} mini-batches of "
+            f"{rows} rows (rollout.prompts x rollout.samples) would be empty"
+        )
+
+
+def _warnings(plan: Plan) -> Iterable[str]:
+    config = plan.recipe.config
+    if plan.kl:
+        caution = plan.kl.component.caution.get(config.kl.place)
+        if caution:
+            yield f"kl.place={config.kl.place} with {plan.kl.name}: {caution}"
+    truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
+    if truncates and not plan.correction:
+        yield (
+            "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
+            "correction=NAME names a column that weighs the loss against it"
+        )

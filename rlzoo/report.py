@@ -1,0 +1,120 @@
+"""Tables of runs. No torch here."""
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def sparkline(values: Iterable[float], width: int = 20) -> str:
+    """A curve in block characters, at most `width` wide; a longer one is averaged down."""
+    data = [v for v in values if v == v]
+    if not data:
+        return ""
+    if len(data) > width:
+        edges = [round(i * len(data) / width) for i in range(width + 1)]
+        pairs = itertools.pairwise(edges)
+        data = [sum(data[a:b]) / (b - a) for a, b in pairs]
+    low, high = min(data), max(data)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0
+    return "".join(BARS[round((v - low) * scale)] for v in data)
+
+
+def percent(value: float, low: float, high: float) -> str:
+    """`0.812 [0.787, 0.835]`"""
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def closing_tables(summary: dict[str, Any], folder: Any) -> list[Any]:
+    """Before and after, a few samples, and this run beside earlier ones of its task."""
+    return [
+        beside_earlier(summary, folder),
+        samples_table(folder),
+        Text(f"run folder: {folder.path}", overflow="fold"),
+    ]
+
+
+def beside_earlier(summary: dict[str, Any], folder: Any, most: int = 8) -> Table:
+    """This run and earlier ones of the same task and model in the folder beside it."""
+    from rlzoo.runs import list_runs
+
+    table = Table(
+        title=f"{summary['task']}: held-out {summary['eval_metric']}, "
+        f"{summary['eval_samples']} samples, 95 % interval",
+        title_justify="left",
+    )
+    table.add_column("run", overflow="fold")
+    table.add_column("estimator")
+    table.add_column("seed", justify="right")
+    table.add_column("before", justify="right")
+    table.add_column("after", justify="right")
+    table.add_column("reward")
+    table.add_column("tokens", justify="right")
+    table.add_column("s", justify="right")
+    same = ("task", "model", "eval_metric")
+    others = [
+        (run, other)
+        for run in list_runs(folder.path.parent)
+        if run.path != folder.path
+        and all((other := run.summary()).get(k) == summary[k] for k in same)
+    ][-most:]
+    for run, values in [*others, (folder, summary)]:
+        curve = [r["reward/mean"] for r in run.read("metrics.jsonl") if "reward/mean" in r]
+        after = percent(values["eval_after"], *values["eval_after_interval"])
+        table.add_row(
+            run.path.name,
+            values["estimator"],
+            str(values["seed"]),
+            f"{values['eval_before']:.3f}",
+            after,
+            sparkline(curve, 12),
+            f"{values['tokens']:,}",
+            f"{values['seconds']:.0f}",
+            style="bold" if run is folder else "",
+        )
+    return table
+
+
+def samples_table(folder: Any, most: int = 4) -> Table:
+    """The last samples of a run."""
+    table = Table(title="last samples", title_justify="left")
+    for name in ("prompt", "response", "answer"):
+        table.add_column(name, overflow="fold")
+    table.add_column("score", justify="right")
+    for s in folder.read("samples.jsonl")[-most:]:
+        table.add_row(
+            *(Text(str(s[k])) for k in ("prompt", "response", "answer")), f"{s['score']:.2f}"
+        )
+    return table
+
+
+def plugins_table(zoo: Any) -> Table:
+    """Every component: kind, name, needs, options with defaults, source, origin."""
+    table = Table(title=f"{sum(1 for _ in zoo)} components", title_justify="left")
+    table.add_column("kind", no_wrap=True)
+    table.add_column("name", overflow="fold", style="bold")
+    for name in ("needs", "options", "source", "origin"):
+        table.add_column(name, overflow="fold")
+    from rlzoo.component import KINDS
+
+    for c in zoo:
+        options = ", ".join(f"{o.name}={o.default!r}" for o in c.options.values())
+        table.add_row(
+            KINDS[c.kind].singular, c.name, " ".join(c.needs), options, c.source, c.origin
+        )
+    return table
+
+
+def recipes_table(recipes: dict[str, Path], describe: Any, show_path: Any) -> Table:
+    table = Table(title=f"{len(recipes)} recipes", title_justify="left")
+    table.add_column("recipe", style="bold", no_wrap=True)
+    table.add_column("what", overflow="fold")
+    table.add_column("file", overflow="fold")
+    for name, path in recipes.items():
+        table.add_row(name, describe(path), show_path(path))
+    return table
