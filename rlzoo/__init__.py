@@ -5,7 +5,10 @@ Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch
 
 from importlib import import_module
 
+from rlzoo.registration import register_with_gymnasium
+
 __version__ = "0.1.0"
+register_with_gymnasium()
 
 _HOMES = {
     "Example": "rlzoo.component",

@@ -1,9 +1,9 @@
 """Makes a base model: a small causal LM that knows the format of its tasks and is sometimes right.
 
-RL needs something to amplify. The warm start is supervised on demonstrations of which only a share
-`right` is right, so that the model samples about that share of right answers, although its most
-likely answer is nearly always the right one. What the tasks are, and how much of each, is the
-spec's business (`configs/base/`); this file knows none of them.
+RL needs something to amplify. The warm start is supervised on demonstrations of which in the end
+only a share `right` is right, so that the model samples about that share of right answers, although
+its most likely answer is nearly always the right one. What the tasks are, and how much of each, is
+the spec's business (`configs/base/`); this file knows none of them.
 """
 
 import math
@@ -84,9 +84,10 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
     )
     model.train()
     for step in range(steps):
-        # Learning from mostly wrong labels is slow: all are right at first, and the share falls to
-        # its final value in the first half, whereupon the model unlearns its certainty alone.
-        share = max(spec["right"], 1 - (1 - spec["right"]) * 2 * step / steps)
+        # Mostly wrong labels teach slowly, so all are right in the first third of the steps; the
+        # share falls in the second, and in the last the model has only to unlearn its certainty.
+        clean = min(1.0, max(0.0, 2 - 3 * step / steps))
+        share = clean + (1 - clean) * spec["right"]
         pairs = demonstrations(spec, tasks, share, generator)
         input_ids, labels = encode(tokenizer, pairs)
         # Pads stand on the right, where causal attention never looks: no attention mask is needed.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.component import RlzooError
+from rlzoo.component import KINDS, RlzooError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
@@ -16,6 +16,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "plugins": ("", "what there is: needs, options, source, origin, broken ones"),
     "recipes": ("", "the recipes, each with its source"),
     "show": ("recipe=NAME [key=value ...]", "the resolved recipe, and where each value came from"),
+    "check": ("NAME | --all", "hold components to their contract"),
+    "new": ("KIND NAME", "scaffold a plugin package"),
     "base": ("NAME --out DIR", "make an embedded base model again"),
 }
 
@@ -35,6 +37,13 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument("words", nargs="*", metavar="key=value")
         elif name == "resume":
             sub.add_argument("path", metavar="RUN")
+        elif name == "check":
+            sub.add_argument("name", nargs="?", metavar="NAME")
+            sub.add_argument("--all", action="store_true", help="every component there is")
+        elif name == "new":
+            sub.add_argument("kind", metavar="KIND")
+            sub.add_argument("name", metavar="NAME")
+            sub.add_argument("--dir", default=".", metavar="DIR", help="where to put it")
         elif name == "base":
             sub.add_argument("name", metavar="NAME")
             sub.add_argument("--out", required=True, metavar="DIR")
@@ -103,7 +112,6 @@ def _finish(go: Any, as_json: bool) -> int:
 def command_plugins(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from rlzoo.component import KINDS
     from rlzoo.registry import load_zoo
     from rlzoo.report import plugins_table
 
@@ -203,6 +211,49 @@ def command_show(arguments: argparse.Namespace) -> int:
         f"models: {', '.join(models)}; columns asked for: {', '.join(sorted(plan.needs))}",
         highlight=False,
     )
+    return 0
+
+
+def command_check(arguments: argparse.Namespace) -> int:
+    from rlzoo import checks
+    from rlzoo.registry import load_zoo
+
+    if bool(arguments.name) == arguments.all:
+        raise RlzooError("check: give the NAME of a component, or --all")
+    zoo = load_zoo()
+    found = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
+    results = {component: checks.run_checks(component, zoo) for component in found}
+    failed = sum(r.passed is False for rs in results.values() for r in rs)
+    if arguments.json:
+        _print_json(
+            [
+                {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
+                for c, rs in results.items()
+                for r in rs
+            ]
+        )
+        return 1 if failed else 0
+    from rich.console import Console
+
+    from rlzoo.report import checks_table
+
+    console = Console()
+    for table in checks_table(results, brief=arguments.all):
+        console.print(table)
+    return 1 if failed else 0
+
+
+def command_new(arguments: argparse.Namespace) -> int:
+    from rlzoo import scaffold
+
+    written = scaffold.new(arguments.kind, arguments.name, Path(arguments.dir))
+    if arguments.json:
+        _print_json({"files": [str(p) for p in written]})
+        return 0
+    for path in written:
+        print(path)
+    folder = written[0].parent
+    print(f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}")
     return 0
 
 

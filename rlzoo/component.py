@@ -168,7 +168,7 @@ KINDS: dict[str, Kind] = {
 _ARXIV = re.compile(r"[^.\n(]*?\(?arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Component:
     """A registered function with its declaration read off its signature.
 

@@ -14,7 +14,14 @@ def evaluate(world: World, n: int) -> dict[str, Any]:
     are counted apart from the run's budget.
     """
     before = world.tokens
-    batch = collect(world, draw(world, "test", n, "eval", 0), 1, stream="eval", step=0)
+    batch = collect(
+        world,
+        draw(world, "test", n, "eval", 0),
+        1,
+        stream="eval",
+        step=0,
+        sampler=world.plan.base_sampler,
+    )
     out: dict[str, Any] = {
         "eval/score": batch["sequence_scores"].mean().item(),
         "eval/samples": n,

@@ -71,7 +71,8 @@ def decode_tokens(
 def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
     """`scores` (B, T) and what they are made of, from the rollout's columns.
 
-    An outcome (B,) lands at the last action. Truncated rows pay the recipe's penalty.
+    An outcome (B,) lands at the last action, and is 0 as long as the row has not ended. Truncated
+    rows pay the recipe's penalty.
     """
     mask = columns["response_mask"]
     found: dict[str, Any] = dict(columns)
@@ -98,6 +99,24 @@ def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
     return out
 
 
+def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
+    """Whether all that the plan pays is an outcome, by what its scorers return for these rows:
+    then rows that have not ended need no scoring."""
+    found = dict(columns)
+    if any("task_scores" in bound.needs for _, bound in plan.rewards.values()):
+        raw = torch.as_tensor(_task_scores(plan, columns))
+        if raw.ndim > 1:
+            return False
+        found["task_scores"] = at_last_action(raw, columns["response_mask"])
+    for _, bound in plan.rewards.values():
+        part = bound(found)
+        # Of `task_scores` alone it is per token by form; what matters is what it makes of a 0.
+        of_outcome = bound.needs == ("task_scores",)
+        if part.ndim > 1 and not (of_outcome and not part[found["task_scores"] == 0].any()):
+            return False
+    return True
+
+
 def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
     return plan.task.score(*(columns[name] for name in needs_of(plan.task.score)))
 
@@ -119,7 +138,8 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
         text = f"{label} raised {type(error).__name__}: {error}"
         raise RewardError(f"{text} {_show_row(columns, row)}") from error
     if out.shape == mask.shape[:1]:
-        out = at_last_action(out, mask)
+        ended = columns["terminated"] | columns["truncated"]
+        out = at_last_action(torch.where(ended, out, 0), mask)
     elif out.shape != mask.shape:
         raise ComponentError(
             f"{label} returned scores of shape {tuple(out.shape)}; an outcome is "

@@ -112,7 +112,7 @@ class Policy:
         self.top_k = top_k
         self.top_p = top_p
         self.autocast = autocast
-        self.eos_ids = eos_ids(model, tokenizer)
+        self.eos_ids = eos_ids(model.config, tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
         self.value_head: nn.Linear | None = None  # of a critic that shares the trunk
 
@@ -233,9 +233,9 @@ def _widen(x: Tensor, steps: int) -> Tensor:
     return torch.cat([x, x.new_zeros(x.shape[0], missing, *x.shape[2:])], 1)
 
 
-def eos_ids(model: Any, tokenizer: Any) -> list[int]:
+def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     """Every token that ends a response: the tokenizer's EOS and the model's own list."""
-    listed = getattr(model.config, "eos_token_id", None)
+    listed = getattr(config, "eos_token_id", None)
     listed = listed if isinstance(listed, list) else [listed]
     return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})
 

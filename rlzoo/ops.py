@@ -49,13 +49,22 @@ def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
-    """Number the groups 0, 1, ...: (B,) int64. Further (B,) keys split them: equal in all."""
-    _, inverse = torch.unique(group_ids, return_inverse=True)
+    """A number >= 0 for each group, (B,) int64; some may be left out. Further (B,) keys split
+    the groups: equal in all of them."""
+    index = _small(group_ids)
     for key in more:
-        _, part = torch.unique(key, return_inverse=True)
-        joint = inverse * (int(part.max()) + 1 if len(part) else 1) + part
-        _, inverse = torch.unique(joint, return_inverse=True)
-    return inverse
+        part = _small(key)
+        index = _small(index * (int(part.max()) + 1 if len(part) else 1) + part)
+    return index
+
+
+def _small(ids: Tensor) -> Tensor:
+    """ids if they can serve as indices as they are, else their ranks."""
+    if len(ids) and not ids.is_floating_point():
+        low, high = ids.aminmax()
+        if low >= 0 and high < 4 * len(ids) + 64:  # a sort costs more than some empty groups
+            return ids.long()
+    return torch.unique(ids, return_inverse=True)[1]
 
 
 def _beside(per_row: Tensor, x: Tensor) -> Tensor:
@@ -77,8 +86,8 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
 
 def group_count(group_ids: Tensor) -> Tensor:
     """Size of each row's group, (B,) int64."""
-    _, inverse, counts = torch.unique(group_ids, return_inverse=True, return_counts=True)
-    return counts[inverse]
+    index = group_index(group_ids)
+    return torch.bincount(index)[index]
 
 
 def group_mean(x: Tensor, group_ids: Tensor) -> Tensor:
@@ -128,14 +137,15 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
            eps: float = 1e-8) -> Tensor:  # fmt: skip
     """Zero mean and unit variance over action tokens, (B, T): of the batch, or of each group.
 
-    Off the mask 0; finite for a single token. Population variance unless `ddof` says otherwise.
+    Off the mask 0; finite for a single token. Population variance unless `ddof` says otherwise;
+    `eps` is added to it, so that rounding noise (a spread below 1e-4) is not blown up to 1.
     """
     ids = torch.zeros_like(mask[:, 0], dtype=torch.long) if group_ids is None else group_ids
     count = group_sum(mask.sum(-1).to(x.dtype), ids)
     mean = group_sum(masked_sum(x, mask), ids) / count.clamp(min=1)
     centered = torch.where(mask.bool(), x - mean[:, None], 0)
     var = group_sum(centered.square().sum(-1), ids) / (count - ddof).clamp(min=1)
-    return centered / (var.sqrt() + eps)[:, None]
+    return centered * (var + eps).rsqrt()[:, None]
 
 
 # ---------------------------------------------------------------- the reverse recursion
@@ -147,16 +157,14 @@ _BLOCK, _ROWS = 16, 128
 def linear_scan(b: Tensor, a: Tensor | float) -> Tensor:
     """x_t = b_t + a_t x_{t+1}, with x_T = 0, along the last dimension of b (B, T).
 
-    a: a number, or a tensor (B, T). With a number all blocks of 16 steps advance together, and
-    then their first entries by the same recursion; with a tensor the steps go one by one over
-    contiguous (T, B). Only elementwise operations (no matrix product, whose rounding depends on
-    the shape): columns appended to b change no bit of the others.
+    a: a number, or a tensor (B, T). All blocks of 16 steps advance together, and then their first
+    entries by the same recursion. Only elementwise operations (no matrix product, whose rounding
+    depends on the shape): columns appended to b change no bit of the others.
     """
-    if isinstance(a, Tensor):
-        return _scan_steps(b, a)
     out = torch.empty_like(b)
     for rows in _row_blocks(b):
-        out[rows] = _scan_blocks(_whole_blocks(b[rows].clone()), float(a))[:, : b.shape[1]]
+        factor = _whole_blocks(a[rows].to(b.dtype).clone()) if isinstance(a, Tensor) else float(a)
+        out[rows] = _scan_blocks(_whole_blocks(b[rows].clone()), factor)[:, : b.shape[1]]
     return out
 
 
@@ -171,33 +179,31 @@ def _whole_blocks(x: Tensor) -> Tensor:
     return torch.nn.functional.pad(x, (0, short)) if short else x.contiguous()
 
 
-def _scan_blocks(x: Tensor, a: float) -> Tensor:
-    """The recursion in place; x (B, T) is contiguous, T a multiple of the block."""
-    rows, steps = x.shape
-    blocks = x.view(rows, steps // _BLOCK, _BLOCK)
+def _scan_blocks(x: Tensor, a: Tensor | float) -> Tensor:
+    """The recursion in place; x (B, T) and a tensor a, which is used up, are of whole blocks."""
+    count = x.shape[1] // _BLOCK
+    blocks = x.view(-1, count, _BLOCK)
     lines = blocks.unbind(2)
-    for k in range(_BLOCK - 2, -1, -1):
-        lines[k].add_(lines[k + 1], alpha=a)
-    if steps > _BLOCK:
-        # A block's first entry and the later ones' obey the same recursion, 16 steps a step.
-        heads = _scan_blocks(_whole_blocks(lines[0].clone()), a**_BLOCK)[:, 1 : steps // _BLOCK]
+    backwards = range(_BLOCK - 2, -1, -1)
+    if not isinstance(a, Tensor):
+        for k in backwards:
+            lines[k].add_(lines[k + 1], alpha=a)
         powers = [a**k for k in range(_BLOCK, 0, -1)]
-        decay = torch.tensor(powers, dtype=torch.float64).to(x)
-        blocks[:, :-1].addcmul_(heads[:, :, None], decay)
+        reach = torch.tensor(powers, dtype=torch.float64).to(x).view(1, 1, -1)
+        step: Tensor | float = a**_BLOCK
+    else:
+        reach = a.view_as(blocks)
+        factors = reach.unbind(2)
+        for k in backwards:
+            lines[k].addcmul_(factors[k], lines[k + 1])
+        for k in backwards if count > 1 else ():  # from here on: what reaches a block's end
+            factors[k].mul_(factors[k + 1])
+        step = _whole_blocks(factors[0].clone())
+    if count > 1:
+        # A block's first entry and the later blocks' obey the same recursion, a block a step.
+        heads = _scan_blocks(_whole_blocks(lines[0].clone()), step)[:, 1:count]
+        blocks[:, :-1].addcmul_(heads[:, :, None], reach[:, : count - 1])
     return x
-
-
-def _scan_steps(b: Tensor, a: Tensor) -> Tensor:
-    return _scan_lines(b.T.clone(memory_format=torch.contiguous_format),
-                       a.to(b.dtype).expand_as(b).T.contiguous()).T.contiguous()  # fmt: skip
-
-
-def _scan_lines(b: Tensor, a: Tensor) -> Tensor:
-    """The recursion along the first dimension of b and a (T, B), in place: contiguous lines."""
-    lines, factors = b.unbind(0), a.unbind(0)
-    for t in range(len(lines) - 2, -1, -1):
-        lines[t].addcmul_(factors[t], lines[t + 1])
-    return b
 
 
 def _positions(mask: Tensor) -> Tensor:
@@ -228,22 +234,17 @@ def expand(x: Tensor, mask: Tensor) -> Tensor:
 def next_action(x: Tensor, mask: Tensor, end: Tensor | None = None) -> Tensor:
     """x at the *next action* of each action, and `end` (B,) after the last one, (B, T)."""
     end = x.new_zeros(x.shape[0]) if end is None else end.to(x.dtype)
-    keep = mask.bool()
-    if has_holes(keep):
-        out = _carry_back(torch.where(keep, x, 0).T, ~keep.T, end).T
-    else:
-        out = _shift(x, mask, end)
-    return torch.where(keep, out, 0)
+    return torch.where(mask.bool(), _next(x, mask, end, has_holes(mask)), 0)
 
 
-def _carry_back(x: Tensor, off: Tensor, end: Tensor) -> Tensor:
-    """x (T, B), 0 where `off`, at the next entry that is not off, `end` (B,) after the last."""
-    carried = torch.cat([x, end[None]])  # 0 + 1 * x is exact, so the scan carries it over holes
-    return _scan_lines(carried, torch.nn.functional.pad(off.to(x.dtype), (0, 0, 0, 1)))[1:]
-
-
-def _shift(x: Tensor, mask: Tensor, end: Tensor) -> Tensor:
-    """`next_action` for a mask without holes; off the mask the result may be anything."""
+def _next(x: Tensor, mask: Tensor, end: Tensor, holes: bool) -> Tensor:
+    """`next_action`, but off the mask it may hold anything."""
+    if holes:
+        # Carry each action's x back to the one before: b + 1 * x is exact where b is 0.
+        keep = mask.bool()
+        carried = torch.cat([torch.where(keep, x, 0), end[:, None]], 1)
+        over = torch.nn.functional.pad((~keep).to(x.dtype), (0, 1))
+        return linear_scan(carried, over)[:, 1:]
     out = torch.empty_like(x)
     out[:, :-1] = x[:, 1:]
     exact = mask.dtype in (torch.float32, torch.float64)  # sums of bool are slow
@@ -261,29 +262,43 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
     are stepped over: `next` is the next action.  Source: Schulman et al. 2015, arXiv:1506.02438;
     Espeholt et al. 2018, arXiv:1802.01561.
     """
-    off = ~response_mask.bool()
+    holes = has_holes(response_mask)
     end = bootstrap_values.to(values.dtype)
-    factor = gamma * lam if c is None else gamma * lam * c
-    if isinstance(factor, float | int) and not has_holes(response_mask):
-        acc = torch.empty_like(values)
-        for rows in _row_blocks(acc):
-            delta = _shift(values[rows], response_mask[rows], end[rows]).mul_(gamma)
-            delta.add_(rewards[rows]).sub_(values[rows])
-            delta = delta if rho is None else delta.mul_(rho[rows])
-            # Whatever stood off the mask, NaN too, ends here; of zeros the scan makes zeros.
-            delta = _whole_blocks(delta.masked_fill_(off[rows], 0))
-            acc[rows] = _scan_blocks(delta, float(factor))[:, : acc.shape[1]]
-        return acc
-    # Time goes first from here on: each step of a scan then reads and writes contiguous lines.
-    off, rewards, values = (x.T.contiguous() for x in (off, rewards, values))
-    delta = (
-        _carry_back(torch.where(off, 0, values), off, end).mul_(gamma).add_(rewards).sub_(values)
-    )
-    delta = (delta if rho is None else delta.mul_(rho.T)).masked_fill_(off, 0)
-    # A hole adds nothing and passes on what comes after it.
-    factor = torch.as_tensor(factor, dtype=delta.dtype, device=delta.device).expand(off.T.shape)
-    acc = _scan_lines(delta, torch.where(off, 1, factor.T.contiguous()))
-    return acc.masked_fill_(off, 0).T.contiguous()
+    acc = torch.empty_like(values)
+    for rows in _row_blocks(acc):
+        off = ~response_mask[rows].bool()
+        delta = _next(values[rows], response_mask[rows], end[rows], holes)
+        delta = delta.mul_(gamma).add_(rewards[rows]).sub_(values[rows])
+        delta = delta if rho is None else delta.mul_(rho[rows])
+        delta = delta.masked_fill_(off, 0)  # whatever stood off the mask, NaN too, ends here
+        factor: Tensor | float = gamma * (lam[rows] if isinstance(lam, Tensor) else lam)
+        factor = factor if c is None else factor * c[rows]
+        if holes or isinstance(factor, Tensor):
+            # A hole adds nothing and passes on what comes after it.
+            factor = torch.as_tensor(factor, dtype=delta.dtype, device=delta.device)
+            factor = _whole_blocks(torch.where(off, 1, factor))
+        scanned = _scan_blocks(_whole_blocks(delta), factor)[:, : acc.shape[1]]
+        acc[rows] = scanned.masked_fill_(off, 0) if holes else scanned
+    return acc
+
+
+def run_starts(ids: Tensor, mask: Tensor) -> Tensor:
+    """True (B, T) at each action whose id differs from the action's before it, and at the first."""
+    ids = ids.double()
+    before = ids.amax(1) + 1 if ids.numel() else ids.sum(1)  # what no id of the row equals
+    return mask.bool() & (next_action(ids.flip(1), mask.flip(1), before).flip(1) != ids)
+
+
+def at_run_start(x: Tensor, starts: Tensor) -> Tensor:
+    """x (B, T) at the last start at or before each token, x_0 where there is none."""
+    columns = torch.arange(x.shape[1], device=x.device)
+    return x.gather(1, torch.where(starts, columns, 0).cummax(1).values)
+
+
+def reward_to_go(rewards: Tensor, response_mask: Tensor, *, gamma: float = 1.0) -> Tensor:
+    """sum_k gamma^k r_{t+k} over the actions from t on, (B, T)."""
+    nothing = torch.zeros_like(rewards)
+    return td_lambda(rewards, nothing, nothing[:, 0], response_mask, gamma=gamma)
 
 
 def n_step_returns(rewards: Tensor, values: Tensor, bootstrap_values: Tensor,

@@ -104,7 +104,13 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     sampler = bound("sampler")
     base = sampler
     if "sample" in sampler.needs:
-        base = Bound(zoo.samplers[sampler.options["inner"]], {})
+        inner = str(sampler.options.get("inner"))
+        if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
+            raise RecipeError(
+                f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its "
+                f"option 'inner' must name one that draws by itself. Got {inner!r}"
+            )
+        base = Bound(zoo.samplers[inner], {})
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
@@ -203,12 +209,18 @@ def _check_needs(plan: Plan) -> None:
                 f"task {plan.task_name!r}: score asks for {name!r}, which is no column of the "
                 f"rollout{nearest(name, [n for n, c in COLUMNS.items() if c.stage == 'rollout'])}"
             )
-    by_group = [b for b in (plan.estimator, *plan.columns) if "group_ids" in b.needs]
+    by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
     if by_group and config.rollout.samples < 2:
         raise RecipeError(
             f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
             f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
             f"Got {config.rollout.samples}"
+        )
+    unmade = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
+    if unmade:
+        raise RecipeError(
+            f"{recipe.blame('estimator.name')}: column {unmade[0]!r} comes from conversations, "
+            f"and task {plan.task_name!r} holds none"
         )
     if config.whiten == "group" and config.rollout.samples < 2:
         raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")

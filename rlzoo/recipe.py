@@ -42,7 +42,7 @@ _KEYS: dict[str, Any] = {
     "model.name": Annotated[str | None, "a preset of configs/model/"],
     "model.path": Annotated[str | None, "a folder with a transformers causal LM"],
     "model.autocast": Annotated[
-        Literal["auto", "off", "bfloat16"], "auto: bfloat16 on CUDA, off elsewhere"
+        Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, none elsewhere"
     ],
     "task.name": Annotated[str, "a task, or a preset of configs/task/"],
     "rollout.prompts": Annotated[int, Range(1), "prompts per step"],
@@ -85,6 +85,7 @@ _KEYS: dict[str, Any] = {
     "actor.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
     "actor.weight_decay": Annotated[float, Range(0), "AdamW's"],
     "actor.betas": Annotated[list[float], "AdamW's"],
+    "actor.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
     "actor.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
     "actor.entropy_coef": Annotated[float, Range(0), "of the entropy bonus, in nats"],
     "critic.lr": Annotated[float, Range(0), "learning rate"],
@@ -92,6 +93,7 @@ _KEYS: dict[str, Any] = {
     "critic.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
     "critic.weight_decay": Annotated[float, Range(0), "AdamW's"],
     "critic.betas": Annotated[list[float], "AdamW's"],
+    "critic.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
     "critic.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
     "critic.trunk": Annotated[
         Literal["own", "shared"], "a network of its own, or a value head on the policy's trunk"
@@ -154,7 +156,8 @@ class Recipe:
         """The options of the component that `section` chooses."""
         node = OmegaConf.to_container(OmegaConf.select(self.config, section))
         assert isinstance(node, dict)
-        return {str(k): v for k, v in node.items() if f"{section}.{k}" not in KEYS}
+        named = {str(k): v for k, v in node.items()}
+        return {k: v for k, v in named.items() if f"{section}.{k}" not in KEYS}
 
     def blame(self, key: str) -> str:
         """`key (where it was set)`, the start of an error."""
@@ -197,25 +200,25 @@ def describe(path: Path) -> str:
 
 
 def show_path(path: Path) -> str:
-    """Relative to the current folder where that is shorter."""
-    try:
-        return str(path.resolve().relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    """`shipped recipes/grpo.yaml`, or the path, relative to the current folder if below it."""
+    path = path.resolve()
+    if path.is_relative_to(shipped := config_dirs()[-1].resolve()):
+        return f"shipped {path.relative_to(shipped)}"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 # ---------------------------------------------------------------- composing
 
 
-def compose(words: list[str], zoo: Zoo) -> Recipe:
-    """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) ask for; raises RecipeError."""
-    file, words = _recipe_file(words)
-    layers = [
-        read_layer(_required("defaults.yaml")),
-        read_layer(file),
-        _command_line(words),
-    ]
-    name = _name(file)
+def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
+    """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) ask for; raises RecipeError.
+
+    need_recipe: False where an environment needs no algorithm: then the defaults will do.
+    """
+    file, words = _recipe_file(words, need_recipe)
+    files = [_required("defaults.yaml"), *([file] if file else [])]
+    layers = [*map(read_layer, files), _command_line(words)]
+    name = _name(files[-1])
     layers = _select_model(layers)
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)
@@ -240,12 +243,14 @@ def _required(name: str) -> Path:
     raise RecipeError(f"no {name} in {', '.join(map(str, config_dirs()))}")
 
 
-def _recipe_file(words: list[str]) -> tuple[Path, list[str]]:
+def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:
     for word in words:
         if "=" not in word:
             raise RecipeError(f"expected key=value, got {word!r}")
     chosen = [w.split("=", 1)[1] for w in words if w.split("=", 1)[0] == "recipe"]
     known = list_configs("recipes")
+    if not chosen and not needed:
+        return None, words
     if not chosen:
         raise RecipeError(f"recipe=NAME is missing; there are: {', '.join(known)}")
     if len(chosen) > 1:

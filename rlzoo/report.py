@@ -8,6 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.component import KINDS
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -100,14 +102,39 @@ def plugins_table(zoo: Any) -> Table:
     table.add_column("name", overflow="fold", style="bold")
     for name in ("needs", "options", "source", "origin"):
         table.add_column(name, overflow="fold")
-    from rlzoo.component import KINDS
-
     for c in zoo:
         options = ", ".join(f"{o.name}={o.default!r}" for o in c.options.values())
         table.add_row(
             KINDS[c.kind].singular, c.name, " ".join(c.needs), options, c.source, c.origin
         )
     return table
+
+
+def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
+    """A row per check of each component; `brief`: a row per component and its faults."""
+    words = {True: "passed", False: "FAILED", None: "n/a"}
+    styles = {True: "green", False: "bold red", None: "dim"}
+    table = Table(title="conformance", title_justify="left")
+    columns = ("component", "passed", "n/a", "failed") if brief else ("check", "", "what")
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    faults: list[Any] = []
+    for component, checked in results.items():
+        label = f"{KINDS[component.kind].singular} {component.name}"
+        if brief:
+            counts = [sum(r.passed is p for r in checked) for p in (True, None, False)]
+            table.add_row(label, *map(str, counts), style="bold red" if counts[2] else "")
+            faults += [
+                Text(f"{label}: {r.name}: {r.message}", style="red")
+                for r in checked
+                if r.passed is False
+            ]
+        else:
+            table.add_section()
+            table.add_row(Text(label, style="bold"), "", component.file)
+            for r in checked:
+                table.add_row(r.name, Text(words[r.passed], style=styles[r.passed]), r.message)
+    return [table, *faults]
 
 
 def recipes_table(recipes: dict[str, Path], describe: Any, show_path: Any) -> Table:

@@ -34,17 +34,21 @@ class World:
         return self.policy.tokenizer
 
     def encode(self, prompt: str) -> list[int]:
-        """Token ids of a prompt; raises where the tokenizer does not know a character."""
         if prompt not in self._encoded:
-            ids = self.tokenizer(prompt)["input_ids"]
-            unknown = self.tokenizer.unk_token_id
-            if unknown is not None and unknown in ids:
-                alien = next((c for c in prompt if unknown in self.tokenizer(c)["input_ids"]), "?")
-                raise RlzooError(f"prompt {prompt!r}: the tokenizer does not know {alien!r}")
-            if not ids:
-                raise RlzooError(f"prompt {prompt!r} is empty: it has no token")
-            self._encoded[prompt] = ids
+            self._encoded[prompt] = encode(self.tokenizer, prompt)
         return self._encoded[prompt]
+
+
+def encode(tokenizer: Any, prompt: str) -> list[int]:
+    """Token ids of a prompt; raises where the tokenizer does not know a character."""
+    ids = tokenizer(prompt)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        alien = next((c for c in prompt if unknown in tokenizer(c)["input_ids"]), "?")
+        raise RlzooError(f"prompt {prompt!r}: the tokenizer does not know {alien!r}")
+    if not ids:
+        raise RlzooError(f"prompt {prompt!r} is empty: it has no token")
+    return ids
 
 
 def draw(world: World, split: str, n: int, stream: str, step: int) -> list[Example]:
@@ -62,9 +66,18 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
 
 
 def collect(
-    world: World, examples: list[Example], samples: int, *, stream: str, step: int
+    world: World,
+    examples: list[Example],
+    samples: int,
+    *,
+    stream: str,
+    step: int,
+    sampler: Bound | None = None,
 ) -> Batch:
-    """Sample `samples` responses to each prompt and score them: the columns up to `scores`."""
+    """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
+
+    sampler: the plan's unless another is given.
+    """
     plan = world.plan
     rows = [e for e in examples for _ in range(samples)]
     device = world.policy.device
@@ -78,7 +91,7 @@ def collect(
         "prompt_index": torch.tensor([e.index for e in rows], device=device),
         "group_ids": number.to(device) // samples,
     }
-    drawn = _sample(world, plan.sampler, prompts, number, stream=stream, step=step)
+    drawn = _sample(world, sampler or plan.sampler, prompts, number, stream=stream, step=step)
     mode = plan.recipe.config.rollout.old_log_probs
     if mode == "recomputed" or (mode == "auto" and world.policy.autocast):
         drawn.pop("old_log_probs", None)  # generation in bfloat16 rounds otherwise than updates do
@@ -135,6 +148,7 @@ def _finish(world: World, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
 def _resources(world: World, columns: Mapping[str, Any], *, stream: str, step: int) -> dict:
     """What column plugins and samplers may ask for beside columns."""
     calls = iter(range(10**9))
+    longest = world.plan.recipe.config.rollout.max_new_tokens
 
     def sample(
         prompt_ids: Tensor,
@@ -142,19 +156,26 @@ def _resources(world: World, columns: Mapping[str, Any], *, stream: str, step: i
         *,
         max_new_tokens: int | None = None,
         greedy: bool = False,
+        rows: Tensor | None = None,
     ) -> dict[str, Any]:
-        own = f"{stream}/extra{next(calls)}"  # each call draws noise of its own
-        limit = max_new_tokens or world.plan.recipe.config.rollout.max_new_tokens
+        """Responses to any prompts. `rows` (N,) names them to the noise, 0, 1, ... by default."""
+        limit = max_new_tokens or longest
         if greedy:
-            drawn: dict[str, Any] = world.policy.generate(prompt_ids, prompt_mask, None, limit)
-            drawn = _finish(world, drawn, limit)
-            world.tokens += int(drawn["response_mask"].sum())
-            return drawn
-        rows = torch.arange(len(prompt_ids))
-        asked = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
+            found: dict[str, Any] = world.policy.generate(prompt_ids, prompt_mask, None, limit)
+            found = _finish(world, found, limit)
+            world.tokens += int(found["response_mask"].sum())
+            return found
         return _sample(
-            world, world.plan.base_sampler, asked, rows, stream=own, step=step, max_new_tokens=limit
+            world,
+            world.plan.base_sampler,
+            {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask},
+            torch.arange(len(prompt_ids)) if rows is None else rows,
+            stream=f"{stream}/extra{next(calls)}",  # each call draws noise of its own
+            step=step,
+            max_new_tokens=limit,
         )
+
+    sample.max_new_tokens = longest  # type: ignore[attr-defined]
 
     def score(other: Mapping[str, Any]) -> Tensor:
         """Sequence scores (B',) of other responses; `rows` (B',) says to which prompts."""

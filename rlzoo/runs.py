@@ -140,6 +140,10 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     from rlzoo.plan import make_plan
 
     plan = make_plan(recipe, zoo)  # finds unmet needs before the folder is made
+    from rlzoo.model import pick_device, resolve_path
+
+    resolve_path(recipe.config.model.path)  # as does a model or device that is none
+    pick_device(recipe.config.device)
     for text in plan.warnings:
         warnings.warn(text, stacklevel=3)
     return _train(plan, create_folder(recipe), display)

@@ -25,6 +25,7 @@ def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
         [p for p in parameters if p.requires_grad],
         lr=config.lr,
         betas=tuple(config.betas),
+        eps=config.eps,
         weight_decay=config.weight_decay,
         foreach=True,
     )

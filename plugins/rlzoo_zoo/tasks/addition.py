@@ -13,7 +13,7 @@ class Addition:
 
     Both operands are uniform in 0 .. 10^digits - 1, without leading zeros.
     Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
-    Source: ALGORITHMS.md section 7; as the rule-based verifiers of DeepSeek-R1, arXiv:2501.12948
+    Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
 
     def __init__(self, *, digits: Annotated[int, Range(1, 6)] = 2):
@@ -21,7 +21,7 @@ class Addition:
 
     def draw(self, split, n, generator):
         # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
-        examples = []
+        examples: list[Example] = []
         while len(examples) < n:
             a, b = torch.randint(self.size, (2,), generator=generator).tolist()
             prompt = f"{a}+{b}="

@@ -17,7 +17,7 @@ class KeyDoor:
     came before it.  lam = 1 sees the key through all the noise, lam = 0 must carry it back
     through every value: an interior lam is best.  There are only `keys` prompts, so train and
     test prompts are THE SAME: held-out accuracy says learnt, not generalised.
-    Source: ALGORITHMS.md section 7; after key-to-door, Hung et al. 2018, arXiv:1810.06721
+    Source: after the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
     """
 
     def __init__(

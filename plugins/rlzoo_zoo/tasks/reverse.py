@@ -17,7 +17,7 @@ class Reverse:
     Dense score (B, T): a token pays 1/(L+1) for each of its characters that stands in its right
     place, EOS pays 1/(L+1) if it comes after L characters: a row sums to 1 iff it is right.
     Dense asks for credit per token; sparse makes groups without signal.
-    Source: ALGORITHMS.md section 7
+    Source: after the copy tasks of Graves et al. 2014, arXiv:1410.5401.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Reverse:
 
     def draw(self, split, n, generator):
         # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
-        examples = []
+        examples: list[Example] = []
         while len(examples) < n:
             span = (self.min_length, self.max_length + 1)
             text = letters(int(torch.randint(*span, (), generator=generator)), generator)
@@ -54,10 +54,10 @@ class Reverse:
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        # About half of a wrong one's letters are drawn anew: partly right, as dense credit needs.
+        # A third of a wrong one's letters are drawn anew: partly right, as dense credit needs.
         right = wrong = example.answer
         while wrong == right:
-            keep = (torch.rand(len(right), generator=generator) < 0.5).tolist()
+            keep = (torch.rand(len(right), generator=generator) < 2 / 3).tolist()
             new = letters(len(right), generator)
             wrong = "".join(r if k else c for r, c, k in zip(right, new, keep, strict=True))
         return right, wrong

@@ -1,0 +1,58 @@
+"""Dynamic sampling: groups whose samples all score alike are drawn again."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_degenerate, hookimpl
+
+
+def dynamic(
+    sample,
+    score,
+    prompt_ids,
+    prompt_mask,
+    group_ids,
+    *,
+    inner: str = "transformers",
+    tries: Annotated[int, Range(1)] = 3,
+):
+    """Samples by `inner`; groups without signal again, with fresh noise, `tries` times in all.
+
+    A group without signal gives every group-relative estimator zeros, so its tokens are wasted;
+    all tokens that are drawn are metered. DAPO draws new prompts in place of such groups; here the
+    prompts stay and their groups get another chance, so batches keep their prompts and a prompt
+    that is always or never solved stays as it is. Biased towards mixed groups, as DAPO is.
+    Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.
+    """
+    drawn = sample(prompt_ids, prompt_mask)
+    rows = torch.arange(len(prompt_ids), device=prompt_ids.device)
+    for _ in range(tries - 1):
+        flat = group_degenerate(score({**drawn, "rows": rows}), group_ids)
+        if not bool(flat.any()):
+            break
+        redo = rows[flat]
+        again = sample(prompt_ids[redo], prompt_mask[redo], rows=redo)
+        drawn = _replace(drawn, again, redo)
+    return drawn
+
+
+def _replace(drawn, again, redo):
+    """`drawn` with the rows `redo` (N,) taken from `again`, both widened to the longer one."""
+    out = {}
+    at = {row: i for i, row in enumerate(redo.tolist())}
+    for name, old in drawn.items():
+        new = again[name]
+        if isinstance(old, list):
+            out[name] = [new[at[i]] if i in at else x for i, x in enumerate(old)]
+            continue
+        if old.ndim == 2:
+            width = max(old.shape[1], new.shape[1])
+            old, new = (torch.nn.functional.pad(x, (0, width - x.shape[1])) for x in (old, new))
+        out[name] = old.index_copy(0, redo, new.to(old.dtype))
+    return out
+
+
+@hookimpl
+def register_samplers(register):
+    register(dynamic)

@@ -1,0 +1,121 @@
+"""The conformance kit: small named checks that hold every component to its contract.
+
+In the spirit of scikit-learn's `check_estimator` and Gymnasium's `check_env`. A check is a function
+of the subject that raises AssertionError with one line; its name says what holds where it passes,
+its docstring the rule. `run_checks` runs those of a component's kind, `parametrize` makes pytest
+tests of them:
+
+    from rlzoo import checks
+
+    @checks.parametrize("my_estimator")
+    def test_contract(check):
+        check()
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rlzoo.checks import aggregations, columns, estimators, functions, kl, loggers, losses, tasks
+from rlzoo.checks.subject import NotApplicable, Subject
+from rlzoo.columns import nearest
+from rlzoo.component import KINDS, Component
+from rlzoo.registry import UnknownName, Zoo, load_zoo
+
+Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
+
+CHECKS: dict[str, tuple[Check, ...]] = {
+    "estimators": functions.ALL + estimators.ALL,
+    "kl_penalties": functions.ALL + kl.ALL,
+    "policy_losses": functions.ALL + losses.POLICY,
+    "value_losses": functions.ALL + losses.VALUE,
+    "aggregations": functions.ALL + aggregations.ALL,
+    "columns": functions.ALL + columns.ALL,
+    "tasks": (functions.documented, *tasks.ALL),
+    "rewards": functions.ALL,
+    "samplers": (functions.documented,),  # what it samples shows only with a model: in a run
+    "loggers": (functions.documented, *loggers.ALL),
+}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """passed: None where the check does not apply; message: the fault, the reason, or a finding."""
+
+    name: str
+    passed: bool | None
+    message: str = ""
+
+
+def run_checks(component: Component, zoo: Zoo | None = None) -> list[CheckResult]:
+    """Judge one component; `zoo` (default: the installed one) has the shapes of exotic columns."""
+    subject = Subject(component, load_zoo() if zoo is None else zoo)
+    return [judge(check, subject) for check in CHECKS[component.kind]]
+
+
+def judge(check: Check, subject: Subject) -> CheckResult:
+    name = check.__name__
+    try:
+        return CheckResult(name, True, check(subject) or "")
+    except NotApplicable as reason:
+        return CheckResult(name, None, str(reason))
+    except AssertionError as fault:
+        return CheckResult(name, False, " ".join(str(fault).split()) or "failed")
+    except Exception as error:  # the plugin border: a stranger's function raises what it likes
+        text = " ".join(str(error).split())
+        return CheckResult(name, False, f"raised {type(error).__name__}: {text}")
+
+
+def parametrize(what: Any) -> Any:
+    """A pytest decorator: the test gets `check`, to be called, once for each check of `what`.
+
+    what: a component's name, a Component, a Zoo, or several of these.
+    """
+    import pytest  # a test dependency: `rlzoo check` works without
+
+    cases = []
+    for component, zoo in _components(what):
+        subject = Subject(component, zoo)
+        for check in CHECKS[component.kind]:
+            label = f"{KINDS[component.kind].singular}-{component.name}-{check.__name__}"
+            cases.append(pytest.param(_as_test(check, subject), id=label))
+    return pytest.mark.parametrize("check", cases)
+
+
+def named(name: str, zoo: Zoo) -> list[Component]:
+    """The components of that name, one of each kind that has it; raises UnknownName if none."""
+    found = [c for c in zoo if c.name == name]
+    if found:
+        return found
+    for shelf in zoo.shelves.values():
+        if name in shelf.clashes:
+            raise UnknownName(shelf.clashes[name])
+    lost = "".join(f" ({b})" for b in zoo.broken if name in b.origin + b.reason)
+    raise UnknownName(f"no component {name!r}{nearest(name, {c.name for c in zoo})}{lost}")
+
+
+def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:
+    if isinstance(what, Zoo):
+        return [(component, what) for component in what]
+    zoo = load_zoo()
+    if isinstance(what, Component):
+        return [(what, zoo)]
+    if isinstance(what, str):
+        return [(component, zoo) for component in named(what, zoo)]
+    return [pair for item in what for pair in _components(item)]
+
+
+def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
+    def run() -> None:
+        import pytest
+
+        result = judge(check, subject)
+        if result.passed is None:
+            pytest.skip(result.message)
+        if not result.passed:
+            pytest.fail(f"{subject.component.label}: {result.message}", pytrace=False)
+
+    return run
+
+
+__all__ = ["CHECKS", "CheckResult", "named", "parametrize", "run_checks"]

@@ -1,0 +1,197 @@
+"""The component under judgement, and how the kit calls it: raw, without the core's safety net.
+
+The core puts zeros off the mask, detaches and copies. What a component does by itself shows only
+when its bare function is called; a check that wants the core in between calls the component.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+
+import torch
+from torch import Tensor
+
+from rlzoo.checks import made_up
+from rlzoo.columns import WITH_GRADIENT
+from rlzoo.component import Component, Option, Range, RlzooError
+
+LOSSES = ("policy_losses", "value_losses", "kl_penalties")
+
+_WORD = {
+    "kl_penalties": "penalty",
+    "policy_losses": "loss",
+    "value_losses": "loss",
+    "aggregations": "weights",
+    "rewards": "scores",
+    "columns": "column",
+}
+
+
+class NotApplicable(Exception):
+    """A check that says nothing about this component, and why."""
+
+
+class Subject:
+    """One component and a zoo around it, from which exotic columns take their shape."""
+
+    def __init__(self, component: Component, zoo: Any):
+        self.component = component
+        self.zoo = zoo
+        self.needs = component.needs
+        self.kind = component.kind
+
+    def batch(self, seed: int = 0, **changes: Any) -> made_up.Columns:
+        return made_up.made_up(self.zoo, seed, **changes)
+
+    def require(self, *names: str) -> None:
+        """This check is about components that need one of these columns."""
+        if not set(names) & set(self.needs):
+            raise NotApplicable(f"needs no {' or '.join(names)}")
+
+    def exotic(self) -> list[str]:
+        """The needs that are columns of plugins."""
+        return [name for name in self.needs if name in self.zoo.columns]
+
+    def call(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+        """The bare function's output, by name: advantages, returns, loss, metrics, ..."""
+        resources = made_up.resources_of(self.needs)
+        if resources:
+            raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
+        inputs = [columns[name] for name in self.needs]
+        checked = self.component.check_options(options)
+        try:
+            return self.named(self.component.function(*inputs, **checked))
+        except RlzooError as error:
+            if any(value == "" for value in checked.values()):  # an option that must be set
+                raise NotApplicable(f"wants its options set: {error}") from None
+            raise
+
+    def named(self, output: Any) -> dict[str, Tensor]:
+        if self.kind == "estimators":
+            pair = output if isinstance(output, tuple) else (output,)
+            return dict(zip(("advantages", "returns"), pair, strict=False))
+        if self.kind in ("policy_losses", "value_losses") and isinstance(output, tuple):
+            loss, metrics = output
+            return {"loss": loss, **{f"metric {name}": x for name, x in metrics.items()}}
+        if self.kind == "rewards" and isinstance(output, (list, tuple)):
+            output = torch.tensor(output)
+        return {_WORD[self.kind]: output}
+
+    def tensors(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+        """As `call`; a component that makes lists has nothing to compare."""
+        output = self.call(columns, **options)
+        if not all(isinstance(x, Tensor) for x in output.values()):
+            raise NotApplicable("its output is no tensor")
+        return output
+
+    def gradient(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+        """d (sum of the loss) / d (each column that carries the model's gradient)."""
+        leaves = {n: columns[n].detach().clone().requires_grad_()
+                  for n in WITH_GRADIENT if n in self.needs}  # fmt: skip
+        if not leaves:
+            raise NotApplicable("reads nothing that carries a gradient")
+        with torch.enable_grad():
+            total = next(iter(self.call({**columns, **leaves}, **options).values())).sum()
+            assert total.requires_grad, f"no gradient reaches {', '.join(leaves)}"
+            grads = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        return {
+            name: torch.zeros_like(leaf) if grad is None else grad
+            for (name, leaf), grad in zip(leaves.items(), grads, strict=True)
+        }
+
+    def variants(self) -> Iterator[dict[str, Any]]:
+        """The default options, then one option changed at a time; what is refused is left out."""
+        yield {}
+        columns = self.batch()
+        for name, option in self.component.options.items():
+            for value in others(option):
+                try:
+                    self.call(columns, **{name: value})
+                except RlzooError:
+                    continue
+                yield {name: value}
+
+
+# ---------------------------------------------------------------- options
+
+
+def others(option: Option) -> list[Any]:
+    """Some legal values beside the default, one of each sort."""
+    found: list[Any] = []
+    for arm in _arms(option.type):
+        low, high = _ends(option.range)
+        if arm is bool:
+            found += [True, False]
+        elif arm is type(None):
+            found.append(None)
+        elif get_origin(arm) is Literal:
+            found += get_args(arm)
+        elif arm is int:
+            # A length in the thousands would never bite on a made-up batch.
+            small = (option.default or 0) < made_up.STEPS
+            found.append((option.default or 0) + 1 if small else 2 * made_up.STEPS)
+        elif arm is float and math.isfinite(low) and math.isfinite(high):
+            found.append((low + high) / 2)
+        elif arm is float:
+            found.append((option.default or 0.0) * 1.5 + 0.1)
+    return [x for x in found if x != option.default and legal(option, x)]
+
+
+def extremes(option: Option) -> list[Any]:
+    """The legal values at the ends: the bounds, or just inside open ones, or large numbers."""
+    found: list[Any] = []
+    for arm in _arms(option.type):
+        low, high = _ends(option.range)
+        if arm is int:
+            found += [round(x) for end in (max(low, -1000), min(high, 1000))
+                      for x in (end, end + 1, end - 1)]  # fmt: skip
+        elif arm is float:
+            low, high = max(low, -1e3), min(high, 1e3)
+            found += next(([x] for x in (low, low + 1e-6) if legal(option, x)), [])
+            found += next(([x] for x in (high, high - 1e-6) if legal(option, x)), [])
+    return [*others(option), *(x for x in found if legal(option, x))]
+
+
+def legal(option: Option, value: Any) -> bool:
+    try:
+        option.check(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _arms(kind: Any) -> tuple[Any, ...]:
+    union = get_origin(kind) is Union or type(kind).__name__ == "UnionType"
+    return get_args(kind) if union else (kind,)
+
+
+def _ends(span: Range | None) -> tuple[float, float]:
+    low = span.low if span and span.low is not None else -math.inf
+    high = span.high if span and span.high is not None else math.inf
+    return low, high
+
+
+# ---------------------------------------------------------------- comparing
+
+
+def show(options: Mapping[str, Any]) -> str:
+    """` at lam=0.5`, or nothing at the defaults."""
+    return "".join(f" at {name}={value!r}" for name, value in options.items())
+
+
+def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
+    """Equal up to rounding in float64; `fault` says what it means where they are not."""
+    for name, x in got.items():
+        y = want[name]
+        assert x.shape == y.shape, f"{fault}: {name} of shape {tuple(x.shape)} and {tuple(y.shape)}"
+        if not x.is_floating_point():
+            assert torch.equal(x, y), f"{fault}: {name} differ"
+            continue
+        gap = (x - y).abs()
+        allowed = 1e-9 + 1e-9 * y.abs()
+        assert bool((gap <= allowed).all()), f"{fault}: {name} differ by {float(gap.max()):.3g}"
+
+
+def positions(output: dict[str, Tensor], mask: Tensor, index: Any) -> dict[str, Tensor]:
+    """What belongs to the positions `index` of (B, T, ...) outputs; others stay whole."""
+    return {n: x[:, index] if x.shape[:2] == mask.shape else x for n, x in output.items()}

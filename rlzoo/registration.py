@@ -1,0 +1,51 @@
+"""Tells gymnasium of the environment, without importing gymnasium.
+
+Gymnasium 1.0 dropped its entry points for environments, so an import has to do it. `import rlzoo`
+must stay cheap: if gymnasium is not there yet, it hears of us when somebody imports it.
+"""
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+ENV_ID = "rlzoo/TokenMDP-v0"
+
+
+def register_with_gymnasium() -> None:
+    """Register the environment: now, or once gymnasium is imported."""
+    gymnasium = sys.modules.get("gymnasium")
+    if gymnasium is None:
+        sys.meta_path.insert(0, _WhenImported())
+    else:
+        _register(gymnasium)
+
+
+def _register(gymnasium: Any) -> None:
+    if ENV_ID not in gymnasium.registry:
+        gymnasium.register(
+            ENV_ID,
+            entry_point="rlzoo.env:TokenEnv",
+            vector_entry_point="rlzoo.env:TokenVectorEnv",
+        )
+
+
+class _WhenImported(MetaPathFinder):
+    """Leaves finding gymnasium to the other finders, and registers once it is executed."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
+        if fullname != "gymnasium":
+            return None
+        others = (f for f in sys.meta_path if f is not self and hasattr(f, "find_spec"))
+        spec = next((s for f in others if (s := f.find_spec(fullname, path, target))), None)
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            _register(module)
+            if self in sys.meta_path:
+                sys.meta_path.remove(self)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

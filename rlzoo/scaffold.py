@@ -1,0 +1,88 @@
+"""`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into what is wanted."""
+
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from rlzoo.columns import COLUMNS, RESOURCES, nearest
+from rlzoo.component import KINDS, RlzooError
+
+_KINDS = {kind.singular: kind for kind in KINDS.values()}
+
+
+def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
+    """Write the package `rlzoo-NAME` into `folder` and return its files.
+
+    kind: a singular, such as `policy_loss`. The package holds one module with a small working
+    component, its entry point, and a test that runs the conformance kit.
+    """
+    if kind not in _KINDS:
+        raise RlzooError(f"no kind {kind!r}{nearest(kind, _KINDS)} (there are {', '.join(_KINDS)})")
+    _check_name(kind, name)
+    distribution = f"rlzoo-{name.strip('_').replace('_', '-')}"
+    module = re.sub(r"\W", "_", distribution)
+    package = Path(folder) / distribution
+    if package.exists():
+        raise RlzooError(f"{package} exists already; choose another name or remove it")
+    words = {
+        "name": name,
+        "class_name": _class_name(name),
+        "singular": kind.replace("_", " "),
+        "key": _KINDS[kind].key,
+        "distribution": distribution,
+        "module": module,
+    }
+    contents = {
+        "pyproject.toml": _template("pyproject.toml", words),
+        "README.md": _template("README.md", words),
+        f"{module}.py": _template(f"{kind}.py", words),
+        f"test_{module}.py": _template("test.py", words),
+    }
+    try:
+        package.mkdir(parents=True)
+    except OSError as error:
+        raise RlzooError(f"cannot make {package}: {error.strerror}") from None
+    written = []
+    for file, text in contents.items():
+        (package / file).write_text(text, encoding="utf-8")
+        written.append(package / file)
+    return written
+
+
+def _check_name(kind: str, name: str) -> None:
+    """A component's name is that of a Python function, and must not hide what it uses."""
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
+        raise RlzooError(f"{name!r} is no name for a Python function")
+    if name != name.lower() or not name.isascii():
+        raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
+    if name in COLUMNS or name in RESOURCES:
+        raise RlzooError(f"{name!r} is a column of the core; choose another name")
+    if re.search(rf"\b{name}\b", _code(kind)):
+        raise RlzooError(
+            f"{name!r} is used inside the {kind} that would be written; choose another"
+        )
+
+
+def _class_name(name: str) -> str:
+    """CamelCase, unless the registry would read another name off it."""
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    return camel if _snake(camel) == name else name
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _code(kind: str) -> str:
+    """The template's code, without its docstrings: what a name could clash with."""
+    return re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)
+
+
+def _template(file: str, words: dict[str, str]) -> str:
+    return Template(_raw(file)).substitute(words)
+
+
+def _raw(file: str) -> str:
+    return files("rlzoo").joinpath("templates", f"{file}.txt").read_text(encoding="utf-8")

@@ -1,0 +1,54 @@
+"""What many tests share: the zoo, loaded once, and a model small enough to train in seconds."""
+
+import os
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+MICRO = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(scope="session")
+def zoo():
+    import rlzoo
+
+    return rlzoo.load_zoo()
+
+
+@pytest.fixture(scope="session")
+def model_dir(tmp_path_factory):
+    """A random character model of some 5,000 parameters, as a transformers folder."""
+    import torch
+
+    from rlzoo.base import build_model, build_tokenizer, save
+
+    folder = tmp_path_factory.mktemp("micro")
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build_model(MICRO, tokenizer)
+    save(model, tokenizer, folder)
+    return folder
+
+
+@pytest.fixture
+def words(model_dir):
+    """Overrides that make a run of any recipe take a second."""
+    return [
+        f"model.path={model_dir}",
+        "rollout.prompts=4",
+        "rollout.samples=4",
+        "rollout.max_new_tokens=5",
+        "train.steps=3",
+        "train.minibatches=2",
+        "eval.samples=8",
+        "checkpoint.every=1",
+        "device=cpu",
+    ]

@@ -1,0 +1,191 @@
+"""Composing and blaming: each value's origin, each fault on one line, before a model loads."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlzoo.plan import make_plan
+from rlzoo.recipe import KEYS, RecipeError, compose, has_sweep, list_configs
+
+
+def value(recipe, key):
+    return OmegaConf.select(recipe.config, key)
+
+
+def test_every_shipped_recipe_composes_and_plans(zoo):
+    for name in list_configs("recipes"):
+        plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
+        assert plan.recipe.name == name
+
+
+def test_the_five_cards_share_prompts_and_samples(zoo):
+    shapes = {
+        (value(r, "rollout.prompts"), value(r, "rollout.samples"))
+        for name in ("ppo_gae", "ppo_mc", "ppo_td0", "grpo", "rloo")
+        for r in [compose([f"recipe={name}"], zoo)]
+    }
+    assert len(shapes) == 1
+    assert next(iter(shapes))[1] >= 4
+
+
+def test_defaults_cover_every_key(zoo):
+    origins = compose(["recipe=ppo_gae"], zoo).origins
+    assert set(KEYS) <= set(origins)
+
+
+def test_precedence_and_origins(zoo):
+    recipe = compose(["recipe=ppo_gae", "estimator.lam=0.5", "task=key_door"], zoo)
+    assert value(recipe, "estimator.lam") == 0.5
+    assert recipe.origins["estimator.lam"] == "command line"
+    assert recipe.origins["estimator.gamma"].endswith("ppo_gae.yaml")
+    assert recipe.origins["rollout.max_new_tokens"].endswith("task/key_door.yaml")
+    assert recipe.origins["task.keys"] == "key_door's default"
+    assert recipe.origins["seed"].endswith("defaults.yaml")
+
+
+def test_selecting_another_component_drops_the_options_of_the_first(zoo):
+    recipe = compose(["recipe=ppo_gae", "estimator=mc"], zoo)
+    assert recipe.options("estimator") == {"gamma": 1.0}
+    recipe = compose(["recipe=ppo_gae", "estimator=gae"], zoo)
+    assert recipe.options("estimator")["lam"] == 0.95
+
+
+def test_task_presets_name_the_component_and_its_options(zoo):
+    recipe = compose(["recipe=grpo", "task=reverse_dense"], zoo)
+    assert value(recipe, "task.name") == "reverse"
+    assert value(recipe, "task.dense") is True
+
+
+def test_model_path_replaces_model_name(zoo):
+    recipe = compose(["recipe=grpo", "model.path=/x"], zoo)
+    assert (value(recipe, "model.name"), value(recipe, "model.path")) == (None, "/x")
+    recipe = compose(["recipe=grpo", "model=nano"], zoo)
+    assert (value(recipe, "model.name"), value(recipe, "model.path")) == ("nano", "model/nano")
+
+
+def test_collections_merge_replace_and_remove(zoo):
+    assert list(compose(["recipe=grpo"], zoo).config.rewards) == ["verifier"]
+    both = compose(["recipe=grpo", "rewards.python.function=a:b"], zoo).config.rewards
+    assert sorted(both) == ["python", "verifier"]
+    only = compose(["recipe=grpo", "rewards=python"], zoo).config.rewards
+    assert list(only) == ["python"]
+    gone = compose(["recipe=grpo", "rewards.verifier=null", "rewards.python.weight=2"], zoo)
+    assert list(gone.config.rewards) == ["python"]
+    assert gone.config.rewards.python.weight == 2.0
+
+
+def test_interpolations(zoo):
+    recipe = compose(["recipe=grpo", "actor.lr=${critic.lr}"], zoo)
+    assert value(recipe, "actor.lr") == value(recipe, "critic.lr")
+
+
+def test_a_resolved_recipe_resolves_to_itself(zoo, tmp_path):
+    recipe = compose(["recipe=ppo_gae", "task=reverse_dense", "estimator.lam=0.7"], zoo)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(recipe.to_yaml())
+    again = compose([f"recipe={file}"], zoo)
+    assert again.config == recipe.config
+    assert again.name == recipe.name
+
+
+def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
+    (tmp_path / "configs" / "recipes").mkdir(parents=True)
+    mine = tmp_path / "configs" / "recipes" / "grpo.yaml"
+    mine.write_text("# mine\nestimator: mc\n")
+    monkeypatch.chdir(tmp_path)
+    recipe = compose(["recipe=grpo"], zoo)
+    assert value(recipe, "estimator.name") == "mc"
+    assert recipe.origins["estimator.name"] == "configs/recipes/grpo.yaml"
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("RLZOO_CONFIGS", str(tmp_path / "configs"))
+    assert value(compose(["recipe=grpo"], zoo), "estimator.name") == "mc"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], ["recipe=NAME is missing", "ppo_gae"]),
+        (["recipe=ppo_gea"], ["'ppo_gea'", "did you mean 'ppo_gae'"]),
+        (["recipe=ppo_gae,grpo"], ["rlzoo sweep"]),
+        (["recipe=ppo_gae", "recipe=grpo"], ["twice"]),
+        (["recipe=nowhere.yaml"], ["no file nowhere.yaml"]),
+        (["recipe=ppo_gae", "lam"], ["expected key=value, got 'lam'"]),
+        (["recipe=ppo_gae", "estimator=gea"], ["estimator.name (command line)", "'gae'"]),
+        (["recipe=ppo_gae", "estimator.lamm=1"], ["estimator.lamm (command line)", "'lam'"]),
+        (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["'mc' has no option 'lam'"]),
+        (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["it has: gamma"]),
+        (["recipe=ppo_gae", "trian.steps=3"], ["trian.steps (command line)", "'train.steps'"]),
+        (["recipe=ppo_gae", "lr=3"], ["did you mean 'actor.lr'"]),
+        (["recipe=ppo_gae", "train=3"], ["holds keys, not a value"]),
+        (["recipe=ppo_gae", "train.steps=many"], ["must be an int", "Got 'many'"]),
+        (["recipe=ppo_gae", "train.steps=0"], ["[1, inf)", "Got 0"]),
+        (["recipe=ppo_gae", "estimator.lam=1.5"], ["[0, 1]", "Got 1.5"]),
+        (["recipe=ppo_gae", "kl.place=everywhere"], ["one of reward, loss, none"]),
+        (["recipe=ppo_gae", "estimator.lam=0,0.5"], ["sweep syntax"]),
+        (["recipe=ppo_gae", "model=tinny"], ["model.name (command line)", "did you mean 'tiny'"]),
+        (["recipe=ppo_gae", "task=adition"], ["did you mean 'addition'"]),
+        (["recipe=ppo_gae", "rewards.verifir.weight=1"], ["did you mean 'verifier'"]),
+        (["recipe=ppo_gae", "actor.lr=${nope}"], ["actor.lr (command line)", "nope"]),
+        (["recipe=ppo_gae", "actor.betas=[0.9"], ["actor.betas", "cannot read"]),
+        (["recipe=ppo_gae", "train.steps=null"], ["give a budget"]),
+        (["recipe=grpo", "rollout.samples=1"], ["rollout.samples (command line)", "at least 2"]),
+        (["recipe=grpo", "rollout.truncation=bootstrap"], ["needs a critic"]),
+        (["recipe=grpo", "train.minibatches=9999"], ["would be empty"]),
+        (["recipe=grpo", "correction=tiss"], ["correction.name (command line)", "'tis'"]),
+        (["recipe=grpo", "task=reverse", "task.min_length=9"], ["task", "reverse"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_the_place(zoo, words, said):
+    with pytest.raises(RecipeError) as caught:
+        make_plan(compose(words, zoo), zoo)
+    text = str(caught.value)
+    assert "\n" not in text
+    for part in said:
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("estimator: {name: gae\nwhiten", "mine.yaml:"),
+        ("- a\n- b\n", "must be a mapping"),
+        ("estimator: {name: gae, lamm: 1}", "mine.yaml): estimator 'gae' has no option"),
+    ],
+)
+def test_broken_files_are_named(zoo, tmp_path, text, said):
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        compose([f"recipe={file}"], zoo)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_sweep_syntax():
+    assert has_sweep("0,0.5")
+    assert not has_sweep("[0.9,0.99]")
+    assert not has_sweep("'a,b'")
+
+
+def plan_of(zoo, *words):
+    return make_plan(compose(list(words), zoo), zoo)
+
+
+def test_what_nobody_asks_for_is_not_built(zoo):
+    assert plan_of(zoo, "recipe=ppo_gae").critic
+    assert not plan_of(zoo, "recipe=grpo").critic
+    assert plan_of(zoo, "recipe=grpo").reference
+    assert not plan_of(zoo, "recipe=grpo", "kl.coef=0").reference
+    assert not plan_of(zoo, "recipe=grpo", "kl.place=none").reference
+    assert "noise" not in plan_of(zoo, "recipe=grpo").needs
+    assert "noise" in plan_of(zoo, "recipe=grpo", "task=key_door").needs
+
+
+def test_a_kl_that_does_not_do_what_it_seems_to_is_warned_of(zoo):
+    assert not plan_of(zoo, "recipe=ppo_gae").warnings
+    assert "zero" in plan_of(zoo, "recipe=ppo_gae", "kl.place=loss").warnings[0]
+    assert plan_of(zoo, "recipe=ppo_gae", "kl=k3").warnings
+    assert not plan_of(zoo, "recipe=grpo").warnings
+
+
+def test_truncated_sampling_is_said_to_be_off_policy(zoo):
+    assert "off-policy" in plan_of(zoo, "recipe=grpo", "rollout.top_k=3").warnings[0]

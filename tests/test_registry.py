@@ -1,0 +1,163 @@
+"""Discovery: the zoo and a stranger's plugin come the same way; a broken one costs only itself."""
+
+import importlib
+import pickle
+import sys
+import textwrap
+
+import pytest
+
+import rlzoo
+from rlzoo.registry import PluginWarning, UnknownName, load_zoo
+
+GOOD = """
+    from rlzoo import hookimpl
+
+    def {name}(rewards, response_mask):
+        '''Just the rewards.  Source: a test.'''
+        return rewards
+
+    @hookimpl
+    def {hook}(register):
+        register({name})
+"""
+
+
+def write(path, source, **fill):
+    path.write_text(textwrap.dedent(source).format(**fill))
+    return str(path)
+
+
+def load(*files):
+    with pytest.warns(PluginWarning) as caught:
+        zoo = load_zoo(files)
+    return zoo, [str(w.message) for w in caught]
+
+
+def test_the_shipped_zoo_is_whole(zoo):
+    assert zoo.broken == []
+    assert {"gae", "mc", "td0", "grpo", "rloo"} <= set(zoo.estimators)
+    assert {"k1", "k3"} <= set(zoo.kl_penalties)
+    gae = zoo.estimators["gae"]
+    assert gae.origin == f"rlzoo_zoo.estimators.gae (rlzoo-llm {rlzoo.__version__})"
+    assert gae.file.startswith("rlzoo_zoo/estimators/gae.py:")
+    assert "1506.02438" in gae.source
+    assert pickle.loads(pickle.dumps(gae.function)) is gae.function
+
+
+def test_every_shipped_component_has_docstring_and_source(zoo):
+    assert [c.label for c in zoo if not c.doc or not c.source] == []
+
+
+def test_a_file_is_a_plugin(tmp_path):
+    zoo = load_zoo([write(tmp_path / "mine.py", GOOD, name="mine", hook="register_estimators")])
+    assert zoo.estimators["mine"].needs == ("rewards", "response_mask")
+
+
+def test_the_environment_names_plugins(tmp_path, monkeypatch):
+    file = write(tmp_path / "mine2.py", GOOD, name="mine2", hook="register_estimators")
+    monkeypatch.setenv("RLZOO_PLUGINS", file)
+    assert "mine2" in load_zoo().estimators
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("import nothing_of_that_name", "ModuleNotFoundError: No module named"),
+        ("raise ValueError('at import')", "ValueError: at import (at bad.py:1)"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
+        ("def f(:", "SyntaxError"),
+        (GOOD.format(name="f", hook="register_estimator"), "did you mean 'register_estimators'"),
+        (GOOD.format(name="f", hook="register_estimators").replace("@hookimpl", ""), "@hookimpl"),
+        (
+            GOOD.format(name="f", hook="register_estimators").replace("rewards,", "reward,"),
+            "no column 'reward'; did you mean 'rewards'",
+        ),
+        (
+            GOOD.format(name="f", hook="register_estimators").replace("rewards,", "log_probs,"),
+            "exists only from the update stage",
+        ),
+        (
+            GOOD.format(name="f", hook="register_estimators").replace("rewards,", "sample,"),
+            "only columns and samplers may ask for",
+        ),
+        (
+            GOOD.format(name="values", hook="register_columns").replace(
+                "register(values)", "register(values, shape='BT')"
+            ),
+            "made by the core",
+        ),
+        (GOOD.format(name="f", hook="register_columns"), "says its shape"),
+        ("x = 1", "registers nothing"),
+    ],
+)
+def test_a_broken_plugin_is_left_out_whole_and_named(tmp_path, source, reason):
+    file = tmp_path / "bad.py"
+    file.write_text(textwrap.dedent(source))
+    zoo, warned = load(str(file))
+    assert len(zoo.broken) == 1
+    assert "bad.py" in zoo.broken[0].origin
+    assert reason in zoo.broken[0].reason
+    assert "\n" not in str(zoo.broken[0])
+    assert str(zoo.broken[0]) in warned[0]
+    assert "gae" in zoo.estimators
+    assert "f" not in zoo.estimators
+
+
+def test_one_bad_component_takes_its_plugin_out_whole(tmp_path):
+    source = textwrap.dedent(GOOD.format(name="fine", hook="register_estimators"))
+    source += "    register(lambda rewards: rewards)\n"
+    (tmp_path / "half.py").write_text(source)
+    zoo, _ = load(str(tmp_path / "half.py"))
+    assert "fine" not in zoo.estimators
+
+
+def test_a_dependent_of_a_broken_column_goes_too(tmp_path):
+    column = GOOD.format(name="extra", hook="register_columns")
+    column = column.replace("register(extra)", "register(extra, shape='BT')")
+    a = write(tmp_path / "a.py", column.replace("rewards,", "nonsense,"))
+    b = write(tmp_path / "b.py", GOOD.replace("rewards,", "extra,"), name="dependent",
+              hook="register_estimators")  # fmt: skip
+    zoo, _ = load(a, b)
+    assert "dependent" not in zoo.estimators
+    assert any("no column 'extra'" in b.reason for b in zoo.broken)
+
+
+def test_two_plugins_with_one_name_are_an_error_that_names_both(tmp_path):
+    file = write(tmp_path / "thief.py", GOOD, name="gae", hook="register_estimators")
+    zoo, _ = load(file)
+    with pytest.raises(UnknownName) as caught:
+        zoo.estimators["gae"]
+    for text in (str(caught.value), zoo.broken[0].reason):
+        assert "rlzoo_zoo.estimators.gae" in text
+        assert "thief.py" in text
+    assert "mc" in zoo.estimators
+
+
+def test_each_module_of_a_package_is_a_plugin_of_its_own(tmp_path, monkeypatch):
+    package = tmp_path / "stranger"
+    (package / "deep").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "deep" / "__init__.py").write_text("")
+    (package / "__main__.py").write_text("raise RuntimeError('a command, not a plugin')")
+    (package / "helper.py").write_text("x = 1")
+    (package / "broken.py").write_text("1 / 0")
+    write(package / "deep" / "one.py", GOOD, name="one", hook="register_estimators")
+    info = tmp_path / "stranger-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text("[rlzoo]\nstranger = stranger\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    zoo, _ = load()
+    assert zoo.estimators["one"].origin == "stranger.deep.one (stranger 1.2)"
+    assert [b.origin for b in zoo.broken] == ["stranger.broken (stranger 1.2)"]
+    for name in [m for m in sys.modules if m.startswith("stranger")]:
+        del sys.modules[name]
+
+
+def test_unknown_names_get_the_nearest(zoo):
+    with pytest.raises(UnknownName, match="no estimator 'gea'; did you mean 'gae'"):
+        zoo.estimators["gea"]
+    with pytest.raises(AttributeError, match="did you mean 'estimators'"):
+        zoo.estimatorz  # noqa: B018
