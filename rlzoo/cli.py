@@ -113,7 +113,7 @@ def command_plugins(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from rlzoo.registry import load_zoo
-    from rlzoo.report import plugins_table
+    from rlzoo.report import plugins_view
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the broken ones are listed below
@@ -138,7 +138,8 @@ def command_plugins(arguments: argparse.Namespace) -> int:
         _print_json({"components": rows, "broken": broken})
         return 0
     console = Console()
-    console.print(plugins_table(zoo))
+    for part in plugins_view(zoo, console.width):
+        console.print(part)
     for b in zoo.broken:
         console.print(f"{b}", style="red", markup=False, soft_wrap=True)
     return 0

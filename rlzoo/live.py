@@ -64,7 +64,7 @@ class Plain(Silent):
         self._print(text)
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
-        for table in closing_tables(summary, folder):
+        for table in closing_tables(summary, folder, self.console.width):
             self.console.print(table)
 
 
@@ -128,7 +128,7 @@ class Panelled(Silent):
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
         self.close()
-        for table in closing_tables(summary, folder):
+        for table in closing_tables(summary, folder, self.console.width):
             self.console.print(table)
 
     def close(self) -> None:

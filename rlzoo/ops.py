@@ -1,7 +1,8 @@
 """Masked and group statistics, and the one reverse recursion behind the TD(lambda) family.
 
 Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 where an action; group_ids (B,) of any
-order and any integers. Nothing here loops over rows; the only loop over time is in `linear_scan`.
+order and any integers. Nothing loops over rows; the only loop over time is in `linear_scan`, over
+blocks of it.
 """
 
 import torch

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -32,16 +33,16 @@ def percent(value: float, low: float, high: float) -> str:
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def closing_tables(summary: dict[str, Any], folder: Any) -> list[Any]:
+def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any]:
     """Before and after, a few samples, and this run beside earlier ones of its task."""
     return [
-        beside_earlier(summary, folder),
+        beside_earlier(summary, folder, width),
         samples_table(folder),
         Text(f"run folder: {folder.path}", overflow="fold"),
     ]
 
 
-def beside_earlier(summary: dict[str, Any], folder: Any, most: int = 8) -> Table:
+def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int = 8) -> Table:
     """This run and earlier ones of the same task and model in the folder beside it."""
     from rlzoo.runs import list_runs
 
@@ -50,15 +51,16 @@ def beside_earlier(summary: dict[str, Any], folder: Any, most: int = 8) -> Table
         f"{summary['eval_samples']} samples, 95 % interval",
         title_justify="left",
     )
+    wide = width >= 100
     table.add_column("run", overflow="fold")
-    table.add_column("estimator")
-    table.add_column("seed", justify="right")
-    table.add_column("before", justify="right")
-    table.add_column("after", justify="right")
-    table.add_column("reward")
-    table.add_column("tokens", justify="right")
-    table.add_column("s", justify="right")
-    same = ("task", "model", "eval_metric")
+    table.add_column("estimator", overflow="fold")
+    for name in ("seed", "before", "after", "interval"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if wide:
+        table.add_column("reward", no_wrap=True)
+        table.add_column("tokens", justify="right", no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
+    same = ("task", "model", "eval_metric", "eval_samples")
     others = [
         (run, other)
         for run in list_runs(folder.path.parent)
@@ -66,19 +68,20 @@ def beside_earlier(summary: dict[str, Any], folder: Any, most: int = 8) -> Table
         and all((other := run.summary()).get(k) == summary[k] for k in same)
     ][-most:]
     for run, values in [*others, (folder, summary)]:
-        curve = [r["reward/mean"] for r in run.read("metrics.jsonl") if "reward/mean" in r]
-        after = percent(values["eval_after"], *values["eval_after_interval"])
-        table.add_row(
+        low, high = values["eval_after_interval"]
+        cells = [
             run.path.name,
             values["estimator"],
             str(values["seed"]),
             f"{values['eval_before']:.3f}",
-            after,
-            sparkline(curve, 12),
-            f"{values['tokens']:,}",
-            f"{values['seconds']:.0f}",
-            style="bold" if run is folder else "",
-        )
+            f"{values['eval_after']:.3f}",
+            f"{low:.3f}-{high:.3f}",
+        ]
+        if wide:
+            curve = [r["reward/mean"] for r in run.read("metrics.jsonl") if "reward/mean" in r]
+            cells += [sparkline(curve, 12), f"{values['tokens']:,}"]
+        cells.append(f"{values['seconds']:.0f}")
+        table.add_row(*cells, style="bold" if run is folder else "")
     return table
 
 
@@ -95,19 +98,45 @@ def samples_table(folder: Any, most: int = 4) -> Table:
     return table
 
 
-def plugins_table(zoo: Any) -> Table:
-    """Every component: kind, name, needs, options with defaults, source, origin."""
-    table = Table(title=f"{sum(1 for _ in zoo)} components", title_justify="left")
-    table.add_column("kind", no_wrap=True)
-    table.add_column("name", overflow="fold", style="bold")
-    for name in ("needs", "options", "source", "origin"):
-        table.add_column(name, overflow="fold")
-    for c in zoo:
-        options = ", ".join(f"{o.name}={o.default!r}" for o in c.options.values())
-        table.add_row(
-            KINDS[c.kind].singular, c.name, " ".join(c.needs), options, c.source, c.origin
-        )
-    return table
+def plugins_view(zoo: Any, width: int) -> list[Any]:
+    """Every component with its needs, options and defaults, source and origin: a table for each
+    kind, or a paragraph for each component where the terminal is narrow."""
+    out: list[Any] = []
+    for kind, shelf in zoo.shelves.items():
+        if not shelf:
+            continue
+        title = f"{kind.replace('_', ' ')} ({len(shelf)})"
+        rows = [
+            (
+                c.name,
+                " ".join(c.needs),
+                " ".join(f"{o.name}={o.default!r}" for o in c.options.values()),
+                c.source,
+                c.origin,
+            )
+            for c in shelf.values()
+        ]
+        words = ("name", "needs", "options", "source", "origin")
+        if width < 130:
+            out.append(Text(f"\n{title}", style="bold"))
+            for name, *rest in rows:
+                out.append(Text(f"  {name}", style="bold green"))
+                lines = zip(words[1:], rest, strict=True)
+                out += [
+                    Padding(Text.assemble((f"{word} ", "dim"), text), (0, 0, 0, 4))
+                    for word, text in lines
+                    if text
+                ]
+            continue
+        table = Table(title=title, title_justify="left", expand=True)
+        for word, ratio in zip(words, (3, 5, 4, 5, 5), strict=True):
+            style = "bold green" if word == "name" else ""
+            table.add_column(word, overflow="fold", ratio=ratio, style=style)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        out.append(table)
+    out.append(Text(f"\n{sum(len(s) for s in zoo.shelves.values())} components"))
+    return out
 
 
 def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:

@@ -111,11 +111,15 @@ def training_step(
     """One rollout and the updates from it. Step counts from 0; all randomness follows from it."""
     plan, config = world.plan, world.plan.recipe.config
     timing: dict[str, float] = {}
+    before = world.tokens
+    tokens: dict[str, int] = {}
     with timed(timing, "gen"):
         prompts = draw(world, "train", config.rollout.prompts, "train", step)
         batch = collect(world, prompts, config.rollout.samples, stream="train", step=step)
+    tokens["gen"] = world.tokens - before
     with timed(timing, "columns"):
         add_columns(world, batch, stream="train", step=step)
+    tokens["columns"] = world.tokens - before - tokens["gen"]
     with timed(timing, "adv"):
         add_rewards(plan, batch, controller.coef)
         add_advantages(plan, batch)
@@ -125,9 +129,8 @@ def training_step(
     metrics |= {f"{name}/lr": opt.param_groups[0]["lr"] for name, opt in optimizers.items()}
     if "ref_log_probs" in batch:
         controller.update(kl_per_response(batch), batch.rows)
-    tokens = float(batch["response_mask"].sum())
-    total = sum(timing.values())
-    metrics["perf/tokens_per_second"] = tokens / total
+    metrics["perf/tokens_per_second"] = sum(tokens.values()) / sum(timing.values())
+    metrics |= {f"tokens/{k}": v for k, v in tokens.items()}
     return batch, metrics | {f"timing_s/{k}": v for k, v in timing.items()}
 
 
@@ -241,7 +244,8 @@ def _save(
 
 
 def _write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
-    for i in range(min(n, batch.rows)):
+    # Spread over the batch, so that they are of different prompts.
+    for i in range(0, batch.rows, max(1, batch.rows // n)) if n else ():
         folder.append(
             "samples.jsonl",
             {

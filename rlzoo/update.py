@@ -54,10 +54,8 @@ def update(
     mask = loss_mask(world.plan, batch)
     totals: Totals = defaultdict(list)
     for epoch in range(config.train.epochs):
-        shuffle = torch.randperm(
-            batch.rows, generator=noise.generator(world.seed, f"shuffle/{epoch}", step)
-        ).to(mask.device)
-        for rows in shuffle.tensor_split(config.train.minibatches):
+        generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
+        for rows in _minibatches(world, batch, generator):
             one_step(
                 world,
                 batch.select(rows),
@@ -69,6 +67,22 @@ def update(
             )
     sums = ("train/skipped",)
     return {k: sum(v) if k in sums else sum(v) / len(v) for k, v in sorted(totals.items())}
+
+
+def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list[Tensor]:
+    """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
+    parts = world.plan.recipe.config.train.minibatches
+    device = batch["response_mask"].device
+    if "group_ids" not in world.plan.policy_loss.needs:
+        shuffle = torch.randperm(batch.rows, generator=generator).to(device)
+        return list(shuffle.tensor_split(parts))
+    groups = batch["group_ids"].unique()
+    groups = groups[torch.randperm(len(groups), generator=generator).to(device)]
+    return [
+        torch.isin(batch["group_ids"], some).nonzero()[:, 0]
+        for some in groups.tensor_split(parts)
+        if len(some)
+    ]
 
 
 def one_step(
@@ -92,7 +106,7 @@ def one_step(
     size = config.train.microbatch or len(mask)
     parts = torch.arange(len(mask), device=mask.device).split(size)
     upstream = None
-    if train_actor and plan.policy_loss.component.couples == "batch" and len(parts) > 1:
+    if train_actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
         upstream = _coupled_gradient(world, rows, mask, weights["actor"], parts, sums)
     for part in parts:
         micro = {**_take(rows, part), "response_mask": mask[part]}

@@ -15,4 +15,9 @@ def k1(log_probs, ref_log_probs):
 
 @hookimpl
 def register_kl_penalties(register):
-    register(k1)
+    register(
+        k1,
+        caution={
+            "loss": "its expected gradient is zero: it does nothing there but add noise; use k2",
+        },
+    )

@@ -8,13 +8,19 @@ def k3(log_probs, ref_log_probs):
 
     As a loss its expected gradient is that of the per-state *forward* KL; in the reward it points
     elsewhere than the true KL gradient. Grows like exp where the policy drops a token that the
-    reference likes.
+    reference likes: -l is held below 20. verl, which calls it `low_var_kl`, also caps the penalty
+    at 10.
     Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
     """
-    gap = ref_log_probs - log_probs
+    gap = (ref_log_probs - log_probs).clamp(max=20)
     return gap.expm1() - gap
 
 
 @hookimpl
 def register_kl_penalties(register):
-    register(k3)
+    register(
+        k3,
+        caution={
+            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+        },
+    )

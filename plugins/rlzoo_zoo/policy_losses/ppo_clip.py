@@ -19,15 +19,15 @@ def ppo_clip(
 
     A pessimistic bound: a token stops pushing once its ratio has left the interval in the
     direction of its advantage. clip_high > clip_low is DAPO's clip-higher (arXiv:2503.14476).
-    verl's `vanilla` always adds dual clipping; here that is `ppo_dual_clip`.
+    Breaks where A < 0 and rho is large: there it is unbounded; verl's `vanilla` always adds dual
+    clipping against that, which here is `ppo_dual_clip`. log rho is held below 20, as in verl.
     Source: Schulman et al. 2017, arXiv:1707.06347.
     """
-    ratio = (log_probs - old_log_probs).exp()
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
-    with torch.no_grad():
-        high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
-        low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
     return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
 
 

@@ -1,0 +1,29 @@
+"""How sure `branch_values` are: half the width of a 95 % interval."""
+
+import torch
+
+from rlzoo import hookimpl
+
+Z = 1.96
+
+
+def branch_intervals(branch_scores):
+    """Half the width of a 95 % interval of each V^, (B, T), from `branch_scores` (B, T, K).
+
+    Of a state whose K scores are all 0 or 1, Wilson's interval: it stays wide where K draws agree.
+    Otherwise 1.96 standard errors (K - 1), too narrow for a handful of draws. K = 1 has no spread
+    to go by: graded scores then give 0.
+    Source: Wilson 1927, doi:10.1080/01621459.1927.10502953; arXiv:2410.01679 for the draws.
+    """
+    k = branch_scores.shape[2]
+    mean = branch_scores.mean(2)
+    wilson = (mean * (1 - mean) / k + Z**2 / (4 * k**2)).clamp(min=0).sqrt() / (1 + Z**2 / k)
+    square = (branch_scores - mean[..., None]).square().sum(2)
+    normal = (square / max(k - 1, 1) / k).sqrt()
+    binary = ((branch_scores == 0) | (branch_scores == 1)).all(2)
+    return Z * torch.where(binary, wilson, normal)
+
+
+@hookimpl
+def register_columns(register):
+    register(branch_intervals, shape="BT")

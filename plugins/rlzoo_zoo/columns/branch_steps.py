@@ -1,0 +1,44 @@
+"""Which step of its response each token belongs to: where VinePPO cuts."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def branch_steps(
+    response_mask,
+    response_tokens,
+    *,
+    tokens: Annotated[int, Range(1)] = 8,
+    separator: str = "",
+):
+    """The number of the step, from 0, of each token, (B, T) of the mask's dtype.
+
+    With a `separator` a step ends at each action whose text contains it (VinePPO: the end of a
+    line or sentence); a token of several characters is not split. Without one, a step
+    is `tokens` actions. Observations inside a response belong to no step and are not counted.
+    Source: Kazemnejad et al. 2024, arXiv:2410.01679.
+    """
+    mask = response_mask.bool()
+    if separator:
+        cut = torch.zeros_like(mask)
+        for row, texts in enumerate(response_tokens):
+            hits = [i for i, text in enumerate(texts) if separator in text]
+            cut[row, torch.tensor(hits, dtype=torch.long)] = True
+        cut &= mask
+        step = cut.cumsum(1) - cut.long()
+    else:
+        step = (mask.cumsum(1) - 1).div(tokens, rounding_mode="floor")
+    return torch.where(mask, step, 0).to(response_mask.dtype)
+
+
+def _example(generator, rows, steps):
+    """Steps of one to three tokens."""
+    return (torch.rand(rows, steps, generator=generator) < 0.5).double().cumsum(1)
+
+
+@hookimpl
+def register_columns(register):
+    register(branch_steps, shape="BT", example=_example)

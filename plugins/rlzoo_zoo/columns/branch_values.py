@@ -1,0 +1,17 @@
+"""V^ by branching: the mean further score of fresh rollouts, VinePPO's stand-in for a critic."""
+
+from rlzoo import hookimpl
+
+
+def branch_values(branch_scores):
+    """V^ at each token (B, T): the mean over K of `branch_scores` (B, T, K) of its step's start.
+
+    Unbiased; `branch_intervals` says how sure it is.
+    Source: Kazemnejad et al. 2024, arXiv:2410.01679.
+    """
+    return branch_scores.mean(2)
+
+
+@hookimpl
+def register_columns(register):
+    register(branch_values, shape="BT")

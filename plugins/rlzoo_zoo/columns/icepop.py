@@ -1,0 +1,38 @@
+"""IcePop: keep the tokens on which sampler and trainer nearly agree, drop the others."""
+
+from typing import Annotated, Literal
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def icepop(
+    sampler_log_probs,
+    old_log_probs,
+    response_mask,
+    *,
+    low: Annotated[float, Range(0, 1)] = 0.5,
+    high: Annotated[float, Range(1)] = 5.0,
+    level: Literal["token", "sequence"] = "token",
+):
+    """rho = pi_old / mu where low <= rho <= high, else 0, at each action, (B, T).
+
+    Unlike `tis` it also drops tokens that the trainer thinks far less likely than the sampler did:
+    there the mismatch is noise, not information. level=sequence judges and weighs by the response's
+    product. Breaks under hard truncation (small top-k, top-p): rho is the kept mass, below 1 by
+    design, and low drops the states where it is small.
+    Source: Ling team 2025, arXiv:2510.18855.
+    """
+    log_ratio = old_log_probs - sampler_log_probs
+    if level == "sequence":
+        log_ratio = masked_sum(log_ratio, response_mask)[:, None].expand_as(log_ratio)
+    ratio = log_ratio.exp()  # infinity is outside, too
+    inside = (ratio >= low) & (ratio <= high) & response_mask.bool()
+    return torch.where(inside, ratio, 0)
+
+
+@hookimpl
+def register_columns(register):
+    register(icepop, shape="BT")

@@ -1,0 +1,43 @@
+"""Rejection: leave out what the sampler and the trainer see too differently."""
+
+from typing import Annotated, Literal
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def rejection(
+    sampler_log_probs,
+    old_log_probs,
+    response_mask,
+    *,
+    threshold: Annotated[float, Range(0)] = 0.01,
+    estimator: Literal["k1", "k2", "k3"] = "k3",
+    level: Literal["token", "sequence"] = "sequence",
+):
+    """1 at actions whose discrepancy is at most `threshold` (nats), else 0, (B, T).
+
+    With l = log pi_old - log mu: k1 = l, judged by its size; k2 = l^2 / 2; k3 = exp(l) - 1 - l, an
+    estimate of KL(mu || pi_old). level=token judges each token; level=sequence judges the mean over
+    a response's actions, and all of it at once: k1 then bounds the geometric mean of the ratios,
+    and lets opposite errors cancel. No reweighting; what is left is biased towards agreement. What
+    is rejected still counts in the loss's denominators (verl takes it out of the mask).
+    Source: Liu et al. 2025, "When speed kills stability: demystifying RL collapse from the
+    training-inference mismatch".
+    """
+    gap = old_log_probs - sampler_log_probs
+    distance = {
+        "k1": lambda: gap,
+        "k2": lambda: 0.5 * gap.square(),
+        "k3": lambda: gap.expm1() - gap,  # infinity is rejected, too
+    }[estimator]()
+    if level == "sequence":
+        length = response_mask.bool().sum(-1).clamp(min=1)
+        distance = (masked_sum(distance, response_mask) / length)[:, None]
+    kept = (distance.abs() <= threshold) & response_mask.bool()
+    return kept.to(gap.dtype)
+
+
+@hookimpl
+def register_columns(register):
+    register(rejection, shape="BT")

@@ -1,0 +1,35 @@
+"""Decoupled GAE (VC-PPO): one lambda for the advantages, another for the critic's targets."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl, td_lambda
+
+
+def gae_decoupled(
+    rewards,
+    values,
+    bootstrap_values,
+    response_mask,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    lam_actor: Annotated[float, Range(0, 1)] = 0.95,
+    lam_critic: Annotated[float, Range(0, 1)] = 1.0,
+):
+    """advantages = GAE(lam_actor); returns = V + GAE(lam_critic).
+
+    With lam < 1 a final reward reaches the critic's early targets damped by lam^distance, so on
+    long responses the critic learns it slowly; lam_critic = 1 gives it the undamped return, while
+    the policy keeps the lower variance of lam_actor. All (B, T) but bootstrap_values (B,).
+    The paper also trains the critic on returns of the frozen policy first: that is the recipe's
+    warm-up. Equal lambdas give `gae`. Breaks without that warm-up: an untrained critic biases
+    every lam_actor < 1.
+    Source: Yuan et al. 2025, arXiv:2503.01491.
+    """
+    tokens = rewards, values, bootstrap_values, response_mask
+    advantages = td_lambda(*tokens, gamma=gamma, lam=lam_actor)
+    return advantages, values + td_lambda(*tokens, gamma=gamma, lam=lam_critic)
+
+
+@hookimpl
+def register_estimators(register):
+    register(gae_decoupled)

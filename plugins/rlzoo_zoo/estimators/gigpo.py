@@ -1,0 +1,53 @@
+"""GiGPO: the group's advantage of the episode, plus that of each turn among equal states."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_degenerate, group_mean, hookimpl, linear_scan
+from rlzoo.ops import at_run_start, group_index, run_starts
+
+
+def gigpo(
+    rewards,
+    response_mask,
+    group_ids,
+    sequence_rewards,
+    turn_ids,
+    state_keys,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 0.95,
+    step_weight: Annotated[float, Range(0)] = 1.0,
+):
+    """A = (R_i - mean_g R) + step_weight (G_k - mean of G over turns begun in the same state).
+
+    R is `sequence_rewards` (B,). A turn k is a run of actions with one `turn_ids` (B, T); its
+    reward is the sum of its tokens', G_k discounts by gamma per *turn*. It is compared with all
+    turns, of any row of the group and any time, whose first action has the same `state_keys`
+    (B, T). All tokens of a turn share the result. A state seen once adds 0; in a group of one or
+    of equal rewards the episode's part is 0. No division by std (the
+    authors' `mean_norm`). Breaks when no state recurs (then it is dr_grpo), or when the key leaves
+    out what matters.
+    Source: Feng et al. 2025, arXiv:2505.10978.
+    """
+    mask = response_mask.bool()
+    starts = run_starts(turn_ids, mask)
+    ends = run_starts(turn_ids.flip(1), mask.flip(1)).flip(1)
+    # Discounting where a turn ends only, the return at a turn's first action is that of the turn.
+    factor = torch.where(ends, torch.full_like(rewards, gamma), 1)
+    returns = linear_scan(torch.where(mask, rewards, 0), factor)
+    rows = group_ids[:, None].expand_as(mask)[starts]  # (N,), N turns in all
+    anchors = group_index(rows, state_keys[starts])
+    step = torch.zeros_like(rewards)
+    turn_return = returns[starts]
+    relative = turn_return - group_mean(turn_return, anchors)
+    step[starts] = torch.where(group_degenerate(turn_return, anchors), 0, relative)
+    step = at_run_start(step, starts)
+    episode = sequence_rewards - group_mean(sequence_rewards, group_ids)
+    episode = torch.where(group_degenerate(sequence_rewards, group_ids), 0, episode)
+    return (episode[:, None] + step_weight * step) * response_mask
+
+
+@hookimpl
+def register_estimators(register):
+    register(gigpo)

@@ -1,0 +1,32 @@
+"""n-step: n rewards, then the critic; a window with a hard edge where GAE fades out."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import n_step_returns
+
+
+def n_step(
+    rewards,
+    values,
+    bootstrap_values,
+    response_mask,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    n: Annotated[int, Range(1)] = 4,
+):
+    """A_t = sum_{k<n} gamma^k r_{t+k} + gamma^n V_{t+n} - V_t.
+
+    n counts actions. Where fewer than n are left, all of them and the discounted
+    `bootstrap_values`: from there on it is the Monte Carlo advantage. n = 1 is td0, n >= T is mc,
+    and GAE is the geometric mixture over n. All (B, T) but bootstrap_values (B,). Breaks like td0
+    where a sparse reward is more than n tokens away and the critic is untrained.
+    Source: Sutton and Barto 2018, Reinforcement Learning, chapter 7.
+    """
+    returns = n_step_returns(rewards, values, bootstrap_values, response_mask, gamma=gamma, n=n)
+    return returns - values
+
+
+@hookimpl
+def register_estimators(register):
+    register(n_step)

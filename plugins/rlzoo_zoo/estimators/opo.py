@@ -1,0 +1,34 @@
+"""OPO: the group's length-weighted mean as the baseline, which is near the variance optimum."""
+
+import torch
+
+from rlzoo import group_degenerate, group_sum, hookimpl
+from rlzoo.ops import leave_one_out_mean
+
+
+def opo(sequence_rewards, response_mask, group_ids, *, leave_one_out: bool = False):
+    """A_i = R_i - sum_j L_j R_j / sum_j L_j over the group, at every token.
+
+    R is `sequence_rewards` (B,), L the number of actions. If each token's gradient adds about the
+    same squared norm, this is the baseline of least variance. leave_one_out sums over j != i only:
+    unbiased, where the paper's form is biased a little by its own sample. Zeros for a group of one
+    (verl gives the raw reward) and for equal rewards, and, with leave_one_out, for a row whose
+    partners have no action. Breaks where length goes with correctness: the baseline then follows
+    the long responses.
+    Source: Hao et al. 2025, arXiv:2505.23585.
+    """
+    length = response_mask.sum(1).to(sequence_rewards.dtype)
+    total = group_sum(length, group_ids)
+    if leave_one_out:
+        baseline = leave_one_out_mean(sequence_rewards, group_ids, length)
+        alone = total <= length
+    else:
+        baseline = group_sum(length * sequence_rewards, group_ids) / total.clamp(min=1)
+        alone = total <= 0
+    zero = group_degenerate(sequence_rewards, group_ids) | alone
+    return torch.where(zero, 0, sequence_rewards - baseline)[:, None] * response_mask
+
+
+@hookimpl
+def register_estimators(register):
+    register(opo)

@@ -1,0 +1,53 @@
+"""OTB: the optimal baseline of each token position, weighted by the gradient before it."""
+
+import torch
+
+from rlzoo import group_count, group_sum, hookimpl
+from rlzoo.ops import collapse, expand, group_max, reward_to_go
+
+
+def otb(
+    rewards,
+    response_mask,
+    group_ids,
+    old_log_probs,
+    sum_pi_squared,
+    *,
+    handle_zero_tail: bool = True,
+):
+    """A_t = G_t - B_t, B_t = sum_i W_it G_it / sum_i W_it over the group's rows still alive.
+
+    G is the undiscounted reward-to-go, W_t = sum_{s<=t} (1 - 2 pi_s + sum_v pi_v^2): the squared
+    norm of the gradient of log pi in the logits, added up to t. pi_s = exp(old_log_probs); all
+    (B, T). Rows are compared at their t-th *action* (verl's `optimal_token_baseline` compares
+    columns, its `tir_` form actions). Where only the longest row is left it would be its own
+    baseline, A = 0; handle_zero_tail gives baseline 0 there instead. Rewards-to-go that are equal
+    throughout the group, and a group of one (verl: the raw return), give exact zeros.
+    Breaks where the logits' gradient is a bad stand-in for the parameters'; and the baseline holds
+    its own sample, a bias that falls as 1/G.
+    Source: Li et al. 2026, arXiv:2602.07078.
+    """
+    mask = response_mask.bool()
+    returns = reward_to_go(rewards, response_mask)
+    energy = (1 - 2 * old_log_probs.exp() + sum_pi_squared).clamp(min=0)
+    weight = torch.where(mask, energy, 0).cumsum(1)
+    to_go, weight, alive = (collapse(x, mask) for x in (returns, weight, mask.to(returns.dtype)))
+    total = group_sum(weight, group_ids)  # (B, T), t now counts actions
+    baseline = group_sum(weight * to_go, group_ids) / torch.where(total > 0, total, 1)
+    if handle_zero_tail:
+        baseline = torch.where(group_sum(alive, group_ids) > 1, baseline, 0)
+    advantages = expand(to_go - baseline, mask)
+    flat = _equal_throughout(returns, mask, group_ids) | (group_count(group_ids) == 1)
+    return torch.where(flat[:, None], 0, advantages)
+
+
+def _equal_throughout(returns, mask, group_ids):
+    """True (B,) where a group's entries on the mask are all equal up to rounding."""
+    high = group_max(torch.where(mask, returns, -torch.inf).amax(1), group_ids)
+    low = -group_max(torch.where(mask, -returns, -torch.inf).amax(1), group_ids)
+    return high - low <= 1e-6 * torch.maximum(high.abs(), low.abs()).clamp(min=1)
+
+
+@hookimpl
+def register_estimators(register):
+    register(otb)

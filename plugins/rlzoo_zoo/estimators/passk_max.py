@@ -1,0 +1,27 @@
+"""Pass@k by the group's maximum: only the best response learns, by its lead over the second."""
+
+import torch
+
+from rlzoo import group_degenerate, group_sum, hookimpl
+from rlzoo.ops import group_max
+
+
+def passk_max(sequence_rewards, response_mask, group_ids):
+    """A_i = max_g R - max_{j != i} R_j at every token: R_max - R_2nd for the best, 0 for the rest.
+
+    R is `sequence_rewards` (B,). What the group's maximum loses without the sample: summed over the
+    group it is an unbiased gradient of E[max of G rewards], pass@G for 0/1 rewards. A tie for the
+    best gives zeros, and so do a group of one and one of equal rewards. verl divides by the group's
+    std unless told not to. Breaks on easy prompts: two right answers and nothing is learned.
+    Source: Tang et al. 2025, arXiv:2503.19595.
+    """
+    best = sequence_rewards == group_max(sequence_rewards, group_ids)
+    second = group_max(torch.where(best, -torch.inf, sequence_rewards), group_ids)
+    only = best & (group_sum(best.to(sequence_rewards.dtype), group_ids) == 1)
+    zero = ~only | group_degenerate(sequence_rewards, group_ids)
+    return torch.where(zero, 0, sequence_rewards - second)[:, None] * response_mask
+
+
+@hookimpl
+def register_estimators(register):
+    register(passk_max)

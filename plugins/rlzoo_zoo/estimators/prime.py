@@ -1,0 +1,41 @@
+"""PRIME: dense rewards from an implicit reward model, beside the outcome, both leave-one-out."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_count, group_degenerate, hookimpl
+from rlzoo.ops import leave_one_out_mean, masked_sum, reward_to_go
+
+
+def prime(
+    implicit_rewards,
+    sequence_scores,
+    response_mask,
+    group_ids,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+):
+    """A_t = sum_{s>=t} gamma^(s-t) (r_s - LOO mean of r) + R_i - mean_{j != i} R_j.
+
+    r = `implicit_rewards` (B, T) = beta log(pi_phi / pi_ref) per token, a column of its own; its
+    leave-one-out mean is over the other rows' means per token; R is `sequence_scores` (B,).
+    The reward model is *frozen* here: the paper also trains it online on each batch's outcomes,
+    which keeps the policy from gaming it. A group of one gives zeros; equal outcomes
+    add exactly 0, and the implicit rewards then decide alone. Breaks once the policy has moved to
+    where the frozen model's log-ratios no longer mean progress.
+    Source: Cui et al. 2025, arXiv:2502.01456.
+    """
+    actions = response_mask.sum(1).to(implicit_rewards.dtype)
+    mean = masked_sum(implicit_rewards, response_mask) / actions.clamp(min=1)
+    baseline = leave_one_out_mean(mean, group_ids, (actions > 0).to(mean.dtype))
+    process = reward_to_go(implicit_rewards - baseline[:, None], response_mask, gamma=gamma)
+    outcome = sequence_scores - leave_one_out_mean(sequence_scores, group_ids)
+    outcome = torch.where(group_degenerate(sequence_scores, group_ids), 0, outcome)
+    alone = group_count(group_ids)[:, None] == 1
+    return torch.where(alone, 0, process + outcome[:, None]) * response_mask
+
+
+@hookimpl
+def register_estimators(register):
+    register(prime)

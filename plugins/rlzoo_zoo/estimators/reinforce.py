@@ -1,0 +1,29 @@
+"""REINFORCE: the discounted reward-to-go, without a baseline."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import reward_to_go
+
+
+def reinforce(
+    rewards,
+    response_mask,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+):
+    """A_t = sum_k gamma^k r_{t+k} over the actions from t on, (B, T).
+
+    Unbiased where episodes terminate, and of the highest variance: nothing is subtracted. Where a
+    response was truncated what would have followed counts as 0, since there is no critic.
+    REINFORCE++ (arXiv:2501.03262) is a recipe of it: k1 in the reward, whitening over the batch;
+    verl's function of that name whitens inside. Breaks with rewards of one sign and no
+    whitening: every sampled token is then pushed the same way.
+    Source: Williams 1992, doi:10.1007/BF00992696.
+    """
+    return reward_to_go(rewards, response_mask, gamma=gamma)
+
+
+@hookimpl
+def register_estimators(register):
+    register(reinforce)

@@ -1,0 +1,45 @@
+"""V-trace: multi-step targets from samples of another policy, by truncated importance weights."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl, next_action, td_lambda
+
+
+def vtrace(
+    rewards,
+    values,
+    bootstrap_values,
+    response_mask,
+    old_log_probs,
+    sampler_log_probs,
+    *,
+    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    lam: Annotated[float, Range(0, 1)] = 1.0,
+    rho_bar: Annotated[float, Range(0, None, "neither")] = 1.0,
+    c_bar: Annotated[float, Range(0, None, "neither")] = 1.0,
+):
+    """A_t = rho_t (r_t + gamma v_{t+1} - V_t); returns are the targets v_t.
+
+    v_t = V_t + acc_t, acc_t = rho_t delta_t + gamma lam c_t acc_{t+1}, rho = min(rho_bar, pi/mu),
+    c = min(c_bar, pi/mu); pi/mu = exp(old_log_probs - sampler_log_probs) per token. All (B, T) but
+    bootstrap_values (B,). v after the last action is `bootstrap_values`.
+    The advantage already holds the weight rho: a loss with its own sampler correction would apply
+    it twice. On policy (pi = mu) v is the lam-return, so A at lam = 1 is mc's; at lam < 1 it is
+    not GAE's: GAE takes acc itself, V-trace one step and then v. rho_bar sets the fixed
+    point (a policy between mu and pi), c_bar the variance. Breaks with a bad critic, since the
+    truncated weights lean on it; the product of c shrinks with every off-policy token.
+    Source: Espeholt et al. 2018, arXiv:1802.01561.
+    """
+    ratio = (old_log_probs - sampler_log_probs).exp()
+    rho = ratio.clamp(max=rho_bar)
+    targets = values + td_lambda(
+        rewards, values, bootstrap_values, response_mask,
+        gamma=gamma, lam=lam, rho=rho, c=ratio.clamp(max=c_bar),
+    )  # fmt: skip
+    ahead = next_action(targets, response_mask, bootstrap_values)
+    return rho * (rewards + gamma * ahead - values), targets
+
+
+@hookimpl
+def register_estimators(register):
+    register(vtrace)

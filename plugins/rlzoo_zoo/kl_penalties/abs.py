@@ -1,0 +1,25 @@
+"""abs: the size of the log-ratio, whichever way it went."""
+
+from rlzoo import hookimpl
+
+
+def abs(log_probs, ref_log_probs):
+    """abs(l) with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
+
+    No estimate of the KL: it is of first order in l where the KL is of second, so it stays felt
+    close to the reference. As a loss its gradient is the sign of l, in the reward it points
+    elsewhere than the KL's.
+    Source: Ziegler et al. 2019, arXiv:1909.08593 (l itself); the absolute form is TRL's and verl's.
+    """
+    return (log_probs - ref_log_probs).abs()
+
+
+@hookimpl
+def register_kl_penalties(register):
+    register(
+        abs,
+        caution={
+            "loss": "it is no KL estimate: its expected gradient is not that of a KL; use k2",
+            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+        },
+    )

@@ -1,0 +1,24 @@
+"""k2: half the squared log-ratio, the estimate to use as a loss."""
+
+from rlzoo import hookimpl
+
+
+def k2(log_probs, ref_log_probs):
+    """l^2 / 2 with l = log pi - log pi_ref, per token (B, T), in nats; never negative.
+
+    As a loss its expected gradient is that of the per-state reverse KL, exactly, while the samples
+    are the policy's own (later epochs would need the ratio as a weight). Its value is biased, by
+    third order in l. In the reward it points elsewhere than the true KL gradient.
+    Source: Schulman 2020, "Approximating KL divergence"; Tang and Munos 2025, arXiv:2506.09477.
+    """
+    return 0.5 * (log_probs - ref_log_probs).square()
+
+
+@hookimpl
+def register_kl_penalties(register):
+    register(
+        k2,
+        caution={
+            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+        },
+    )

@@ -1,0 +1,26 @@
+"""k3 with the gradient that a KL loss should have."""
+
+from rlzoo import hookimpl
+
+
+def k3_plus(log_probs, ref_log_probs):
+    """sg(k3) + k2 - sg(k2) per token (B, T), in nats: the value of k3, the gradient of k2.
+
+    Straight-through: reported and paid is the low-variance estimate, while as a loss it has the
+    per-state reverse-KL gradient, which k3 lacks. In the reward it is k3. The value
+    holds -l below 20, as k3 does; the gradient is k2's at any distance. verl's `k3+`.
+    Source: Tang and Munos 2025, arXiv:2506.09477; Liu et al. 2025, arXiv:2510.01555.
+    """
+    gap = ref_log_probs - log_probs
+    k2, bounded = 0.5 * gap.square(), gap.detach().clamp(max=20)
+    return k2 - k2.detach() + (bounded.expm1() - bounded)
+
+
+@hookimpl
+def register_kl_penalties(register):
+    register(
+        k3_plus,
+        caution={
+            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+        },
+    )

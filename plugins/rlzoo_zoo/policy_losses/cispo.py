@@ -1,0 +1,33 @@
+"""CISPO: clip the weight of a token, never its gradient."""
+
+from typing import Annotated
+
+from rlzoo import Range, hookimpl
+
+
+def cispo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    *,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+):
+    """-sg(clip(rho, 1 - clip_low, 1 + clip_high)) A log pi per token (B, T).
+
+    Every token keeps a gradient, also the rare ones ("but", "wait") that PPO's clipping silences
+    after their first step. Nothing ends the push, so it drifts over many epochs. The interval is
+    verl's. The paper clamps above only: clip_low=1. TRL's `epsilon_high` is the bound itself, not
+    its distance from 1: clip_low=1, clip_high=epsilon_high - 1.
+    Source: MiniMax 2025, arXiv:2506.13585.
+    """
+    ratio = (log_probs - old_log_probs).detach().clamp(max=20).exp()
+    loss = -ratio.clamp(1 - clip_low, 1 + clip_high) * advantages * log_probs
+    high = (ratio > 1 + clip_high).to(loss.dtype)
+    low = (ratio < 1 - clip_low).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(cispo)

@@ -1,0 +1,43 @@
+"""GMPO: the geometric mean of a response's ratios, so that no single token decides."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def gmpo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    *,
+    clip_low: Annotated[float, Range(0)] = 0.4,
+    clip_high: Annotated[float, Range(0)] = 0.4,
+):
+    """-A exp(mean_t l_t) at each action, (B, T); l = log rho, clipped against A's own direction.
+
+    l_t = min(log rho, clip_high) where A >= 0 and max(log rho, -clip_low) where A < 0: the bounds
+    are in nats, so the ratio's are e^-0.4 and e^0.4. With one advantage per response and
+    seq_mean_token_mean this is the paper's objective. Breaks with advantages that differ within
+    a response: each ratio then carries the response's mean advantage, and the sign that clips is
+    each token's own. verl calls it `geo_mean`, aggregates in its own way, and takes l = 0 at A = 0.
+    Source: Zhao et al. 2025, arXiv:2507.20673.
+    """
+    log_ratio = log_probs - old_log_probs
+    bounded = torch.where(
+        advantages >= 0, log_ratio.clamp(max=clip_high), log_ratio.clamp(min=-clip_low)
+    )
+    length = response_mask.bool().sum(-1).clamp(min=1)
+    ratio = (masked_sum(bounded, response_mask) / length).clamp(max=20).exp()[:, None]
+    loss = -advantages * ratio
+    high = ((log_ratio > clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((log_ratio < -clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(gmpo)

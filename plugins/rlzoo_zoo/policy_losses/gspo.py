@@ -1,0 +1,41 @@
+"""GSPO: one importance ratio per response, the geometric mean of its tokens', clipped as one."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def gspo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    *,
+    clip_low: Annotated[float, Range(0, 1)] = 3e-4,
+    clip_high: Annotated[float, Range(0)] = 4e-4,
+):
+    """-min(s_t A, clip(s_t) A) per token (B, T), with s_t = sg(s) pi_t / sg(pi_t).
+
+    s = exp(mean_t log rho) is the response's ratio, t over its actions. s_t has the value of s at
+    every token and the gradient s grad log pi_t, so a response is clipped whole. With one advantage
+    per response, seq_mean_token_mean gives the paper's objective and its gradient; other advantages
+    make it GSPO-token. s moves far less than a token's ratio, hence the narrow interval: the 0.2 of
+    `ppo_clip` would never clip. log s is held below 10, as in verl.
+    Source: Zheng et al. 2025, arXiv:2507.18071.
+    """
+    length = response_mask.bool().sum(-1).clamp(min=1)
+    log_s = (masked_sum(log_probs - old_log_probs, response_mask) / length).detach()[:, None]
+    ratio = (log_s + log_probs - log_probs.detach()).clamp(max=10).exp()  # (B, T)
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(gspo)

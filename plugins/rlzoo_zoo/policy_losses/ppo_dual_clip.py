@@ -1,0 +1,43 @@
+"""PPO with a second clip: a bad token that has become likely cannot dominate the step."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def ppo_dual_clip(
+    log_probs,
+    old_log_probs,
+    advantages,
+    *,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+    c: Annotated[float, Range(1, closed="neither")] = 3.0,
+):
+    """ppo_clip, and where A < 0 at most -c A: min(max(-rho A, -clip(rho) A), -c A), (B, T).
+
+    Beyond rho = c a token of negative advantage gives no gradient, so nothing pulls it back: the
+    price of the bound. `pg_clipfrac_lower` is the share of tokens at it. This is verl's `vanilla`,
+    where c is `clip_ratio_c`, 3 as well.
+    Source: Ye et al. 2019, arXiv:1912.09729.
+    """
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    dual = (advantages < 0) & (ratio > c)
+    loss = torch.where(dual, -c * advantages, loss)
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss, {
+        "pg_clipfrac_high": high,
+        "pg_clipfrac_low": low,
+        "pg_clipfrac_lower": dual.to(loss.dtype),
+        "pg_clipfrac": high + low,
+    }
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(ppo_dual_clip)

@@ -1,0 +1,20 @@
+"""The surrogate of conservative policy iteration and TRPO: importance-weighted, unclipped."""
+
+from rlzoo import hookimpl
+
+
+def surrogate(log_probs, old_log_probs, advantages):
+    """-rho A with rho = pi / pi_old, per token (B, T).
+
+    At rho = 1 its gradient is REINFORCE's; away from there it weighs each token by its own ratio
+    and ignores that earlier tokens changed the states. Nothing bounds rho: meant for few small
+    steps or beside a KL penalty. log rho is held below 20 (rho < 5e8), as in verl: exp overflows
+    float32 at 88.
+    Source: Schulman et al. 2015, arXiv:1502.05477.
+    """
+    return -(log_probs - old_log_probs).clamp(max=20).exp() * advantages
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(surrogate)

@@ -1,0 +1,22 @@
+"""Huber's loss: squared for small errors, linear for large ones."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def huber(value_preds, returns, *, delta: Annotated[float, Range(0, closed="right")] = 1.0):
+    """e^2 / 2 where abs(e) <= delta, else delta (abs(e) - delta / 2), e = V - G, per token (B, T).
+
+    No error pulls harder than delta (in units of the reward). Beyond delta it seeks the median, not
+    the mean: with skewed returns and a small delta the critic is biased, and so are advantages.
+    Source: Huber 1964, Annals of Mathematical Statistics 35.
+    """
+    return torch.nn.functional.huber_loss(value_preds, returns, reduction="none", delta=delta)
+
+
+@hookimpl
+def register_value_losses(register):
+    register(huber)

@@ -1,0 +1,132 @@
+"""Corrections for a sampler that differs from the policy, and DAPO's overlong penalty."""
+
+import math
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+from torch.testing import assert_close
+
+import rlzoo
+
+ZOO = rlzoo.load_zoo()
+NAMES = ("tis", "icepop", "rejection")
+F64 = torch.float64
+
+
+def columns(gap, mask=None, old=-1.0) -> dict[str, Tensor]:
+    """Columns where log pi_old - log mu is `gap` (B, T)."""
+    gap = torch.as_tensor(gap, dtype=F64)
+    mask = torch.ones_like(gap) if mask is None else torch.as_tensor(mask, dtype=F64)
+    log_pi = torch.full_like(gap, old)
+    return {"old_log_probs": log_pi, "sampler_log_probs": log_pi - gap, "response_mask": mask}
+
+
+def weigh(name: str, given_columns: dict[str, Tensor], **options) -> Tensor:
+    return ZOO.columns[name](given_columns, **options)
+
+
+# Ratios 4, 1, .25, 1 in the first row, whose product is 1; 4, 4 and a hole of 1e9 in the second.
+RATIOS = torch.tensor([[4.0, 1.0, 0.25, 1.0], [4.0, 1e9, 4.0, 1.0]], dtype=F64)
+MASK = torch.tensor([[1, 1, 1, 1], [1, 0, 1, 0]], dtype=F64)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("tis", {}, [[2, 1, 0.25, 1], [2, 0, 2, 0]]),
+        ("tis", {"cap": 10.0}, [[4, 1, 0.25, 1], [4, 0, 4, 0]]),
+        ("tis", {"level": "sequence", "cap": 20.0}, [[1, 1, 1, 1], [16, 0, 16, 0]]),
+        ("tis", {"level": "sequence"}, [[1, 1, 1, 1], [2, 0, 2, 0]]),
+        ("icepop", {}, [[4, 1, 0, 1], [4, 0, 4, 0]]),
+        ("icepop", {"low": 0.2, "high": 3.0}, [[0, 1, 0.25, 1], [0, 0, 0, 0]]),
+        ("icepop", {"level": "sequence"}, [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        ("rejection", {"level": "token", "estimator": "k1", "threshold": 1.3},
+         [[0, 1, 0, 1], [0, 0, 0, 0]]),
+        ("rejection", {"level": "sequence", "estimator": "k1", "threshold": 1.3},
+         [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        # k2: ln(4)^2 / 2 = .961 at four of six; means .480 and .961.
+        ("rejection", {"level": "sequence", "estimator": "k2", "threshold": 0.5},
+         [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        ("rejection", {"level": "token", "estimator": "k2", "threshold": 0.97},
+         [[1, 1, 1, 1], [1, 0, 1, 0]]),
+        # k3: 4 - 1 - ln 4 = 1.614, .25 - 1 + ln 4 = .636; means .5625 and 1.614.
+        ("rejection", {"level": "token", "threshold": 0.7}, [[0, 1, 1, 1], [0, 0, 0, 0]]),
+        ("rejection", {"threshold": 0.57}, [[1, 1, 1, 1], [0, 0, 0, 0]]),
+        ("rejection", {"threshold": 0.56}, [[0, 0, 0, 0], [0, 0, 0, 0]]),
+    ],
+)  # fmt: skip
+def test_small_array(name, options, expected):
+    got = weigh(name, columns(RATIOS.log(), MASK), **options)
+    assert_close(got, torch.tensor(expected, dtype=F64))
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("name", NAMES)
+def test_on_policy_every_action_counts_as_it_is(name, level):
+    assert torch.equal(weigh(name, columns(torch.zeros(2, 4), MASK), level=level), MASK)
+
+
+def test_uncapped_weights_have_mean_1_under_the_sampler():
+    # E_mu[pi / mu] = 1, token by token: all seven tokens of five states, weighed by mu.
+    draw = torch.Generator().manual_seed(0)
+    pi, mu = (torch.randn(5, 7, generator=draw, dtype=F64).log_softmax(-1) for _ in range(2))
+    table = {"old_log_probs": pi, "sampler_log_probs": mu, "response_mask": torch.ones_like(pi)}
+    assert_close((mu.exp() * weigh("tis", table, cap=1e6)).sum(-1), torch.ones(5, dtype=F64))
+    for capped in (weigh("tis", table, cap=1.5), weigh("icepop", table)):
+        assert ((mu.exp() * capped).sum(-1) < 1 - 1e-6).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@settings(max_examples=40, derandomize=True, deadline=None)
+@given(seed=st.integers(0, 999), scale=st.sampled_from([0.01, 0.3, 2.0]))
+def test_padding_rows_and_holes(name, level, seed, scale):
+    draw = torch.Generator().manual_seed(seed)
+    gap = scale * torch.randn(4, 5, generator=draw, dtype=F64)
+    mask = (torch.rand(4, 5, generator=draw) < 0.6).to(F64)
+    plain = columns(gap, mask)
+    got = weigh(name, plain, level=level)
+    assert not got[mask == 0].any()
+    assert (got >= 0).all()
+    order = torch.randperm(4, generator=draw)
+    shuffled = weigh(name, {n: x[order] for n, x in plain.items()}, level=level)
+    assert torch.equal(shuffled, got[order])
+    for dirt in (0.0, math.nan, 1e9):
+        wide = {n: torch.cat([x, x.new_full((4, 3), dirt)], 1) for n, x in plain.items()}
+        wide["response_mask"] = torch.nn.functional.pad(mask, (0, 3))
+        assert_close(weigh(name, wide, level=level)[:, :5], got, rtol=1e-13, atol=0)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", ["token", "sequence"])
+@pytest.mark.parametrize("gap", [-100.0, 100.0])
+def test_finite_in_float32_where_the_ratio_would_overflow(name, level, gap):
+    far = {n: x.float() for n, x in columns(torch.full((2, 3), gap)).items()}
+    got = weigh(name, far, level=level)
+    assert got.dtype == torch.float32
+    assert torch.isfinite(got).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_a_column_that_a_recipe_can_name(name):
+    assert ZOO.columns[name].shape == "BT"
+    assert ZOO.columns[name].needs == ("sampler_log_probs", "old_log_probs", "response_mask")
+
+
+# ---------------------------------------------------------------- overlong
+
+
+def test_overlong_falls_linearly_over_the_buffer():
+    mask = (torch.arange(14) < torch.tensor([0, 5, 6, 7, 9, 10, 14])[:, None]).float()
+    got = ZOO.rewards["overlong"]({"response_mask": mask}, max_length=10, buffer=4)
+    assert_close(got, torch.tensor([0, 0, 0, -0.25, -0.75, -1, -1]))
+
+
+def test_overlong_counts_actions_not_observations():
+    mask = torch.ones(2, 10)
+    mask[1, 2:6] = 0
+    got = ZOO.rewards["overlong"]({"response_mask": mask}, max_length=10, buffer=4)
+    assert got.tolist() == [-1, 0]
