@@ -54,6 +54,9 @@ class Rules:
     max_prompt: int
     split: str
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Rules":
+        return self  # nothing in it changes, so that copies of an environment (search) are cheap
+
     @property
     def observation_space(self) -> Box:
         length = self.max_prompt + self.max_new_tokens
