@@ -168,6 +168,18 @@ def test_estimators_carry_no_gradient_and_leave_inputs_alone():
     assert torch.equal(rewards.detach(), before)
 
 
+def test_targets_reach_a_loss_without_their_history(zoo):
+    given = {
+        name: torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+        for name in ("log_probs", "old_log_probs", "advantages", "value_preds", "values", "returns")
+    }
+    columns = {**given, "response_mask": torch.ones(2, 3, dtype=torch.float64)}
+    for component in (zoo.policy_losses["ppo_clip"], zoo.value_losses["clipped_mse"]):
+        component(columns)[0].sum().backward()
+    reached = {name for name, x in given.items() if x.grad is not None}
+    assert reached == {"log_probs", "value_preds"}
+
+
 def test_returns_come_only_with_values(zoo):
     mask = torch.ones(2, 2)
     columns = {

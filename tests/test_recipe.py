@@ -132,6 +132,9 @@ def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
         (["recipe=grpo", "train.minibatches=9999"], ["would be empty"]),
         (["recipe=grpo", "correction=tiss"], ["correction.name (command line)", "'tis'"]),
         (["recipe=grpo", "task=reverse", "task.min_length=9"], ["task", "reverse"]),
+        (["recipe=grpo", "estimator=gigpo"], ["'turn_ids' comes from conversations"]),
+        (["recipe=dapo", "sampler.inner=dynamic"], ["sampler.inner (command line)", "'inner'"]),
+        (["recipe=dapo", "rollout.samples=1"], ["at least 2"]),
     ],
 )
 def test_bad_input_is_one_line_that_names_the_place(zoo, words, said):

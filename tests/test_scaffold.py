@@ -77,6 +77,12 @@ def test_a_stranger_installs_it_with_pip(tmp_path):
     tests = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert "passed" in tests
     assert "failed" not in tests
+    words = ["recipe=grpo", "estimator=brand_new", "estimator.scale=0.5", "model=nano"]
+    words += ["rollout.prompts=4", "train.steps=2", "eval.samples=8", "run.dir=trained"]
+    run(python, "-m", "rlzoo", "run", *words)
+    summary = json.loads((package / "trained" / "summary.json").read_text())
+    assert summary["estimator"] == "brand_new"
+    assert summary["steps"] == 2
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,8 @@ EVERY = (
     ("grpo", ["actor.entropy_coef=0.01"]),
     ("rloo", ["rollout.truncation=drop"]),
     ("ppo_gae", ["policy_loss=clip_cov"]),
+    ("grpo", ["policy_loss=tpo"]),
+    ("grpo", ["rollout.top_p=0.9", "correction=tis"]),
     ("ppo_gae", ["value_loss=hl_gauss"]),
 )
 
@@ -77,6 +79,19 @@ def test_micro_batches_change_no_parameter(zoo, words, recipe, extra):
         for name, tensor in whole.items():
             torch.testing.assert_close(cut[name], tensor, atol=1e-6, rtol=0, msg=name)
         assert cut_metrics == pytest.approx(metrics, abs=1e-4)
+
+
+def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
+    from rlzoo.noise import generator
+    from rlzoo.update import _minibatches
+
+    for loss, whole in (("tpo", True), ("ppo_clip", False)):
+        world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")
+        batch = whole_batch(world)
+        parts = _minibatches(world, batch, generator(0, "x"))
+        assert sorted(torch.cat(parts).tolist()) == list(range(batch.rows))
+        homes = [set(batch["group_ids"][rows].tolist()) for rows in parts]
+        assert (sum(map(len, homes)) == 4) == whole
 
 
 def test_an_update_moves_actor_and_critic(zoo, words):
