@@ -1,6 +1,7 @@
 """From prompts to a batch: sample responses, score them, add the columns that somebody needs."""
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +127,8 @@ def _sample(
     uniforms = noise.uniforms(world.seed, f"sample/{stream}", step, rows, limit).to(policy.device)
     given = {
         **prompts,
-        **_resources(world, prompts, stream=stream, step=step),
+        # A sampler that wraps another draws first what the other would have drawn alone.
+        **_resources(world, prompts, _streams(stream, f"{stream}/again"), step),
         "uniforms": uniforms,
     }
     drawn = dict(sampler({n: given[n] for n in sampler.needs}))
@@ -145,9 +147,17 @@ def _finish(world: World, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
     return drawn
 
 
-def _resources(world: World, columns: Mapping[str, Any], *, stream: str, step: int) -> dict:
+def _streams(*names: str) -> Iterator[str]:
+    """A noise stream for each call: the names, then numbered ones after the last."""
+    yield from names
+    for i in itertools.count():
+        yield f"{names[-1]}{i}"
+
+
+def _resources(
+    world: World, columns: Mapping[str, Any], streams: Iterator[str], step: int
+) -> dict[str, Any]:
     """What column plugins and samplers may ask for beside columns."""
-    calls = iter(range(10**9))
     longest = world.plan.recipe.config.rollout.max_new_tokens
 
     def sample(
@@ -170,7 +180,7 @@ def _resources(world: World, columns: Mapping[str, Any], *, stream: str, step: i
             world.plan.base_sampler,
             {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask},
             torch.arange(len(prompt_ids)) if rows is None else rows,
-            stream=f"{stream}/extra{next(calls)}",  # each call draws noise of its own
+            stream=next(streams),
             step=step,
             max_new_tokens=limit,
         )
@@ -188,7 +198,7 @@ def _resources(world: World, columns: Mapping[str, Any], *, stream: str, step: i
         if "noise" in world.plan.needs:
             mask = other["response_mask"]
             numbers = torch.arange(len(mask))
-            own = f"noise/{stream}/extra{next(calls)}"
+            own = f"noise/{next(streams)}"
             uniform = noise.uniforms(world.seed, own, step, numbers, mask.shape[1])
             full["noise"] = uniform.to(mask)
         if "response_tokens" in world.plan.needs:
@@ -221,7 +231,7 @@ def add_columns(world: World, batch: Batch, *, stream: str, step: int) -> None:
         mode = world.plan.recipe.config.rollout.truncation
         keep = batch["truncated"] & (mode == "bootstrap")
         batch.add("bootstrap_values", torch.where(keep, after, 0))
-    resources = _resources(world, batch, stream=stream, step=step)
+    resources = _resources(world, batch, _streams(f"{stream}/columns"), step)
     for bound in world.plan.columns:
         given = {
             **{n: batch[n] for n in bound.needs if n in batch},
