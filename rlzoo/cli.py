@@ -4,11 +4,14 @@ import argparse
 import json
 import sys
 import warnings
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
 from rlzoo.component import KINDS, RlzooError
+
+Result = tuple[int, Any]  # exit status, and the document that --json prints
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
@@ -53,8 +56,14 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     warnings.showwarning = _show_warning
+    # With --json stdout carries one document: whatever a plugin prints goes to stderr.
+    quiet = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
     try:
-        return globals()[f"command_{arguments.command}"](arguments)
+        with quiet:
+            status, document = globals()[f"command_{arguments.command}"](arguments)
+        if arguments.json:
+            print(json.dumps(document, indent=1, ensure_ascii=False, default=str))
+        return status
     except RlzooError as error:
         print(f"rlzoo: {error}", file=sys.stderr)
         return 1 if type(error).__name__ in ("RewardError", "ComponentError") else 2
@@ -69,10 +78,6 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
     print(text, file=sys.stderr)
 
 
-def _print_json(document: Any) -> None:
-    print(json.dumps(document, indent=1, ensure_ascii=False, default=str))
-
-
 def _display(as_json: bool) -> Any:
     from rich.console import Console
 
@@ -82,7 +87,7 @@ def _display(as_json: bool) -> Any:
     return Panelled(console) if console.is_terminal else Plain(console)
 
 
-def command_run(arguments: argparse.Namespace) -> int:
+def command_run(arguments: argparse.Namespace) -> Result:
     from rlzoo.recipe import compose
     from rlzoo.registry import load_zoo
     from rlzoo.runs import start
@@ -92,24 +97,22 @@ def command_run(arguments: argparse.Namespace) -> int:
     return _finish(lambda display: start(recipe, zoo, display), arguments.json)
 
 
-def command_resume(arguments: argparse.Namespace) -> int:
+def command_resume(arguments: argparse.Namespace) -> Result:
     from rlzoo.runs import resume
 
     return _finish(lambda display: resume(arguments.path, display=display), arguments.json)
 
 
-def _finish(go: Any, as_json: bool) -> int:
+def _finish(go: Any, as_json: bool) -> Result:
     display = _display(as_json)
     try:
         run = go(display)
     finally:
         display.close()
-    if as_json:
-        _print_json({"path": str(run.path), **run.summary})
-    return 0
+    return 0, {"path": str(run.path), **run.summary}
 
 
-def command_plugins(arguments: argparse.Namespace) -> int:
+def command_plugins(arguments: argparse.Namespace) -> Result:
     from rich.console import Console
 
     from rlzoo.registry import load_zoo
@@ -135,32 +138,30 @@ def command_plugins(arguments: argparse.Namespace) -> int:
             for c in zoo
         ]
         broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-        _print_json({"components": rows, "broken": broken})
-        return 0
+        return 0, {"components": rows, "broken": broken}
     console = Console()
     for part in plugins_view(zoo, console.width):
         console.print(part)
     for b in zoo.broken:
         console.print(f"{b}", style="red", markup=False, soft_wrap=True)
-    return 0
+    return 0, None
 
 
-def command_recipes(arguments: argparse.Namespace) -> int:
+def command_recipes(arguments: argparse.Namespace) -> Result:
     from rlzoo.recipe import describe, list_configs, show_path
 
     recipes = list_configs("recipes")
     if arguments.json:
-        _print_json([{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()])
-        return 0
+        return 0, [{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()]
     from rich.console import Console
 
     from rlzoo.report import recipes_table
 
     Console().print(recipes_table(recipes, describe, show_path))
-    return 0
+    return 0, None
 
 
-def command_show(arguments: argparse.Namespace) -> int:
+def command_show(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
 
     from rlzoo.plan import make_plan
@@ -174,48 +175,29 @@ def command_show(arguments: argparse.Namespace) -> int:
         warnings.warn(text, stacklevel=1)
     values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
     if arguments.json:
-        _print_json(
-            {
-                "recipe": recipe.name,
-                "values": {
-                    key: {
-                        "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
-                        "origin": recipe.origins[key],
-                    }
-                    for key, v in values.items()
-                },
-                "needs": sorted(plan.needs),
-                "critic": plan.critic,
-                "reference": plan.reference,
-            }
-        )
-        return 0
+        return 0, {
+            "recipe": recipe.name,
+            "values": {
+                key: {
+                    "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
+                    "origin": recipe.origins[key],
+                }
+                for key, v in values.items()
+            },
+            "needs": sorted(plan.needs),
+            "critic": plan.critic,
+            "reference": plan.reference,
+        }
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=f"recipe {recipe.name}", title_justify="left")
-    for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold")
-    for key, value in values.items():
-        origin = recipe.origins[key]
-        style = "dim" if "defaults.yaml" in origin else ""
-        table.add_row(key, Text("null" if value is None else str(value)), origin, style=style)
-    console = Console()
-    console.print(table)
-    models = [
-        "actor",
-        *(["critic"] if plan.critic else []),
-        *(["reference"] if plan.reference else []),
-    ]
-    console.print(
-        f"models: {', '.join(models)}; columns asked for: {', '.join(sorted(plan.needs))}",
-        highlight=False,
-    )
-    return 0
+    from rlzoo.report import recipe_view
+
+    for part in recipe_view(recipe, values, plan):
+        Console().print(part)
+    return 0, None
 
 
-def command_check(arguments: argparse.Namespace) -> int:
+def command_check(arguments: argparse.Namespace) -> Result:
     from rlzoo import checks
     from rlzoo.registry import load_zoo
 
@@ -225,15 +207,13 @@ def command_check(arguments: argparse.Namespace) -> int:
     found = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
     results = {component: checks.run_checks(component, zoo) for component in found}
     failed = sum(r.passed is False for rs in results.values() for r in rs)
+    status = 1 if failed else 0
     if arguments.json:
-        _print_json(
-            [
-                {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
-                for c, rs in results.items()
-                for r in rs
-            ]
-        )
-        return 1 if failed else 0
+        return status, [
+            {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
+            for c, rs in results.items()
+            for r in rs
+        ]
     from rich.console import Console
 
     from rlzoo.report import checks_table
@@ -241,24 +221,23 @@ def command_check(arguments: argparse.Namespace) -> int:
     console = Console()
     for table in checks_table(results, brief=arguments.all):
         console.print(table)
-    return 1 if failed else 0
+    return status, None
 
 
-def command_new(arguments: argparse.Namespace) -> int:
+def command_new(arguments: argparse.Namespace) -> Result:
     from rlzoo import scaffold
 
     written = scaffold.new(arguments.kind, arguments.name, Path(arguments.dir))
     if arguments.json:
-        _print_json({"files": [str(p) for p in written]})
-        return 0
+        return 0, {"files": [str(p) for p in written]}
     for path in written:
         print(path)
     folder = written[0].parent
     print(f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}")
-    return 0
+    return 0, None
 
 
-def command_base(arguments: argparse.Namespace) -> int:
+def command_base(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
     from rich.console import Console
     from rich.progress import track
@@ -291,8 +270,5 @@ def command_base(arguments: argparse.Namespace) -> int:
     make_base(spec, tasks, out, progress)
     for _ in bar:
         pass
-    if arguments.json:
-        _print_json({"path": str(out)})
-    else:
-        console.print(f"made {out}")
-    return 0
+    console.print(f"made {out}")
+    return 0, {"path": str(out)}

@@ -137,6 +137,8 @@ class Option:
         if kind in (int, float):
             fits = type(value) is kind and value == value
             return fits and (self.range is None or self.range.holds(value)), value
+        if kind is str and type(value) in (int, float):
+            value = str(value)  # YAML reads a name such as 2026 as a number
         return isinstance(value, kind), value
 
 
@@ -303,8 +305,8 @@ def _place(function: Callable) -> str:
 
 def _source(doc: str) -> str:
     """The citation in a docstring: what follows `Source:`, else the phrase around an arXiv id."""
-    for line in doc.splitlines():
-        if line.strip().startswith("Source:"):
-            return line.split("Source:", 1)[1].strip()
+    _, stated, after = doc.partition("Source:")
+    if stated:  # to the end of its paragraph
+        return " ".join(after.split("\n\n")[0].split())
     found = _ARXIV.search(doc)
     return " ".join(found.group().split()).strip(" (") if found else ""

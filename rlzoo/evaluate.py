@@ -13,28 +13,39 @@ def evaluate(world: World, n: int) -> dict[str, Any]:
     The same prompts and sampling noise each time, so evaluations of a run are paired. The tokens
     are counted apart from the run's budget.
     """
+    rollout = world.plan.recipe.config.rollout
+    size = rollout.prompts * rollout.samples  # no more rows at once than training has
     before = world.tokens
-    batch = collect(
-        world,
-        draw(world, "test", n, "eval", 0),
-        1,
-        stream="eval",
-        step=0,
-        sampler=world.plan.base_sampler,
-    )
-    out: dict[str, Any] = {
-        "eval/score": batch["sequence_scores"].mean().item(),
-        "eval/samples": n,
-        "eval/tokens": world.tokens - before,
-        "eval/response_length": batch["response_mask"].sum(1).mean().item(),
-        "eval/truncated": batch["truncated"].float().mean().item(),
-    }
-    world.tokens = before
-    out["eval/score_low"], out["eval/score_high"] = mean_interval(batch["sequence_scores"].tolist())
     correct = getattr(world.plan.task, "is_correct", None)
+    examples = draw(world, "test", n, "eval", 0)
+    scores: list[float] = []
+    hits = cut = 0
+    for start in range(0, n, size):
+        batch = collect(
+            world,
+            examples[start : start + size],
+            1,
+            stream="eval",
+            step=0,
+            first_row=start,
+            sampler=world.plan.base_sampler,
+        )
+        scores += batch["sequence_scores"].tolist()
+        cut += int(batch["truncated"].sum())
+        if correct is not None:
+            right = correct(*(batch[name] for name in needs_of(correct)))
+            # A cut-off answer is no answer.
+            hits += int((right.to(batch["terminated"].device).bool() & batch["terminated"]).sum())
+    tokens, world.tokens = world.tokens - before, before
+    out: dict[str, Any] = {
+        "eval/score": sum(scores) / n,
+        "eval/samples": n,
+        "eval/tokens": tokens,
+        "eval/response_length": tokens / n,
+        "eval/truncated": cut / n,
+    }
+    out["eval/score_low"], out["eval/score_high"] = mean_interval(scores)
     if correct is not None:
-        right = correct(*(batch[name] for name in needs_of(correct))).to(batch["terminated"].device)
-        hits = int((right.bool() & batch["terminated"]).sum())  # a cut-off answer is no answer
         out["eval/accuracy"] = hits / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(hits, n)
     return out

@@ -27,7 +27,7 @@ class ModelError(RlzooError):
 
 def resolve_path(path: str) -> Path:
     """A model folder: as given, or below one of the config folders (`model/tiny`)."""
-    for folder in (Path(path), *(d / path for d in config_dirs())):
+    for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
         if (folder / "config.json").is_file():
             return folder
     what = "is a folder without config.json" if Path(path).is_dir() else "no such folder"

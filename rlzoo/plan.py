@@ -229,6 +229,11 @@ def _check_needs(plan: Plan) -> None:
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
             f"{plan.estimator.name!r} has none; use zero, drop or penalty"
         )
+    for name in ("actor", "critic"):
+        betas = list(config[name].betas)
+        if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
+            key = f"{name}.betas"
+            raise RecipeError(f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}")
     if config.critic.low >= config.critic.high:
         raise RecipeError(f"{recipe.blame('critic.low')}: must lie below critic.high")
     if not (config.train.steps or config.train.tokens or config.train.minutes):

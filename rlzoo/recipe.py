@@ -84,7 +84,7 @@ _KEYS: dict[str, Any] = {
     "actor.lr_schedule": Annotated[Schedule, "of the learning rate, to the end of the budget"],
     "actor.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
     "actor.weight_decay": Annotated[float, Range(0), "AdamW's"],
-    "actor.betas": Annotated[list[float], "AdamW's"],
+    "actor.betas": Annotated[list[float], "AdamW's two"],
     "actor.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
     "actor.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
     "actor.entropy_coef": Annotated[float, Range(0), "of the entropy bonus, in nats"],
@@ -92,7 +92,7 @@ _KEYS: dict[str, Any] = {
     "critic.lr_schedule": Annotated[Schedule, "of the learning rate, to the end of the budget"],
     "critic.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
     "critic.weight_decay": Annotated[float, Range(0), "AdamW's"],
-    "critic.betas": Annotated[list[float], "AdamW's"],
+    "critic.betas": Annotated[list[float], "AdamW's two"],
     "critic.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
     "critic.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
     "critic.trunk": Annotated[
@@ -535,7 +535,7 @@ def _unknown(key: str, origin: str, options: Mapping[str, Option], owners: Mappi
         component = owners[section]
         singular = KINDS[component.kind].singular
         has = ", ".join(component.options) or "none"
-        close = nearest(word, component.options) or _nearest_key(key, options)
+        close = nearest(word, component.options)
         return (
             f"{key} ({origin}): {singular} {component.name!r} has no option {word!r}"
             f" (it has: {has}){close}"

@@ -5,8 +5,10 @@ that names a module, or a package in which each module is a plugin of its own. A
 is left out whole and listed in `Zoo.broken`; the rest works.
 """
 
+import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import sys
@@ -130,6 +132,11 @@ def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
         The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
+    with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
+        return _load(plugins)
+
+
+def _load(plugins: Any) -> Zoo:
     zoo = Zoo()
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
@@ -146,7 +153,7 @@ def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
             for n, text in shelf.clashes.items()
         )
     for broken in zoo.broken:
-        warnings.warn(str(broken), PluginWarning, stacklevel=2)
+        warnings.warn(str(broken), PluginWarning, stacklevel=3)
     return zoo
 
 
@@ -211,6 +218,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
     """What one plugin registers, all of it read and checked; raises on the first fault."""
     hooks = [f"register_{kind}" for kind in KINDS]
     for name, value in vars(plugin).items() if hasattr(plugin, "__dict__") else ():
+        value = inspect.unwrap(getattr(value, "__func__", value))  # of a staticmethod
         unmarked = not hasattr(value, f"{GROUP}_impl") and callable(value)
         if name in hooks and unmarked:
             raise ComponentError(f"{name} lacks @hookimpl")

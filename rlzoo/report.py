@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.columns import RESOURCES
 from rlzoo.component import KINDS
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -164,6 +165,21 @@ def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
             for r in checked:
                 table.add_row(r.name, Text(words[r.passed], style=styles[r.passed]), r.message)
     return [table, *faults]
+
+
+def recipe_view(recipe: Any, values: dict[str, Any], plan: Any) -> list[Any]:
+    """Every value of a recipe with its origin, and what it makes the run build."""
+    table = Table(title=f"recipe {recipe.name}", title_justify="left")
+    for name in ("key", "value", "from"):
+        table.add_column(name, overflow="fold")
+    for key, value in values.items():
+        origin = recipe.origins[key]
+        style = "dim" if origin.endswith("defaults.yaml") else ""
+        table.add_row(key, Text("null" if value is None else str(value)), origin, style=style)
+    built = {"critic": plan.critic, "reference": plan.reference}
+    models = ", ".join(["actor", *(name for name, there in built.items() if there)])
+    columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
+    return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
 
 
 def recipes_table(recipes: dict[str, Path], describe: Any, show_path: Any) -> Table:

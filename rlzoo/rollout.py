@@ -73,17 +73,19 @@ def collect(
     *,
     stream: str,
     step: int,
+    first_row: int = 0,
     sampler: Bound | None = None,
 ) -> Batch:
     """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
 
+    first_row: number of the first row, for batches that are parts of one.
     sampler: the plan's unless another is given.
     """
     plan = world.plan
     rows = [e for e in examples for _ in range(samples)]
     device = world.policy.device
     ids, mask = left_pad([world.encode(e.prompt) for e in rows], world.policy.pad_id, device)
-    number = torch.arange(len(rows))
+    number = torch.arange(len(rows)) + first_row
     prompts: dict[str, Any] = {
         "prompts": [e.prompt for e in rows],
         "answers": [e.answer for e in rows],

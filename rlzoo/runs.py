@@ -78,6 +78,8 @@ class Run:
 
 def create_folder(recipe: Recipe) -> RunFolder:
     """The recipe's run folder, new; raises RunError where it exists."""
+    from rlzoo.checkpoint import write_atomically
+
     config = recipe.config
     if config.run.dir is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -98,7 +100,7 @@ def create_folder(recipe: Recipe) -> RunFolder:
             raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
         shutil.rmtree(path)
     path.mkdir(parents=True, exist_ok=True)
-    (path / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+    write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
     return RunFolder(path)
 
 

@@ -49,6 +49,9 @@ def train(plan: Plan, folder: RunFolder, display: Any) -> dict[str, Any]:
     for name in ("metrics.jsonl", "samples.jsonl"):
         folder.rewind(name, step if state else -1)
     loggers = [bound({"path": folder.path}) for bound in plan.loggers]
+    for line in folder.read("metrics.jsonl"):  # loggers start anew: they hear what is kept
+        for logger in loggers:
+            logger.log(line)
 
     def seconds() -> float:
         return earlier + time.perf_counter() - began

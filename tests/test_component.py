@@ -99,6 +99,8 @@ def _defined(source):
         (Annotated[float, Range(0, 1, closed="right")], 0.0, False),
         (Annotated[int | None, Range(1)], 0, False),
         (str, "x", True),
+        (str, 2026, True),
+        (str, True, False),
     ],
 )
 def test_options_take_only_what_they_say(kind, value, fits):

@@ -6,26 +6,31 @@ from rlzoo import hookimpl
 
 
 class Csv:
-    """Writes `metrics.csv` into the run folder; its columns are those of the first step.
+    """Writes `metrics.csv` into the run folder: a row per step or evaluation, a column per metric.
 
+    A metric that comes up later gets its column then: the file is written anew.
     Source: RFC 4180.
     """
 
     def __init__(self, path):
-        self.file = open(path / "metrics.csv", "a", newline="", encoding="utf-8")  # noqa: SIM115
-        self.writer = None
+        self.path = path / "metrics.csv"
+        self.names = {}
+        self.rows = []
 
     def log(self, metrics):
         """metrics: a flat mapping of one step or one evaluation."""
-        if self.writer is None:
-            self.writer = csv_module.DictWriter(self.file, list(metrics), extrasaction="ignore")
-            if self.file.tell() == 0:
-                self.writer.writeheader()
-        self.writer.writerow(metrics)
-        self.file.flush()
+        self.rows.append(metrics)
+        grown = self.names | dict.fromkeys(metrics)
+        rows = [metrics] if grown == self.names else self.rows
+        with open(self.path, "a" if rows is not self.rows else "w", newline="") as file:
+            writer = csv_module.DictWriter(file, list(grown))
+            if rows is self.rows:
+                writer.writeheader()
+            writer.writerows(rows)
+        self.names = grown
 
     def close(self):
-        self.file.close()
+        """Every row is on disk already."""
 
 
 @hookimpl
