@@ -115,6 +115,6 @@ def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
     to_go = batch["rewards"].flip(1).cumsum(1).flip(1)
     expected = explained_variance(batch["values"], to_go, mask)
     found = batch_metrics(world.plan, batch)["critic/vf_explained_var"]
-    assert found == pytest.approx(expected, abs=1e-5)
+    assert found == pytest.approx(expected, rel=1e-4)
     own = explained_variance(batch["values"], batch["returns"], mask)
     assert abs(own - found) > 1e-3  # the critic judged by its own targets looks otherwise

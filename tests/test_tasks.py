@@ -10,6 +10,7 @@ from rlzoo_zoo.tasks.reverse import Reverse
 ALL = [
     Addition(),
     Addition(digits=1),
+    Addition(digits=3, min_digits=1),
     Addition(digits=6),
     Reverse(),
     Reverse(min_length=1, max_length=12),
@@ -207,3 +208,12 @@ def test_a_token_is_paid_alike_on_the_prefix_that_ends_with_it(task, holes):
         mask[:, : part["response_mask"].shape[1]] = part["response_mask"][:, : mask.shape[1]]
         part["response_mask"] = mask
         assert torch.equal(score(task, part), whole * mask)
+
+
+def test_mixed_difficulty_draws_each_number_of_digits():
+    sums = [e.prompt for e in Addition(digits=3, min_digits=1).draw("train", 600, rng())]
+    longest = [max(map(len, p.rstrip("=").split("+"))) for p in sums]
+    counts = [longest.count(d) for d in (1, 2, 3)]
+    assert min(counts) > 120
+    with pytest.raises(ValueError, match="min_digits must be at most digits"):
+        Addition(digits=1, min_digits=2)

@@ -11,19 +11,31 @@ from rlzoo import Example, Range, hookimpl
 class Addition:
     """Two numbers are to be added: the prompt is `17+25=`, right is `42` and then EOS.
 
-    Both operands are uniform in 0 .. 10^digits - 1, without leading zeros.
+    Both operands are uniform in 0 .. 10^d - 1, without leading zeros, where d is `digits`, or with
+    `min_digits` drawn for each prompt from min_digits .. digits: prompts of mixed difficulty.
     Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
 
-    def __init__(self, *, digits: Annotated[int, Range(1, 6)] = 2):
+    def __init__(
+        self,
+        *,
+        digits: Annotated[int, Range(1, 6)] = 2,
+        min_digits: Annotated[int | None, Range(1, 6)] = None,
+    ):
+        if min_digits is not None and min_digits > digits:
+            raise ValueError(f"min_digits must be at most digits. Got {min_digits} > {digits}")
         self.size = 10**digits
+        self.sizes = [10**d for d in range(min_digits or digits, digits + 1)]
 
     def draw(self, split, n, generator):
         # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
-            a, b = torch.randint(self.size, (2,), generator=generator).tolist()
+            size = self.size
+            if len(self.sizes) > 1:
+                size = self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
+            a, b = torch.randint(size, (2,), generator=generator).tolist()
             prompt = f"{a}+{b}="
             if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
                 examples.append(Example(prompt, str(a + b), a * self.size + b))
