@@ -5,6 +5,8 @@ import os
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Models this small gain nothing by threads, and parallel workers would fight over the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 MICRO = {
     "hidden_size": 16,
