@@ -333,9 +333,11 @@ class Critic(nn.Module):
         }
 
     @torch.no_grad()
-    def values(self, columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    def values(
+        self, columns: Mapping[str, Any], prediction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(values (B, T), V(s_T) (B,)): before each token, and after each row's last token."""
-        out = self.predict(columns)
+        out = self.predict(columns) if prediction is None else prediction.detach()
         if self.support is not None:
             out = out.softmax(-1) @ self.support
         length = columns["response_attention"].long().sum(1, keepdim=True)

@@ -68,6 +68,12 @@ class Plan:
     def reference(self) -> bool:
         return not self.needs.isdisjoint(REFERENCE_COLUMNS)
 
+    @cached_property
+    def one_update(self) -> bool:
+        """Whether one optimizer step, in one piece, follows each rollout."""
+        train = self.recipe.config.train
+        return train.epochs == 1 and train.minibatches == 1 and train.microbatch is None
+
     @property
     def correction(self) -> str | None:
         return self.recipe.config.correction.name

@@ -28,6 +28,7 @@ class World:
     critic: Critic | None = None
     seed: int = 0
     tokens: int = 0
+    kept: dict[str, Tensor] | None = None  # a forward pass that the update need not repeat
     _encoded: dict[str, list[int]] = field(default_factory=dict)
 
     @property
@@ -38,6 +39,20 @@ class World:
         if prompt not in self._encoded:
             self._encoded[prompt] = encode(self.tokenizer, prompt)
         return self._encoded[prompt]
+
+    def forward(self, columns: Mapping[str, Any], *, actor: bool = True) -> dict[str, Tensor]:
+        """What an update differentiates: `log_probs`, `entropy`, and the critic's `prediction`."""
+        config = self.plan.recipe.config
+        shared = self.critic is not None and config.critic.trunk == "shared"
+        out: dict[str, Tensor] = {}
+        if actor:
+            want = ("entropy", "values") if shared else ("entropy",)
+            entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
+            out = self.policy.score(columns, want=want, entropy_grad=entropy_grad)
+        if self.critic is not None:
+            both = shared and actor
+            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
+        return out
 
 
 def encode(tokenizer: Any, prompt: str) -> list[int]:
@@ -223,12 +238,14 @@ def _resources(
 def add_columns(world: World, batch: Batch, *, stream: str, step: int) -> None:
     """The columns that the plan asks for: from the policy, the reference, the critic, plugins."""
     needs = world.plan.needs
+    _keep_forward(world, batch, step)
     _add_policy_columns(world, batch)
     if "ref_log_probs" in needs and "ref_log_probs" not in batch:
         assert world.reference is not None
         batch.add("ref_log_probs", in_chunks(world, batch, world.reference.log_probs))
     if world.critic is not None:
-        values, after = _split(in_chunks(world, batch, lambda c: torch.cat(_values(world, c), 1)))
+        both = in_chunks(world, batch, lambda c: _values(world, c, world.kept))
+        values, after = both[:, :-1], both[:, -1]
         batch.add("values", values)
         mode = world.plan.recipe.config.rollout.truncation
         keep = batch["truncated"] & (mode == "bootstrap")
@@ -244,14 +261,23 @@ def add_columns(world: World, batch: Batch, *, stream: str, step: int) -> None:
         batch.add(bound.name, value, bound.component.shape)
 
 
-def _values(world: World, columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+def _keep_forward(world: World, batch: Batch, step: int) -> None:
+    """Where one update follows on the whole batch, its forward pass serves the columns, too."""
+    world.kept = None
+    useful = world.critic is not None or "old_log_probs" not in batch
+    if world.plan.one_update and useful and _chunk(world, batch) >= batch.rows:
+        actor = step >= world.plan.recipe.config.train.critic_warmup
+        with torch.enable_grad():
+            world.kept = world.forward(batch, actor=actor)
+        if "old_log_probs" not in batch and actor:
+            batch.add("old_log_probs", world.kept["log_probs"].detach())
+
+
+def _values(world: World, columns: Mapping[str, Any], kept: dict[str, Tensor] | None) -> Tensor:
+    """V before each token and after the last, side by side, (B, T + 1)."""
     assert world.critic is not None
-    values, after = world.critic.values(columns)
-    return values, after[:, None]
-
-
-def _split(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x[:, :-1], x[:, -1]
+    values, after = world.critic.values(columns, kept["prediction"] if kept else None)
+    return torch.cat([values, after[:, None]], 1)
 
 
 def _add_policy_columns(world: World, batch: Batch) -> None:
@@ -287,9 +313,13 @@ def in_chunks(
     world: World, batch: Batch, function: Callable[[Mapping[str, Any]], Tensor]
 ) -> Tensor:
     """`function` over chunks of rows, so that a pass never holds more than `SCORING_LOGITS`."""
-    vocabulary = world.policy.model.config.get_text_config().vocab_size
-    size = max(1, SCORING_LOGITS // (vocabulary * (batch.steps + 1)))
+    size = _chunk(world, batch)
     if size >= batch.rows:
         return function(batch)
     rows = torch.arange(batch.rows, device=batch["response_mask"].device)
     return torch.cat([function(batch.select(part)) for part in rows.split(size)])
+
+
+def _chunk(world: World, batch: Batch) -> int:
+    vocabulary = world.policy.model.config.get_text_config().vocab_size
+    return max(1, SCORING_LOGITS // (vocabulary * (batch.steps + 1)))

@@ -53,9 +53,13 @@ def update(
     config = world.plan.recipe.config
     mask = loss_mask(world.plan, batch)
     totals: Totals = defaultdict(list)
+    kept, world.kept = world.kept, None
     for epoch in range(config.train.epochs):
         generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
-        for rows in _minibatches(world, batch, generator):
+        parts = _minibatches(world, batch, generator)
+        if kept is not None:  # one update on all rows, in the order of the pass that was kept
+            parts = [torch.arange(batch.rows, device=mask.device)]
+        for rows in parts:
             one_step(
                 world,
                 batch.select(rows),
@@ -64,6 +68,7 @@ def update(
                 kl_coef,
                 totals,
                 train_actor=step >= config.train.critic_warmup,
+                kept=kept,
             )
     sums = ("train/skipped",)
     return {k: sum(v) if k in sums else sum(v) / len(v) for k, v in sorted(totals.items())}
@@ -94,8 +99,12 @@ def one_step(
     totals: Totals,
     *,
     train_actor: bool = True,
+    kept: dict[str, Tensor] | None = None,
 ) -> None:
-    """One optimizer step on a mini-batch: `rows` are its columns, `mask` (B, T) what counts."""
+    """One optimizer step on a mini-batch: `rows` are its columns, `mask` (B, T) what counts.
+
+    kept: the forward pass of these very rows, where the rollout's columns needed it already.
+    """
     plan, config = world.plan, world.plan.recipe.config
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if world.critic is not None:
@@ -112,7 +121,8 @@ def one_step(
         micro = {**_take(rows, part), "response_mask": mask[part]}
         mine = {name: w[part] for name, w in weights.items()}
         coupled = None if upstream is None else upstream[part]
-        _backward(world, micro, mine, kl_coef, sums, train_actor=train_actor, upstream=coupled)
+        scored = kept or world.forward(micro, actor=train_actor)
+        _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
     _step(world, optimizers, sums, totals, train_actor=train_actor)
 
 
@@ -128,22 +138,20 @@ def _take(rows: Mapping[str, Any], part: Tensor) -> dict[str, Any]:
 def _backward(
     world: World,
     micro: Mapping[str, Any],
+    scored: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     kl_coef: float,
     sums: dict[str, float],
     *,
-    train_actor: bool,
     upstream: Tensor | None,
 ) -> None:
-    """Forward and backward of one micro-batch; its share of each metric goes into `sums`."""
+    """Losses and backward of one micro-batch, from its forward pass `scored`; its share of each
+    metric goes into `sums`."""
     plan, config, critic = world.plan, world.plan.recipe.config, world.critic
     shared = critic is not None and config.critic.trunk == "shared"
     columns = dict(micro)
     loss = torch.zeros((), device=micro["response_mask"].device)
-    if train_actor:
-        entropy_grad = config.actor.entropy_coef > 0 or "entropy" in plan.needs
-        want = ("entropy", "values") if shared else ("entropy",)
-        scored = world.policy.score(micro, want=want, entropy_grad=entropy_grad)
+    if "log_probs" in scored:
         columns |= {"log_probs": scored["log_probs"], "entropy": scored["entropy"]}
         w = weights["actor"]
         if upstream is None:
@@ -160,8 +168,7 @@ def _backward(
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
     if critic is not None:
-        prediction = scored["values"] if shared and train_actor else critic.predict(micro)
-        columns |= critic.columns(prediction)
+        columns |= critic.columns(scored["prediction"])
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
         value_loss = (weights["critic"] * token_loss).sum()

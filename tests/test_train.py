@@ -81,6 +81,28 @@ def test_micro_batches_change_no_parameter(zoo, words, recipe, extra):
         assert cut_metrics == pytest.approx(metrics, abs=1e-4)
 
 
+@pytest.mark.parametrize("trunk", ["own", "shared"])
+@pytest.mark.parametrize("autocast", ["none", "bfloat16"])
+def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast, monkeypatch):
+    """One update per rollout: the critic's pass for the columns serves the update, too."""
+    from rlzoo.model import Critic, Policy
+    from rlzoo.plan import Plan
+
+    words = [*words, *LETTERS, f"critic.trunk={trunk}", f"model.autocast={autocast}",
+             "train.minibatches=1", "kl.place=none"]  # fmt: skip
+    calls = []
+    for place in (Critic, Policy):
+        name = "predict" if place is Critic else "logits"
+        plain = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
+    kept, _ = weights_after(zoo, words, "ppo_gae")
+    assert calls == (["logits"] if trunk == "shared" else ["logits", "predict"])
+    monkeypatch.setattr(Plan, "one_update", False)
+    again, _ = weights_after(zoo, words, "ppo_gae")
+    for name, tensor in kept.items():
+        torch.testing.assert_close(tensor, again[name], atol=1e-6, rtol=0, msg=name)
+
+
 def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
     from rlzoo.noise import generator
     from rlzoo.update import _minibatches
