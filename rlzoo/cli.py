@@ -5,6 +5,7 @@ import json
 import sys
 import warnings
 from contextlib import nullcontext, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("NAME | --all", "hold components to their contract"),
     "new": ("KIND NAME", "scaffold a plugin package"),
     "base": ("NAME --out DIR", "make an embedded base model again"),
+    "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
+    "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
+    "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
+    "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
+    "doctor": ("RUN", "what is wrong with a run, in words"),
 }
+
+# Commands with a module of their own, `rlzoo.NAME`: add_arguments(parser), command(arguments).
+MODULES = ("sweep", "compare", "diagnose", "trace", "doctor")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,12 +62,29 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The arguments of a command line; a command with a module of its own is asked for its."""
+    if not argv or argv[0] not in MODULES:
+        return parser().parse_args(argv)
+    name = argv[0]
+    usage, text = COMMANDS[name]
+    own = argparse.ArgumentParser(
+        prog=f"rlzoo {name}", usage=f"rlzoo {name} {usage} [--json] ...", description=text
+    )
+    own.set_defaults(command=name)
+    own.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    import_module(f"rlzoo.{name}").add_arguments(own)
+    return own.parse_args(argv[1:])
+
+
 def main(argv: list[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
     warnings.showwarning = _show_warning
-    # With --json stdout carries one document: whatever a plugin prints goes to stderr.
-    quiet = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
     try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        if arguments.command in MODULES:
+            return import_module(f"rlzoo.{arguments.command}").command(arguments)
+        # With --json stdout carries one document: whatever a plugin prints goes to stderr.
+        quiet = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
         with quiet:
             status, document = globals()[f"command_{arguments.command}"](arguments)
         if arguments.json:

@@ -1,0 +1,458 @@
+"""Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
+
+Whole files: a page for each component under docs/components/, and their index. Blocks, between
+`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: the table of
+components in README.md, keys, presets and recipes in recipes.md, columns and resources in
+columns.md, the files of the core in design.md. `--check` writes nothing, names what is stale, and
+exits 1 if anything is.
+"""
+
+import ast
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlzoo.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
+from rlzoo.component import KINDS, REQUIRED, Component, Option
+from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, WEIGHT, describe, read_layer
+from rlzoo.registry import Zoo, load_zoo
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
+
+TITLES = {
+    "estimators": "Advantage estimators",
+    "kl_penalties": "KL penalties",
+    "policy_losses": "Policy losses",
+    "value_losses": "Value losses",
+    "aggregations": "Aggregations",
+    "columns": "Columns",
+    "tasks": "Tasks",
+    "rewards": "Rewards",
+    "samplers": "Samplers",
+    "loggers": "Loggers",
+}
+REACH = {
+    "row": "that response alone",
+    "group": "the samples of the same prompt",
+    "batch": "the whole mini-batch",
+}
+AT_ROLLOUT = ("estimators", "columns")  # these see the whole batch, losses a mini-batch
+IN_WORDS = ("tasks", "samplers", "loggers")  # their docstrings begin with no formula
+
+
+# ---------------------------------------------------------------- what there is
+
+
+def shipped(zoo: Zoo, kind: str | None = None) -> list[Component]:
+    """The zoo's own components: what else is installed here does not belong into the docs."""
+    found = zoo if kind is None else zoo.shelves[kind].values()
+    return [c for c in found if c.function.__module__.startswith("rlzoo_zoo.")]
+
+
+def source_file(c: Component) -> str:
+    return "plugins/" + c.function.__module__.replace(".", "/") + ".py"
+
+
+def idea(c: Component) -> str:
+    """The module's first line, without the name that it may begin with."""
+    text = inspect.getdoc(sys.modules[c.function.__module__]) or c.summary
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def recipes() -> dict[str, Path]:
+    return {p.stem: p for p in sorted((CONFIGS / "recipes").glob("*.yaml"))}
+
+
+@cache
+def recipe_values(path: Path) -> dict[str, Any]:
+    return read_layer(path).values
+
+
+def recipes_with(c: Component) -> list[str]:
+    """The shipped recipes that choose this component themselves."""
+    sections = [s for s, kind in SECTIONS.items() if kind == c.kind]
+    collection = KINDS[c.kind].key
+
+    def chooses(values: dict[str, Any]) -> bool:
+        if any(values.get(f"{s}.name") == c.name for s in sections):
+            return True
+        prefix = f"{collection}.{c.name}"
+        inside = collection in COLLECTIONS
+        return inside and any(k == prefix or k.startswith(prefix + ".") for k in values)
+
+    return [name for name, path in recipes().items() if chooses(recipe_values(path))]
+
+
+# ---------------------------------------------------------------- markdown
+
+
+def cell(text: str) -> str:
+    """Text for a table's cell."""
+    return prose(text).replace("|", "\\|").replace("\n", " ")
+
+
+def prose(text: str) -> str:
+    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def value_text(value: Any) -> str:
+    if value is None:
+        return "`null`"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`" if value != "" else '`""`'
+
+
+def options_table(options: Iterable[Option]) -> str:
+    rows = []
+    for o in options:
+        default = "" if o.default is REQUIRED else value_text(o.default)
+        rows.append([f"`{o.name}`", cell(o.type_text), default, cell(o.meaning)])
+    if not any(row[3] for row in rows):
+        return table(["option", "type and range", "default"], [row[:3] for row in rows])
+    return table(["option", "type and range", "default", "meaning"], rows)
+
+
+# ---------------------------------------------------------------- a component's page
+
+
+def page(c: Component, zoo: Zoo) -> str:
+    formula, rest = parts_of(c)
+    broken = [s for s in sentences(rest) if s.startswith("Breaks")]
+    notes = " ".join(s for s in sentences(rest) if s not in broken)
+    kind = KINDS[c.kind]
+    file = source_file(c)
+    out = [
+        f"# {c.name}",
+        prose(idea(c)),
+        f"{article(kind.singular)}, in [{file}](../../../{file}). {chosen(c)}",
+        prose(" ".join(formula.split())) if c.kind in IN_WORDS else f"```text\n{formula}\n```",
+    ]
+    if notes:
+        out.append(prose(notes))
+    out += [prose(s.replace("Breaks", "**It breaks**", 1)) for s in broken]
+    for place, text in c.caution.items():
+        out.append(f"**With `kl.place={place}`** a run warns: {prose(text)}.")
+    out.append("## Needs\n\n" + needs_text(c, zoo))
+    if c.options:
+        out.append("## Options\n\n" + options_table(c.options.values()))
+    else:
+        out.append("## Options\n\nNone.")
+    agreed = agreement(c)
+    if agreed:
+        head = ["verl 0.9.1", "float64", "note"]
+        more = "More, and where the two differ: [agreement](../../agreement.md)."
+        out.append("## Agreement with verl\n\n" + table(head, agreed) + "\n\n" + more)
+    asking = [o for o in shipped(zoo) if c.kind == "columns" and c.name in o.needs]
+    if asking:
+        links = ", ".join(f"[{o.name}](../{o.kind}/{o.name}.md)" for o in asking)
+        out.append(f"## Asked for by\n\n{links}")
+    using = recipes_with(c)
+    if using:
+        names = ", ".join(f"`{name}`" for name in using)
+        out.append(f"## Recipes that choose it\n\n{names}")
+    out.append("## Source\n\n" + prose(source(c)))
+    out.append("[All components](../README.md)")
+    return "\n\n".join(out) + "\n"
+
+
+def source(c: Component) -> str:
+    """All of the citation: it may go on over several lines."""
+    return " ".join(c.doc.partition("Source:")[2].split()) or c.source or "none given"
+
+
+def parts_of(c: Component) -> tuple[str, str]:
+    """The docstring's first paragraph, and the others without the source."""
+    first, _, rest = c.doc.partition("\n\n")
+    if not rest and "\nSource:" in first:
+        first = first.partition("\nSource:")[0]
+    rest = re.split(r"(?:^|\n)Source:", rest)[0]
+    return first.strip(), " ".join(rest.split())
+
+
+def sentences(text: str) -> list[str]:
+    """Cut after a full stop before a capital letter, a digit or a code span."""
+    return [s for s in re.split(r"(?<=\.)\s+(?=[A-Z`])", text) if s]
+
+
+def article(singular: str) -> str:
+    words = singular.replace("_", " ").replace("kl ", "KL ")
+    if singular == "estimator":
+        words = "advantage estimator"
+    return f"{'An' if words[0] in 'aeiou' else 'A'} {words}"
+
+
+def chosen(c: Component) -> str:
+    """How a recipe or the command line asks for it."""
+    key = KINDS[c.kind].key
+    if c.kind == "columns":
+        asked = (
+            f"where a component has a parameter of this name, or `columns=[{c.name}]` asks for it"
+        )
+        weighs = f"; `correction={c.name}` weighs the policy loss by it" if c.shape == "BT" else ""
+        return f"Made {asked}{weighs}."
+    if c.kind in ("rewards", "loggers"):
+        return f"Chosen with `{key}=[{c.name}]`."
+    return f"Chosen with `{key}={c.name}`."
+
+
+def needs_text(c: Component, zoo: Zoo) -> str:
+    if c.kind == "tasks":
+        return task_needs(c)
+    if c.kind == "loggers":
+        return "`path`, the run's folder."
+    rows = [[f"`{n}`", *(cell(x) for x in need(n, zoo))] for n in c.needs]
+    text = table(["name", "shape", "meaning"], rows) if rows else "Nothing."
+    if c.kind in ("samplers", "rewards"):
+        return text
+    whole = c.couples == "batch" and c.kind in AT_ROLLOUT
+    reach = "the whole batch" if whole else REACH[c.couples]
+    text += f"\n\nWhat it gives for a response depends on {reach}."
+    if c.shape:
+        text += f" It has the shape {shape_text(c.shape)}."
+    return text
+
+
+def need(name: str, zoo: Zoo) -> tuple[str, str]:
+    if name in COLUMNS:
+        return shape_text(COLUMNS[name].shape), COLUMNS[name].meaning
+    if name in RESOURCES:
+        return "resource", RESOURCES[name]
+    column = zoo.columns[name]
+    return shape_text(column.shape), f"column plugin [{name}](../columns/{name}.md): {idea(column)}"
+
+
+def shape_text(shape: str) -> str:
+    return shape if shape == "list" else f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"
+
+
+def task_needs(c: Component) -> str:
+    def asks(method: str) -> str:
+        names = list(inspect.signature(getattr(c.function, method)).parameters)[1:]
+        return ", ".join(f"`{n}`" for n in names)
+
+    lines = [f"- `score` asks for {asks('score')}."]
+    if hasattr(c.function, "is_correct"):
+        lines.append(
+            f"- `is_correct` asks for {asks('is_correct')}: evaluations report an accuracy."
+        )
+    if hasattr(c.function, "demonstrate"):
+        lines.append(
+            "- `demonstrate` gives right and wrong responses for the warm start of a base."
+        )
+    return "\n".join(lines)
+
+
+SECTIONS_OF_AGREEMENT = {
+    "estimators": "Advantage estimators",
+    "policy_losses": "Policy losses",
+    "value_losses": "Aggregations, value losses",
+    "aggregations": "Aggregations, value losses",
+    "kl_penalties": "Aggregations, value losses",
+    "columns": "Aggregations, value losses",
+}
+
+
+def agreement(c: Component) -> list[list[str]]:
+    """The rows of agreement.md whose second column names this component."""
+    heading = SECTIONS_OF_AGREEMENT.get(c.kind)
+    rows, inside = [], False
+    for line in read(DOCS / "agreement.md").splitlines():
+        if line.startswith("#"):
+            inside = heading is not None and line.lstrip("# ").startswith(heading)
+        cells = [x.strip() for x in line.strip().strip("|").split("|")]
+        if inside and len(cells) == 4 and f"`{c.name}`" in cells[1]:
+            rows.append([cells[0], cells[2], cells[3]])
+    return rows
+
+
+# ---------------------------------------------------------------- indices and blocks
+
+
+def index(zoo: Zoo) -> str:
+    total = len(shipped(zoo))
+    out = [
+        "# Components",
+        f"The {total} components that ship with rlzoo. Each is one file under "
+        "[plugins/rlzoo_zoo](../../plugins/rlzoo_zoo); its page is written from its docstring and "
+        "signature. What is installed on your machine beside them: `rlzoo plugins`.",
+    ]
+    for kind, title in TITLES.items():
+        rows = [
+            [
+                f"[{c.name}]({kind}/{c.name}.md)",
+                cell(idea(c)),
+                "" if kind == "tasks" else " ".join(f"`{n}`" for n in c.needs),
+                ", ".join(f"`{o.name}={plain(o.default)}`" for o in c.options.values()),
+                cell(source(c)),
+            ]
+            for c in shipped(zoo, kind)
+        ]
+        head = ["name", "idea", "needs", "options", "source"]
+        if kind == "tasks":
+            head, rows = [h for h in head if h != "needs"], [[*r[:2], *r[3:]] for r in rows]
+        out.append(f"## {title}\n\n" + table(head, rows))
+    return "\n\n".join(out) + "\n"
+
+
+def plain(value: Any) -> str:
+    return value_text(value).strip("`")
+
+
+def files_block(zoo: Zoo) -> str:
+    core = ROOT / "rlzoo"
+    modules = [path for path in sorted(core.glob("*.py")) if path.name != "__main__.py"]
+    rows = []
+    for path in [*modules, *sorted(core.glob("*/__init__.py"))]:
+        doc = ast.get_docstring(ast.parse(read(path))) or ""
+        inner = path.name == "__init__.py" and path.parent != core
+        name = path.relative_to(ROOT).as_posix()
+        name = name.removesuffix("__init__.py") if inner else name
+        rows.append([f"[{name}](../{name})", cell(" ".join(doc.split("\n\n")[0].split()))])
+    return table(["file", "its first lines say"], rows)
+
+
+def components_block(zoo: Zoo) -> str:
+    rows = []
+    for kind, title in TITLES.items():
+        found = shipped(zoo, kind)
+        links = ", ".join(f"[{c.name}](docs/components/{kind}/{c.name}.md)" for c in found)
+        rows.append([title, str(len(found)), f"`{KINDS[kind].key}`", links])
+    return table(["kind", "", "recipe key", "components"], rows)
+
+
+def keys_block(zoo: Zoo) -> str:
+    defaults = recipe_values(CONFIGS / "defaults.yaml")
+    head = ["key", "type and range", "default", "meaning"]
+    rows = []
+    for key, option in KEYS.items():
+        default = value_text(defaults.get(key))
+        rows.append([f"`{key}`", cell(option.type_text), default, cell(option.meaning)])
+    weight = [f"`rewards.NAME.{WEIGHT.name}`", WEIGHT.type_text, f"`{WEIGHT.default}`"]
+    return table(head, [*rows, [*weight, WEIGHT.meaning]])
+
+
+def recipes_block(zoo: Zoo) -> str:
+    rows = [[f"`{name}`", cell(describe(path))] for name, path in recipes().items()]
+    return table(["recipe", "what"], rows)
+
+
+def presets_block(zoo: Zoo) -> str:
+    rows = []
+    for section in ("model", "task"):
+        for path in sorted((CONFIGS / section).glob("*.yaml")):
+            layer = recipe_values(path)
+            sets = ", ".join(f"`{k}={plain(v)}`" for k, v in layer.items())
+            rows.append([f"`{section}={path.stem}`", cell(describe(path)), sets])
+    return table(["preset", "what", "sets"], rows)
+
+
+def columns_block(zoo: Zoo) -> str:
+    rows = [
+        [f"`{c.name}`", shape_text(c.shape), c.stage, cell(c.meaning)] for c in COLUMNS.values()
+    ]
+    return table(["column", "shape", "stage", "meaning"], rows)
+
+
+def plugin_columns_block(zoo: Zoo) -> str:
+    rows = [
+        [
+            f"[{c.name}](components/columns/{c.name}.md)",
+            shape_text(c.shape),
+            " ".join(f"`{n}`" for n in c.needs),
+            cell(idea(c)),
+        ]
+        for c in shipped(zoo, "columns")
+    ]
+    return table(["column", "shape", "made from", "idea"], rows)
+
+
+def resources_block(zoo: Zoo) -> str:
+    return table(["resource", "meaning"], [[f"`{n}`", cell(t)] for n, t in RESOURCES.items()])
+
+
+def stages_block(zoo: Zoo) -> str:
+    rows = [[KINDS[k].singular.replace("_", " "), stage] for k, stage in STAGE_OF_KIND.items()]
+    return table(["kind", "latest stage whose columns it may ask for"], rows)
+
+
+# file -> the blocks in it
+BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
+    "README.md": {"components": components_block},
+    "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
+    "docs/design.md": {"files": files_block},
+    "docs/columns.md": {
+        "columns": columns_block,
+        "plugin columns": plugin_columns_block,
+        "resources": resources_block,
+        "stages": stages_block,
+    },
+}
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """`text` with what stands between the markers replaced; as it is where it has none."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in text or end not in text:
+        return text
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
+
+
+def read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def wanted(zoo: Zoo) -> dict[Path, str]:
+    """file -> what it should hold, for every file with a generated part."""
+    out = {DOCS / "components" / "README.md": index(zoo)}
+    for c in shipped(zoo):
+        out[DOCS / "components" / c.kind / f"{c.name}.md"] = page(c, zoo)
+    for name, blocks in BLOCKS.items():
+        path = ROOT / name
+        text = read(path)
+        for marker, block in blocks.items():
+            text = with_block(text, marker, block(zoo))
+        if text:
+            out[path] = text
+    return out
+
+
+def stale(zoo: Zoo) -> dict[Path, str | None]:
+    """What differs: file -> what it should hold, None for a page of a component that is gone."""
+    want = wanted(zoo)
+    out: dict[Path, str | None] = {p: text for p, text in want.items() if read(p) != text}
+    out |= {p: None for p in (DOCS / "components").rglob("*.md") if p not in want}
+    return out
+
+
+def main(argv: list[str]) -> int:
+    differs = stale(load_zoo())
+    for path, text in sorted(differs.items()):
+        print(f"{'stale' if '--check' in argv else 'wrote'}: {path.relative_to(ROOT)}")
+        if "--check" in argv:
+            continue
+        if text is None:
+            path.unlink()
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return 1 if differs and "--check" in argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

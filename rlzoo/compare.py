@@ -1,0 +1,528 @@
+"""`rlzoo compare`: which configuration is better, by how much, and how sure that is.  No torch.
+
+Every number comes from `rlzoo.stats`; docs/compare.md says why these.
+"""
+
+import argparse
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlzoo import stats
+from rlzoo.columns import nearest
+from rlzoo.rows import (
+    CompareError,
+    Gathered,
+    Row,
+    check_comparable,
+    gather,
+    label,
+    make_rows,
+    text,
+)
+
+
+@dataclass
+class Pair:
+    """Two rows on the seeds they share; the difference is a - b."""
+
+    a: Row
+    b: Row
+    paired: stats.Paired
+    improvement: float
+    p: float = 1.0  # corrected by Holm's method over the family
+
+    @property
+    def shown(self) -> bool:
+        return self.p <= stats.ALPHA
+
+    def turned(self) -> "Pair":
+        """b - a."""
+        d = self.paired
+        interval = d.interval and stats.Interval(-d.interval.high, -d.interval.low)
+        paired = stats.Paired(d.n, -d.mean, d.sd, d.p, interval)
+        return Pair(self.b, self.a, paired, 1 - self.improvement, self.p)
+
+
+@dataclass
+class Comparison:
+    """Rows and everything said about them."""
+
+    title: str
+    metric: str
+    rows: list[Row]
+    reference: Row
+    chosen: bool  # the reference was named beforehand: only pairs with it are tested
+    pairs: list[Pair]
+    threshold: float | None
+    named: list[str]  # what differs between runs and is compared all the same
+    notes: list[str]
+    found: Gathered
+
+    def pair(self, a: Row, b: Row) -> Pair | None:
+        """a - b, if the two share a seed and are in the family."""
+        for p in self.pairs:
+            if p.a is a and p.b is b:
+                return p
+            if p.a is b and p.b is a:
+                return p.turned()
+        return None
+
+    @property
+    def best(self) -> Row:
+        return max(self.rows, key=lambda r: stats.iqm(r.scores))
+
+
+def compare(
+    paths: Sequence[str | Path],
+    *,
+    reference: str | None = None,
+    threshold: float | None = None,
+    force: bool = False,
+) -> Comparison:
+    """Read runs and sweeps, and compare their rows. Raises CompareError, RunError."""
+    found = gather(paths)
+    if not found.records:
+        raise CompareError(_nothing(found))
+    named = check_comparable(found, force)
+    rows, notes = make_rows(found)
+    chosen = find_row(reference, rows) if reference else None
+    base = chosen or rows[0]
+    family = [(r, base) for r in rows if r is not base]
+    if chosen is None:
+        family = list(itertools.combinations(rows, 2))
+    pairs = [pair for a, b in family if (pair := _pair(a, b))]
+    for pair, corrected in zip(pairs, stats.holm([x.paired.p for x in pairs]), strict=True):
+        pair.p = corrected
+    first = found.records[0]
+    metric, samples = first.summary["eval_metric"], first.config["eval.samples"]
+    tasks = dict.fromkeys(r.summary["task"] for r in found.records)
+    title = f"{', '.join(tasks)}: held-out {metric}, {samples} samples a run"
+    if named:
+        title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
+    if threshold is None:
+        threshold = default_threshold(rows)
+    notes = [*_notes(rows, pairs, found), *notes]
+    return Comparison(
+        title, metric, rows, base, chosen is not None, pairs, threshold, named, notes, found
+    )
+
+
+def _nothing(found: Gathered) -> str:
+    reasons = [f"{name}: {why}" for name, why in found.skipped.items()]
+    reasons += [
+        f"{name} failed: {why}" for row in found.failed.values() for name, why in row.items()
+    ]
+    return f"no finished run to compare{': ' if reasons else ''}{'; '.join(reasons)}"
+
+
+def find_row(name: str, rows: Sequence[Row]) -> Row:
+    """By its label, its values (`0.95`, `estimator.lam=0.95`), or a piece of the label that no
+    other has."""
+    by = [
+        [r for r in rows if r.label == name],
+        [r for r in rows if " ".join(map(text, r.values.values())) == name],
+        [r for r in rows if " ".join(f"{k}={text(v)}" for k, v in r.values.items()) == name],
+        [r for r in rows if name in r.label],
+    ]
+    hit = next((rows for rows in by if len(rows) == 1), None)
+    if hit is None:
+        labels = [r.label for r in rows]
+        raise CompareError(
+            f"--reference: {name!r} names no single row{nearest(name, labels)} "
+            f"(there are: {', '.join(labels)})"
+        )
+    return hit[0]
+
+
+def _pair(a: Row, b: Row) -> Pair | None:
+    seeds = [s for s in a.seeds if s in b.runs]
+    if not seeds:
+        return None
+    paired = stats.paired([a.runs[s].score - b.runs[s].score for s in seeds])
+    return Pair(a, b, paired, stats.improvement(a.scores, b.scores))
+
+
+def default_threshold(rows: Sequence[Row]) -> float | None:
+    """Halfway from where runs began to the best row's end, two figures; None without a rise."""
+    before = [r.summary["eval_before"] for row in rows for r in row.runs.values()]
+    start, best = sum(before) / len(before), max(stats.iqm(row.scores) for row in rows)
+    return float(f"{(start + best) / 2:.2g}") if best > start else None
+
+
+def _notes(rows: Sequence[Row], pairs: Sequence[Pair], found: Gathered) -> list[str]:
+    out = []
+    few = [r for r in rows if len(r.seeds) < 2]
+    if few:
+        out.append(f"one seed gives no interval: {_names(few)}")
+    counts = sorted({p.paired.n for p in pairs if p.paired.interval is None and p.paired.n > 1})
+    if counts:
+        least = stats.smallest_p(counts[-1])
+        out.append(
+            f"{_range(counts)} paired seeds give no 95 % interval of a "
+            f"difference: the least p of their sign-flip test is {least:.3g}; "
+            f"it takes {stats.seeds_needed()}"
+        )
+    narrow = [r for r in rows if 2 <= len(r.seeds) < 6]
+    if narrow:
+        out.append(
+            f"{_range(sorted({len(r.seeds) for r in narrow}))} seeds make a bootstrap interval too "
+            "narrow: of 95 % intervals some 87 % cover with 4 seeds, 76 % with 3, 93 % with 8"
+        )
+    unpaired = [r for r in rows if not any(r in (p.a, p.b) for p in pairs)]
+    if unpaired and len(rows) > 1:
+        out.append(f"no seed in common with another row: {_names(unpaired)}")
+    tokens = [r.summary["tokens"] for row in rows for r in row.runs.values()]
+    if max(tokens) > 1.1 * min(tokens):
+        per_row = [(_mean([r.summary["tokens"] for r in row.runs.values()]), row) for row in rows]
+        (low, least_row), (high, most) = min(per_row, key=_first), max(per_row, key=_first)
+        if high > 1.1 * low:
+            out.append(
+                f"budgets differ in tokens: {most.label} generated {high / low:.1f} times as many "
+                f"as {least_row.label}; train.tokens makes them equal"
+            )
+    for why in dict.fromkeys(found.skipped.values()):
+        names = [name for name, reason in found.skipped.items() if reason == why]
+        out.append(f"skipped, {why}: {', '.join(names)}")
+    for row, runs in found.failed.items():
+        for name, why in runs.items():
+            out.append(f"failed: {name}{'' if row in name else f' ({row})'}: {why}")
+    return out
+
+
+def _first(pair: tuple) -> Any:
+    return pair[0]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(r.label for r in rows)
+
+
+def _range(counts: Sequence[int]) -> str:
+    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+def verdict(c: Comparison) -> list[str]:
+    """Sentences: what is shown, and what could not have been."""
+    if len(c.rows) < 2:
+        return ["There is one row only, so nothing to compare it with."]
+    if not c.pairs:
+        return ["No two rows share a seed, so no difference can be tested."]
+    anchor = c.reference if c.chosen else c.best
+    mine = [p for r in c.rows if r is not anchor and (p := c.pair(anchor, r))]
+    wins = [p for p in mine if p.shown and p.paired.mean > 0]
+    losses = [p.turned() for p in mine if p.shown and p.paired.mean < 0]
+    same = [p for p in mine if not p.shown and p.paired.sd == 0 and p.paired.mean == 0]
+    open_ = [p for p in mine if not p.shown and p not in same]
+    out = []
+    if wins:
+        out.append(f"{anchor.label} beats {_listed([_won(p) for p in wins])}.")
+    for p in losses:
+        out.append(f"{p.a.label} beats {_won(p)}.")
+    if same:
+        out.append(f"{anchor.label} and {_listed([p.b.label for p in same])}: equal in every seed.")
+    provable = [p for p in open_ if stats.smallest_p(p.paired.n) * len(c.pairs) <= stats.ALPHA]
+    hopeless = [p for p in open_ if p not in provable]
+    if provable:
+        what = _listed([_undecided(p, len(c.pairs)) for p in provable], "; ")
+        out.append(f"{anchor.label} is indistinguishable from {what}.")
+    if hopeless:
+        needed = stats.seeds_needed(len(c.pairs))
+        n = _range(sorted({p.paired.n for p in hopeless}))
+        among = f" among {len(c.pairs)} pairs" if len(c.pairs) > 1 else ""
+        leads = ", ".join(f"{p.b.label} ({_measured(p)})" for p in hopeless)
+        fewer = (
+            ""
+            if c.chosen or len(c.pairs) < 2
+            else ", fewer where one row is named as the reference before"
+        )
+        out.append(
+            f"Too few seeds to tell {anchor.label} from {leads}: "
+            f"{n} seed{'s' if n != '1' else ''} cannot show any difference{among}; "
+            f"it takes {needed}{fewer}."
+        )
+    rest = [p if p.paired.mean > 0 else p.turned() for p in c.pairs if p.shown]
+    rest = [p for p in rest if anchor not in (p.a, p.b)]
+    if rest:
+        winners: dict[str, list[str]] = {}
+        for p in rest:
+            winners.setdefault(p.a.label, []).append(p.b.label)
+        out.append(
+            "Besides, " + "; ".join(f"{w} beats {_listed(ls)}" for w, ls in winners.items()) + "."
+        )
+    return out
+
+
+def method(c: Comparison) -> str:
+    """How the verdict was reached, in a line."""
+    over = f"Holm's correction over {len(c.pairs)} pair{'s' * (len(c.pairs) != 1)}"
+    which = f" (those with {c.reference.label})" if c.chosen and len(c.pairs) > 1 else ""
+    return (
+        f"Sign-flip tests of paired differences at .05, {over}{which}; P = P(X > Y), the chance "
+        "that a run of the one is better than a run of the other."
+    )
+
+
+def _won(p: Pair) -> str:
+    return f"{p.b.label} ({_measured(p)})"
+
+
+def _measured(p: Pair) -> str:
+    return f"P = {chance(p.improvement)}, {difference(p.paired)}"
+
+
+def _undecided(p: Pair, comparisons: int) -> str:
+    least = stats.detectable(p.paired.sd, p.paired.n, comparisons)
+    power = f"; {p.paired.n} seeds could have shown {score(least)}" if least else ""
+    return f"{p.b.label} at {p.paired.n} seeds ({_measured(p)}{power})"
+
+
+def _listed(items: Sequence[str], comma: str = ", ") -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{comma.join(items[:-1])} and {items[-1]}"
+
+
+def chance(p: float) -> str:
+    """`.99`; `> .99` where it would round to a certainty that it is not."""
+    if 0.995 <= p < 1:
+        return "> .99"
+    if 0 < p <= 0.005:
+        return "< .01"
+    return f"{p:.2f}".removeprefix("0")
+
+
+def score(value: float) -> str:
+    """Three decimals, more where that would be nothing."""
+    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
+
+
+def bracket(interval: stats.Interval) -> str:
+    """`[.050, 1.190]`"""
+    low, high = (f"{v:.3f}".replace("0.", ".", 1 if abs(v) < 1 else 0) for v in interval)
+    return f"[{low}, {high}]"
+
+
+def difference(d: stats.Paired) -> str:
+    """`+0.120 [.050, .190]`"""
+    return f"{d.mean:+.3f} {bracket(d.interval)}" if d.interval else f"{d.mean:+.3f}"
+
+
+# ---------------------------------------------------------------- numbers of a row
+
+
+@dataclass
+class Reach:
+    """When runs reached the threshold: the median run's, None where that one did not."""
+
+    steps: float | None
+    tokens: float | None
+    reached: int
+    of: int
+    last_step: int
+    last_tokens: float
+
+
+def reach(row: Row, threshold: float | None) -> Reach | None:
+    if threshold is None:
+        return None
+    runs = [r.evaluations for r in row.runs.values()]
+    scores = [[e[2] for e in run] for run in runs]
+
+    def times(axis: int) -> list[float | None]:
+        xs = [[e[axis] for e in run] for run in runs]
+        return [stats.reached(x, y, threshold) for x, y in zip(xs, scores, strict=True)]
+
+    steps, tokens = times(0), times(1)
+    return Reach(
+        stats.censored_median(steps),
+        stats.censored_median(tokens),
+        sum(t is not None for t in steps),
+        len(steps),
+        max(int(run[-1][0]) for run in runs),
+        max(run[-1][1] for run in runs),
+    )
+
+
+def area(row: Row) -> float:
+    """IQM over seeds of the mean height of the held-out curve, over tokens."""
+    curves = [r.evaluations for r in row.runs.values()]
+    return stats.iqm([stats.area([e[1] for e in c], [e[2] for e in c]) for c in curves])
+
+
+def mean_of(row: Row, what: Any) -> float | None:
+    values = [v for r in row.runs.values() if (v := what(r)) is not None]
+    return _mean(values) if values else None
+
+
+def kl_spent(row: Row) -> float | None:
+    """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
+    return mean_of(row, lambda r: r.late("actor/ref_kl_per_response"))
+
+
+def curve(row: Row, name: str = "reward/mean") -> list[float]:
+    """A training metric per step, averaged over seeds, as far as all runs go."""
+    runs = [[m[name] for m in r.steps if name in m] for r in row.runs.values()]
+    return [_mean(values) for values in zip(*runs, strict=False)]
+
+
+def document(c: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+
+    def paired(p: Pair) -> dict[str, Any]:
+        return {
+            "difference": p.paired.mean,
+            "interval": p.paired.interval,
+            "p": p.paired.p,
+            "p_holm": p.p,
+            "seeds": p.paired.n,
+            "improvement": p.improvement,
+            "detectable": stats.detectable(p.paired.sd, p.paired.n, len(c.pairs)),
+        }
+
+    rows = []
+    for row in c.rows:
+        r = reach(row, c.threshold)
+        against = c.pair(row, c.reference)
+        rows.append(
+            {
+                "row": row.label,
+                "values": dict(row.values),
+                "seeds": row.seeds,
+                "scores": row.scores,
+                "iqm": stats.iqm(row.scores),
+                "interval": stats.iqm_interval(row.scores),
+                "against_reference": paired(against) if against else None,
+                "improvement_interval": (
+                    stats.improvement_interval(row.scores, c.reference.scores) if against else None
+                ),
+                "area": area(row),
+                "threshold": vars(r) if r else None,
+                "kl": kl_spent(row),
+                "length": mean_of(row, lambda r: r.length),
+                "tokens": mean_of(row, lambda r: r.summary["tokens"]),
+                "seconds": mean_of(row, lambda r: r.summary["seconds"]),
+                "runs": [str(row.runs[s].path) for s in row.seeds],
+            }
+        )
+    return {
+        "title": c.title,
+        "metric": c.metric,
+        "reference": c.reference.label,
+        "threshold": c.threshold,
+        "rows": rows,
+        "pairs": [{"a": p.a.label, "b": p.b.label, **paired(p)} for p in c.pairs],
+        "verdict": verdict(c),
+        "method": method(c),
+        "notes": c.notes,
+        "skipped": c.found.skipped,
+        "failed": c.found.failed,
+    }
+
+
+# ---------------------------------------------------------------- two-way tables
+
+
+@dataclass
+class TwoWay:
+    """Cells of `key`'s values (columns) by what else tells rows apart (rows); None: no such row."""
+
+    key: str
+    columns: list[str]
+    rows: list[str]
+    cells: dict[tuple[str, str], Row]
+
+
+def two_way(c: Comparison, key: str) -> TwoWay:
+    """Raises CompareError where no row has the key."""
+    keys = list(dict.fromkeys(k for row in c.rows for k in row.values))
+    hits = [k for k in keys if k in (key, f"{key}.name")]
+    hits = hits or [k for k in keys if k.rpartition(".")[2] == key]
+    if len(hits) != 1:
+        raise CompareError(
+            f"--by: rows do not differ in {key!r}{nearest(key, keys)} "
+            f"(they differ in: {', '.join(keys) or 'nothing'})"
+        )
+    out = TwoWay(hits[0], [], [], {})
+    for row in c.rows:
+        rest = {k: v for k, v in row.values.items() if k != hits[0]}
+        place = label(rest) or "all", text(row.values[hits[0]]) if hits[0] in row.values else "-"
+        out.rows += [place[0]] * (place[0] not in out.rows)
+        out.columns += [place[1]] * (place[1] not in out.columns)
+        out.cells[place] = row
+    return out
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
+    parser.add_argument("--by", action="append", default=[], metavar="KEY",
+                        help="a two-way table with a column for each value of KEY")  # fmt: skip
+    parser.add_argument("--reference", metavar="ROW",
+                        help="the row to compare with; only pairs with it are tested")  # fmt: skip
+    parser.add_argument("--threshold", type=float, metavar="X",
+                        help="score to count steps to; default: halfway to the best")  # fmt: skip
+    parser.add_argument("--force", action="store_true",
+                        help="compare although task, budget or evaluation differ")  # fmt: skip
+    parser.add_argument("--markdown", action="store_true", help="tables as markdown")
+    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
+    parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    c = compare(
+        arguments.paths,
+        reference=arguments.reference,
+        threshold=arguments.threshold,
+        force=arguments.force,
+    )
+    tables = [two_way(c, key) for key in arguments.by]
+    if arguments.json:
+        out = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+        print(json.dumps(out, indent=1, ensure_ascii=False, default=str))
+    else:
+        show(c, tables, markdown=arguments.markdown)
+    if arguments.html:
+        from rlzoo.html_report import write_report
+
+        write_report(c, Path(arguments.html), tables)
+    if arguments.plots:
+        from rlzoo.plots import write_plots
+
+        write_plots(c, Path(arguments.plots))
+    return 0
+
+
+def two_way_document(t: TwoWay) -> dict[str, Any]:
+    cells = [
+        {"row": place[0], "column": place[1], "iqm": stats.iqm(row.scores),
+         "interval": stats.iqm_interval(row.scores), "seeds": len(row.seeds)}
+        for place, row in t.cells.items()
+    ]  # fmt: skip
+    return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
+
+
+def show(c: Comparison, tables: Sequence[TwoWay] = (), *, markdown: bool = False) -> None:
+    """Print the tables and the verdict."""
+    from rich.console import Console
+
+    from rlzoo import compare_tables
+
+    if markdown:
+        print(compare_tables.markdown(c, tables))
+        return
+    console = Console()
+    for part in compare_tables.view(c, console.width, tables):
+        console.print(part)

@@ -1,0 +1,657 @@
+"""`rlzoo doctor RUN`: what a run's metrics say is wrong, in words, and what to try.  No torch here.
+
+Each rule is a function of the run's record that returns a finding or None; it says which metrics
+it rests on and is left out where a run has none of them. Trends compare the first with the last
+third of the steps.
+"""
+
+import argparse
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, median
+from typing import Any
+
+from rlzoo.component import RlzooError
+from rlzoo.recipe import RecipeError, read_layer
+from rlzoo.runs import RunFolder, open_folder
+
+SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
+SHORTEST_TREND = 6  # steps; below, first and last third say nothing
+
+
+@dataclass
+class Finding:
+    """What is wrong, the numbers it rests on, and what to try."""
+
+    severity: str
+    what: str
+    advice: str
+    evidence: dict[str, Any]
+    rule: str = ""
+
+
+@dataclass
+class Record:
+    """What a run wrote down: a mapping per training step, one per evaluation, its recipe (dotted
+    key -> value), its summary."""
+
+    steps: list[dict[str, Any]]
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
+
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a metric where it is finite."""
+        found = ((line["step"], line.get(name)) for line in self.steps)
+        return [(n, float(v)) for n, v in found if isinstance(v, int | float) and math.isfinite(v)]
+
+    def series(self, name: str) -> list[float]:
+        """The values of `points`."""
+        return [value for _, value in self.points(name)]
+
+    def has(self, name: str) -> bool:
+        return any(name in line for line in self.steps)
+
+    def key(self, dotted: str, default: Any = None) -> Any:
+        """A value of the recipe."""
+        value = self.recipe.get(dotted)
+        return default if value is None else value
+
+    def spans(self, name: str) -> tuple[str, str]:
+        """`steps 1 to 20`: where the first and the last third of a metric lie."""
+        numbers = [n for n, _ in self.points(name)]
+
+        def words(part: list[int]) -> str:
+            return f"steps {part[0]} to {part[-1]}" if len(part) > 1 else f"step {part[0]}"
+
+        return words(first(numbers)), words(last(numbers))
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the last evaluation; None where the task has no notion of right."""
+        found = [e["eval/accuracy"] for e in self.evaluations if "eval/accuracy" in e]
+        return found[-1] if found else None
+
+    @property
+    def solved(self) -> bool:
+        return self.accuracy is not None and self.accuracy >= 0.95
+
+    @property
+    def improved(self) -> bool:
+        """Whether held-out prompts got better, by more than their intervals."""
+        if len(self.evaluations) < 2:
+            return False
+        before, after = self.evaluations[0], self.evaluations[-1]
+        what = "eval/accuracy" if "eval/accuracy" in after else "eval/score"
+        return after.get(f"{what}_low", -math.inf) > before.get(f"{what}_high", math.inf)
+
+
+def first(items: list) -> list:
+    """The first third, at least one."""
+    return items[: max(1, len(items) // 3)]
+
+
+def last(items: list) -> list:
+    """The last third, at least one."""
+    return items[-max(1, len(items) // 3) :]
+
+
+def trend(values: list[float]) -> tuple[float, float]:
+    """(last third minus first third, standard error of that), by differences between neighbours:
+    a slope does not count as noise."""
+    gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
+    variance = fmean(gaps) / 2 if gaps else 0.0
+    n = max(1, len(values) // 3)
+    return fmean(last(values)) - fmean(first(values)), math.sqrt(2 * variance / n)
+
+
+# ---------------------------------------------------------------- rules
+
+Judge = Callable[[Record], Finding | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A judgement, the metrics that it rests on, and how many steps it takes."""
+
+    name: str
+    judge: Judge
+    metrics: tuple[str, ...]
+    least: int
+
+
+RULES: list[Rule] = []
+
+
+def rule(*metrics: str, least: int = 1) -> Callable[[Judge], Judge]:
+    """Register a rule; it is asked only where all `metrics` have `least` values."""
+
+    def add(judge: Judge) -> Judge:
+        RULES.append(Rule(judge.__name__, judge, metrics, least))
+        return judge
+
+    return add
+
+
+@rule()
+def not_finite(run: Record) -> Finding | None:
+    """NaN or infinity among the metrics."""
+    for line in run.steps:
+        bad = [k for k, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
+        if bad:
+            return Finding(
+                "problem",
+                f"{bad[0]} is not finite at step {line['step']}"
+                + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
+                "Look at what the reward returns there; lower actor.lr and critic.lr.",
+                {"step": line["step"], "metrics": bad},
+            )  # fmt: skip
+    return None
+
+
+@rule("train/skipped")
+def updates_skipped(run: Record) -> Finding | None:
+    """Loss or gradient was not finite, so optimizer steps were left out."""
+    skipped = [(line["step"], line["train/skipped"]) for line in run.steps
+               if line.get("train/skipped", 0) > 0]  # fmt: skip
+    if not skipped:
+        return None
+    total = sum(n for _, n in skipped)
+    share = len(skipped) / len(run.steps)
+    return Finding(
+        "problem" if share > 0.05 else "warning",
+        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
+        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
+        "Lower actor.lr and critic.lr, bound the reward, use model.autocast=none; a ratio that "
+        "overflows comes from too many epochs on one batch.",
+        {"updates": total, "steps": [step for step, _ in skipped]},
+    )
+
+
+@rule()
+def actor_not_trained(run: Record) -> Finding | None:
+    """No step updated the policy: the critic's warm-up lasts as long as the run."""
+    if not run.steps or any(k.startswith("actor/pg_") for line in run.steps for k in line):
+        return None
+    warmup = run.key("train.critic_warmup", 0)
+    if not warmup:
+        return None
+    return Finding(
+        "warning",
+        f"The policy has not been updated in any of the {len(run.steps)} steps: "
+        f"train.critic_warmup={warmup} trains the critic alone until then.",
+        "Train longer, or lower train.critic_warmup.",
+        {"critic_warmup": warmup, "steps": len(run.steps)},
+    )
+
+
+@rule("actor/lr")
+def learning_rate_zero(run: Record) -> Finding | None:
+    """The policy's learning rate is 0 for most of the run."""
+    rates = run.series("actor/lr")
+    zero = sum(rate == 0 for rate in rates)
+    if zero <= len(rates) / 2:
+        return None
+    return Finding(
+        "problem",
+        f"actor/lr is 0 in {zero} of {len(rates)} steps: the policy cannot change.",
+        f"Set actor.lr (it is {run.key('actor.lr')}); check actor.lr_schedule and actor.lr_warmup.",
+        {"zero_steps": zero, "of": len(rates)},
+    )
+
+
+@rule("score/std", least=3)
+def reward_constant(run: Record) -> Finding | None:
+    """Every response of a step scores the same: nothing to prefer."""
+    spread = run.series("score/std")
+    flat = sum(s < 1e-8 for s in spread)
+    if flat <= 0.8 * len(spread) or run.solved:
+        return None
+    level = fmean(run.series("reward/mean"))
+    return Finding(
+        "problem",
+        f"All responses of a step score the same in {flat} of {len(spread)} steps (mean reward "
+        f"{level:.3g}): there is nothing to learn from.",
+        "If the score is always 0 the task is too hard for this model or the verifier never says "
+        "yes (read samples.jsonl): use easier prompts, a partial reward, or a warm start.",
+        {"constant_steps": flat, "of": len(spread), "mean_reward": level},
+    )
+
+
+@rule("group/no_signal", least=3)
+def no_signal_in_groups(run: Record) -> Finding | None:
+    """All samples of a prompt score alike, so comparing within groups gives zeros."""
+    late = run.spans("group/no_signal")[1]
+    if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
+        return None  # a critic compares with what it expected, not with the group
+    tail = fmean(last(run.series("group/no_signal")))
+    if tail < 0.7:
+        return None
+    score = fmean(last(run.series("reward/mean")))
+    if run.solved:
+        return Finding(
+            "note",
+            f"{tail:.0%} of the groups carry no signal in {late}, because nearly every "
+            f"sample is right (held-out accuracy {run.accuracy:.2f}): there is little left to "
+            "learn here.",
+            "Stop, or give harder prompts.",
+            {"no_signal": tail, "accuracy": run.accuracy},
+        )
+    return Finding(
+        "problem",
+        f"{tail:.0%} of the groups carry no signal in {late}: all samples of a prompt "
+        f"score alike (mean reward {score:.3g}), so their advantages are 0.",
+        "More samples per prompt (rollout.samples), prompts that are solved some of the time, a "
+        "finer reward, or a sampler that draws such groups again.",
+        {"no_signal": tail, "mean_reward": score},
+    )
+
+
+@rule("reward/mean", least=SHORTEST_TREND)
+def reward_flat(run: Record) -> Finding | None:
+    """No rise of the reward beyond its noise, nor on held-out prompts."""
+    early, late = run.spans("reward/mean")
+    values = run.series("reward/mean")
+    change, error = trend(values)
+    if change > 2 * error or change < -3 * error or run.improved or run.solved:
+        return None
+    if held_out_falls(run):  # says more
+        return None
+    if len(set(values)) == 1 and run.has("score/std") and max(run.series("score/std")) < 1e-8:
+        return None  # `reward_constant` says more
+    return Finding(
+        "warning",
+        f"The reward is flat: {fmean(first(values)):.3g} in {early}, "
+        f"{fmean(last(values)):.3g} in {late}; the change of {change:+.2g} is within "
+        f"its noise (standard error {error:.2g})"
+        + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else "."),
+        "Train longer; raise actor.lr; more prompts per step (rollout.prompts) for less noise. "
+        "Read samples.jsonl: does any response score?",
+        {"first": fmean(first(values)), "last": fmean(last(values)), "standard_error": error},
+    )
+
+
+@rule("reward/mean", least=SHORTEST_TREND)
+def reward_falling(run: Record) -> Finding | None:
+    """The reward gets worse by more than its noise."""
+    early, late = run.spans("reward/mean")
+    values = run.series("reward/mean")
+    change, error = trend(values)
+    if change >= -3 * error or change == 0 or run.improved:
+        return None
+    return Finding(
+        "problem",
+        f"The reward falls: {fmean(first(values)):.3g} in {early}, "
+        f"{fmean(last(values)):.3g} in {late} (standard error {error:.2g}).",
+        "Lower actor.lr, train.epochs or train.minibatches; raise kl.coef. If it fell at once, "
+        "look for a reward whose sign is wrong.",
+        {"first": fmean(first(values)), "last": fmean(last(values)), "standard_error": error},
+    )
+
+
+@rule()
+def held_out_falls(run: Record) -> Finding | None:
+    """The last evaluation is worse than an earlier one by more than both intervals."""
+    found = run.evaluations
+    if len(found) < 2:
+        return None
+    what = "eval/accuracy" if "eval/accuracy" in found[-1] else "eval/score"
+    best = max(found, key=lambda e: e.get(what, -math.inf))
+    if not found[-1].get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf):
+        return None
+    return Finding(
+        "problem",
+        f"{what} on held-out prompts fell from {best[what]:.3f} at step {best['step']} to "
+        f"{found[-1][what]:.3f} at step {found[-1]['step']}; their intervals do not meet.",
+        "Stop earlier; lower actor.lr; raise kl.coef; more distinct prompts. If the training "
+        "reward rose meanwhile, the policy games the reward or has learnt its prompts by heart.",
+        {"best_step": best["step"], "best": best[what], "last": found[-1][what]},
+    )
+
+
+@rule("actor/ref_kl", least=SHORTEST_TREND)
+def kl_exploding(run: Record) -> Finding | None:
+    """The policy runs away from the reference."""
+    late = run.spans("actor/ref_kl")[1]
+    values = run.series("actor/ref_kl")
+    n = max(1, len(values) // 3)
+    middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
+    if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)):
+        return None
+    return Finding(
+        "problem",
+        f"KL to the reference is {tail:.3g} nats per token in {late}, after "
+        f"{middle:.3g} in the third before: the policy writes what the reference hardly ever "
+        "would.",
+        f"Raise kl.coef (it is {run.key('kl.coef')}), or kl.controller=adaptive with a kl.target; "
+        "lower actor.lr. Read samples.jsonl: is this still text?",
+        {"middle": middle, "last": tail, "kl_coef": run.key("kl.coef")},
+    )
+
+
+@rule("actor/entropy", least=SHORTEST_TREND)
+def entropy_collapse(run: Record) -> Finding | None:
+    """The policy has stopped trying other tokens, and the task is not solved."""
+    late = run.spans("actor/entropy")[1]
+    values = run.series("actor/entropy")
+    start, tail = fmean(values[:3]), fmean(last(values))
+    if tail > 0.2 * start or run.solved or start <= 0:
+        return None
+    return Finding(
+        "warning" if run.accuracy is None else "problem",
+        f"Entropy collapsed from {start:.3g} to {tail:.3g} nats per token ({late})"
+        + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
+        + ": all samples of a prompt become the same, so nothing new is tried.",
+        "Raise actor.entropy_coef (0.001 to 0.01), lower actor.lr, raise the upper clip bound of "
+        "the policy loss, or raise kl.coef.",
+        {"first": start, "last": tail},
+    )
+
+
+@rule("critic/vf_explained_var", least=SHORTEST_TREND)
+def critic_worse_than_a_constant(run: Record) -> Finding | None:
+    """The critic's values are further from the returns than their mean is."""
+    late = run.spans("critic/vf_explained_var")[1]
+    tail = median(last(run.series("critic/vf_explained_var")))
+    if tail >= -0.1:
+        return None
+    return Finding(
+        "problem",
+        f"The critic is worse than a constant: its explained variance is {tail:.2f} (median of "
+        f"{late}), where predicting the mean return would give 0. Its errors go into "
+        "the advantages.",
+        "Lower critic.lr, or raise it if critic/vf_loss still falls; train.critic_warmup=5; an "
+        "estimator that leans less on the critic (lam nearer 1), or one without.",
+        {"explained_variance": tail},
+    )
+
+
+@rule("sampler/log_prob_gap")
+def sampler_and_policy_disagree(run: Record) -> Finding | None:
+    """What tokens were drawn from is not the policy that is trained."""
+    gap = fmean(run.series("sampler/log_prob_gap"))
+    if gap < 1e-2 or run.key("correction.name"):
+        return None
+    truncated = run.key("rollout.top_k", 0) > 0 or run.key("rollout.top_p", 1.0) < 1
+    why = (
+        f"rollout.top_k={run.key('rollout.top_k', 0)} and "
+        f"rollout.top_p={run.key('rollout.top_p', 1.0)} cut the distribution"
+        if truncated
+        else "sampling and scoring compute different numbers (precision, dropout, temperature)"
+    )
+    return Finding(
+        "warning",
+        f"Samples are off-policy: their log-probabilities differ by {gap:.2g} nats per token from "
+        f"the policy's, because {why}.",
+        "correction=NAME weighs the loss against it (`rlzoo plugins` lists the columns); or "
+        "rollout.top_k=0 rollout.top_p=1.",
+        {"gap": gap},
+    )
+
+
+@rule("actor/ratio_mean", "actor/ppo_kl", least=3)
+def ratio_not_one_at_first(run: Record) -> Finding | None:
+    """The ratio differs from 1 before any update changed the policy.
+
+    With one update per batch every ratio is taken before it, so both metrics must say 1 and 0.
+    With more, they mix in the updates; yet the mean of pi / pi_old over samples of pi_old is 1
+    whatever pi is, so a mean that stays away from 1 tells of a wrong pi_old.
+    """
+    updates = run.key("train.epochs", 1) * run.key("train.minibatches", 1)
+    ratios, kls = run.series("actor/ratio_mean"), run.series("actor/ppo_kl")
+    away = median(abs(r - 1) for r in ratios)
+    kl = median(abs(k) for k in kls)
+    if updates == 1:
+        wrong = away > 1e-3 or kl > 1e-3
+    else:
+        # Updates move the mean of a small batch too, the less the smaller the KL they make.
+        wrong = away > 0.02 + 2 * kl
+    if not wrong:
+        return None
+    when = "before the only update of a step" if updates == 1 else "on average"
+    return Finding(
+        "problem",
+        f"The ratio of new to old policy is off by {away:.2g} {when} (median over "
+        f"{len(ratios)} steps; approximate KL {kl:.2g}), where it must be 1: old_log_probs are "
+        "not of the policy that is trained.",
+        "rollout.old_log_probs=recomputed; look for dropout, another temperature, or a lower "
+        "precision in sampling than in the update.",
+        {"ratio_off_by": away, "approximate_kl": kl, "updates_per_batch": updates},
+    )
+
+
+@rule("actor/ppo_kl", least=3)
+def update_too_large(run: Record) -> Finding | None:
+    """A batch moves the policy further than its samples can vouch for."""
+    late = run.spans("actor/ppo_kl")[1]
+    tail = fmean([abs(v) for v in last(run.series("actor/ppo_kl"))])
+    clips = {k for line in run.steps for k in line if k.startswith("actor/") and
+             k.endswith("clipfrac")}  # fmt: skip
+    clipped = max((fmean(last(run.series(k))) for k in clips if run.series(k)), default=0.0)
+    if tail <= 0.1 and clipped <= 0.3:
+        return None
+    return Finding(
+        "warning",
+        f"Updates are large: one batch moves the policy by {tail:.2g} nats per token, and "
+        f"{clipped:.0%} of the tokens are clipped ({late}).",
+        "Lower actor.lr, train.epochs or train.minibatches.",
+        {"approximate_kl": tail, "clip_fraction": clipped},
+    )
+
+
+@rule("response/truncated", least=3)
+def truncation_rising(run: Record) -> Finding | None:
+    """More and more responses run into the length limit, or most do."""
+    early, late = run.spans("response/truncated")
+    values = run.series("response/truncated")
+    before, tail = fmean(first(values)), fmean(last(values))
+    rising = len(values) >= SHORTEST_TREND and tail > 0.2 and tail - before > 0.1
+    if not rising and tail <= 0.5:
+        return None
+    lengths = run.series("response_length/mean")
+    length = f" (mean length {fmean(last(lengths)):.1f})" if lengths else ""
+    return Finding(
+        "warning",
+        f"{tail:.0%} of the responses are cut off at rollout.max_new_tokens="
+        f"{run.key('rollout.max_new_tokens')} in {late}{length}, after {before:.0%} "
+        f"in {early}.",
+        "Raise rollout.max_new_tokens, or make length cost: rollout.truncation=penalty; "
+        "rollout.truncation=bootstrap if a critic is there.",
+        {"first": before, "last": tail},
+    )
+
+
+@rule("raw_advantages/std", least=3)
+def advantages_vanish(run: Record) -> Finding | None:
+    """The estimator gives (nearly) the same advantage everywhere."""
+    late = run.spans("raw_advantages/std")[1]
+    values = run.series("raw_advantages/std")
+    tail = fmean(last(values))
+    if tail > 1e-4 or run.solved:
+        return None
+    return Finding(
+        "problem",
+        f"Advantages do not vary (standard deviation {tail:.1g} in {late}): there is "
+        "no gradient but rounding.",
+        "See what the reward gives (samples.jsonl, `rlzoo trace RUN`).",
+        {"std": tail},
+    )
+
+
+def _gradient(run: Record, name: str) -> Finding | None:
+    limit = run.key(f"{name}.max_grad_norm")
+    norms = run.series(f"{name}/grad_norm")
+    if not limit or not norms:
+        return None
+    over = sum(norm > limit for norm in norms) / len(norms)
+    middle = median(norms)
+    if over <= 0.9 or middle <= 3 * limit:
+        return None
+    return Finding(
+        "warning",
+        f"The {name}'s gradient is clipped in {over:.0%} of the steps: its norm is {middle:.3g} "
+        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used.",
+        f"Raise {name}.max_grad_norm to about {2 * middle:.2g}, or scale the reward down.",
+        {"share": over, "median_norm": middle, "limit": limit},
+    )
+
+
+@rule("actor/grad_norm", least=3)
+def actor_gradient_always_clipped(run: Record) -> Finding | None:
+    """The policy's gradient is always far above its limit."""
+    return _gradient(run, "actor")
+
+
+@rule("critic/grad_norm", least=3)
+def critic_gradient_always_clipped(run: Record) -> Finding | None:
+    """The critic's gradient is always far above its limit."""
+    return _gradient(run, "critic")
+
+
+@rule("actor/pg_loss", "reward/mean", least=SHORTEST_TREND)
+def loss_near_zero(run: Record) -> Finding | None:
+    """The policy loss is near 0 while the reward rises: that is normal."""
+    losses, rewards = run.series("actor/pg_loss"), run.series("reward/mean")
+    size = fmean([abs(v) for v in losses])
+    change, error = trend(rewards)
+    if size > 0.02 or change <= 2 * error:
+        return None
+    return Finding(
+        "note",
+        f"The policy loss stays near 0 (mean size {size:.1g}) while the reward rises by "
+        f"{change:.2g}. That is normal: at ratio 1 the loss is minus the mean advantage, which "
+        "whitening, or a baseline, makes 0. Its gradient is not 0, and what falls is no error.",
+        "Watch reward/mean and eval/*, not the loss.",
+        {"loss": size, "reward_change": change},
+    )
+
+
+# ---------------------------------------------------------------- a run
+
+
+def examine(run: Record) -> tuple[list[Finding], list[str]]:
+    """(findings, the gravest first; names of the rules that could not be asked)."""
+    findings, left_out = [], []
+    for r in RULES:
+        if any(len(run.series(m)) < r.least for m in r.metrics):
+            left_out.append(r.name)
+            continue
+        found = r.judge(run)
+        if found is not None:
+            found.rule = r.name
+            if r.metrics:
+                numbers = [n for n, _ in run.points(r.metrics[0])]
+                found.evidence.setdefault("steps", [numbers[0], numbers[-1]])
+            findings.append(found)
+    return sorted(findings, key=lambda f: SEVERITIES.index(f.severity)), left_out
+
+
+def read(folder: RunFolder) -> tuple[Record, list[str]]:
+    """A run's record, and what is missing or damaged in its folder."""
+    troubles = []
+    recipe: Mapping[str, Any] = {}
+    try:
+        recipe = read_layer(folder.path / "recipe.yaml").values
+    except RecipeError as error:
+        troubles.append(str(error))
+    path = folder.path / "metrics.jsonl"
+    lines: list[dict[str, Any]] = []
+    if not path.exists():
+        troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
+    else:
+        try:
+            lines = folder.read("metrics.jsonl")
+            written = len(path.read_text(encoding="utf-8").splitlines())
+        except UnicodeDecodeError as error:
+            troubles.append(f"metrics.jsonl cannot be read: {error}")
+            written = 0
+        if written > len(lines):
+            troubles.append(
+                f"metrics.jsonl: line {len(lines) + 1} cannot be read; "
+                f"{written - len(lines)} of {written} lines are left out"
+            )
+    summary: dict[str, Any] = {}
+    try:
+        summary = folder.summary()
+    except ValueError as error:
+        troubles.append(f"summary.json cannot be read: {error}")
+    good = [line for line in lines if isinstance(line, dict) and "step" in line]
+    steps = [line for line in good if not any(k.startswith("eval/") for k in line)]
+    evaluations = [line for line in good if any(k.startswith("eval/") for k in line)]
+    record = Record(steps, evaluations, recipe, summary)
+    if not summary:
+        done = steps[-1]["step"] if steps else 0
+        planned = record.key("train.steps")
+        of = f" of {planned}" if planned else ""
+        troubles.append(
+            f"the run is not finished: step {done}{of}; it may still be going, or "
+            f"`rlzoo resume {folder.path}` goes on with it"
+        )
+    return record, troubles
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("path", metavar="RUN", help="a run folder, finished or not")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    folder = open_folder(arguments.path)
+    try:
+        record, troubles = read(folder)
+    except OSError as error:
+        raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
+    findings, left_out = examine(record)
+    if arguments.json:
+        document = {
+            "path": str(folder.path),
+            "steps": len(record.steps),
+            "finished": bool(record.summary),
+            "folder": troubles,
+            "findings": [asdict(f) for f in findings],
+            "judged": [r.name for r in RULES if r.name not in left_out],
+            "not_judged": left_out,
+        }
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    for part in show(folder, record, troubles, findings, left_out):
+        console.print(part)
+    return 0
+
+
+def show(
+    folder: RunFolder,
+    record: Record,
+    troubles: list[str],
+    findings: list[Finding],
+    left_out: list[str],
+) -> Iterator[Any]:
+    """What the terminal shows."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    styles = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
+    steps = len(record.steps)
+    yield Text(f"{folder.path}: {steps} step{'s' * (steps != 1)}", style="bold", overflow="fold")
+    for text in troubles:
+        yield Text(text, style="yellow", overflow="fold")
+    for found in findings:
+        title = found.rule.replace("_", " ")
+        yield Text.assemble("\n", (f"{found.severity}: {title}", styles[found.severity]))
+        yield Padding(Text(found.what), (0, 0, 0, 2))
+        yield Padding(Text.assemble(("try  ", "bold"), found.advice), (0, 0, 0, 2))
+    judged = len(RULES) - len(left_out)
+    wrong = sum(f.severity != "note" for f in findings)
+    verdict = f"{wrong} of them found something wrong" if wrong else "nothing wrong found"
+    yield Text(f"\n{judged} rules asked; {verdict}." if steps else "\nNo step to judge yet.")
+    if not steps:
+        return
+    if left_out:
+        names = ", ".join(name.replace("_", " ") for name in left_out)
+        why = "too few steps, or the run has no such metric"
+        yield Text(f"Not judged ({why}): {names}.", style="dim")

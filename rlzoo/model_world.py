@@ -1,0 +1,213 @@
+"""A recipe's own model and task as an enumerated world: its policy on a few allowed tokens.
+
+The mask is the same for sampling and enumeration: softmax over the allowed tokens alone, at the
+recipe's temperature. Every prefix goes through the model once; the gradient in the parameters is
+the gradient in the logits carried through that one graph.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo import mdp, noise
+from rlzoo.component import Example, RlzooError
+from rlzoo.measure import STEP_KL, Subject, expected_gradient, means, truth
+from rlzoo.oracle import Episodes, Oracle, Tree, enumerate_episodes
+from rlzoo.plan import Plan, make_plan
+from rlzoo.recipe import Recipe
+from rlzoo.registry import Zoo
+from rlzoo.rollout import encode, left_pad
+
+MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
+
+
+@dataclasses.dataclass
+class ModelWorld:
+    """The oracle, and the way from its logits to the model's parameters."""
+
+    oracle: Oracle
+    policy: Any
+    read: Callable[[], Tensor]  # (S, V) float64, the model's logits as it is now
+    tokens: list[str]
+    prompts: list[str]
+
+    def describe(self) -> dict[str, Any]:
+        return {"tokens": " ".join(map(repr, self.tokens)), "prompt_texts": self.prompts}
+
+    @property
+    def weights(self) -> list[Tensor]:
+        return [p for p in self.policy.model.parameters() if p.requires_grad]
+
+    def gradient(self, in_logits: Tensor) -> Tensor:
+        """(parameters,) from d/d logits (S, V)."""
+        with torch.enable_grad():
+            grads = torch.autograd.grad(self.read(), self.weights, in_logits)
+        return torch.cat([g.flatten() for g in grads]).double()
+
+    def measure(self, subject: Subject) -> dict[str, float]:
+        """Cosine, scale and the gain of a step of E[g^] against g*, in the parameters."""
+        star = self.gradient(truth(subject))
+        mine = self.gradient(expected_gradient(subject, means(subject)))
+        along = float(mine @ star)
+        best, gain = self.step(star), self.step(mine)
+        return {
+            "cosine": along / max(float(mine.norm() * star.norm()), 1e-300),
+            "scale": along / max(float(star @ star), 1e-300),
+            "gain": gain / best if best else 0.0,
+        }
+
+    @torch.no_grad()
+    def step(self, direction: Tensor) -> float:
+        """What the objective gains by a step of the parameters of KL `STEP_KL` per response."""
+        if float(direction.norm()) < 1e-14:
+            return 0.0
+        before = [w.detach().clone() for w in self.weights]
+        unit = direction / direction.norm()
+        size, logits = 1e-2, self.oracle.logits
+        for _ in range(12):
+            self._move(before, size * unit)
+            logits = self.read()
+            ratio = (STEP_KL / max(float(self.oracle.kl_to(logits)), 1e-12)) ** 0.5
+            if abs(ratio - 1) < 1e-3:
+                break
+            size *= min(max(ratio, 0.1), 10)
+        self._move(before, 0 * unit)
+        return float(self.oracle.improvement(logits))
+
+    def _move(self, origin: list[Tensor], by: Tensor) -> None:
+        parts = by.split([w.numel() for w in origin])
+        for weight, start, part in zip(self.weights, origin, parts, strict=True):
+            weight.copy_(start + part.view_as(start).to(start))
+
+
+def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
+    """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
+    from rlzoo.train import build_policy
+
+    config = recipe.config
+    torch.manual_seed(config.seed)
+    plan = make_plan(recipe, zoo)
+    policy = build_policy(config)
+    generator = noise.generator(config.seed, "diagnose/prompts")
+    examples = _distinct(plan, tree.prompts, generator)
+    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
+    wide = policy.model.config.get_text_config().vocab_size
+    leaves = tree.level(tree.horizon - 1)
+    needed = (leaves.stop - leaves.start) * (tree.horizon + 1) * wide
+    if needed > MAX_LOGITS:
+        raise RlzooError(
+            f"too much to enumerate with this model: {needed:,} logits at vocabulary "
+            f"{tree.vocabulary}, horizon {tree.horizon}; the limit is {MAX_LOGITS:,}: lower "
+            "--vocabulary, --horizon or --prompts"
+        )
+    allowed = _likely_tokens(policy, ids, tree)
+
+    def read() -> Tensor:
+        return _read(policy, tree, ids, allowed).double()
+
+    with torch.no_grad():
+        plain = read()
+    zeros = torch.zeros_like(plain)
+    oracle = Oracle(tree, plain, zeros, zeros, plain, kl_coef=kl_coef)
+    rewards = _rewards(plan, policy, oracle, examples, ids, allowed)
+    oracle = dataclasses.replace(oracle, rewards=rewards)
+    tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
+
+    if not bool((rewards != rewards[0, 0]).any()):
+        raise RlzooError(
+            f"--model: nothing to learn: every response over {' '.join(map(repr, tokens))} of up "
+            f"to {tree.horizon} tokens is paid alike; allow more (--vocabulary, --horizon)"
+        )
+    return ModelWorld(oracle, policy, read, tokens, [e.prompt for e in examples])
+
+
+def _distinct(plan: Plan, n: int, generator: torch.Generator) -> list[Example]:
+    found: dict[str, Example] = {}
+    for _ in range(50):
+        for item in plan.task.draw("train", 4 * n, generator):
+            example = Example(*item)
+            found.setdefault(example.prompt, example)
+        if len(found) >= n:
+            return list(found.values())[:n]
+    raise RlzooError(f"--prompts: task {plan.task_name!r} has only {len(found)} prompts. Got {n}")
+
+
+def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str, Tensor]:
+    prompt_ids, prompt_mask = left_pad(ids, policy.pad_id, policy.device)
+    return {"prompt_ids": prompt_ids[rows], "prompt_mask": prompt_mask[rows]}
+
+
+@torch.no_grad()
+def _likely_tokens(policy: Any, ids: list[list[int]], tree: Tree) -> Tensor:
+    """(V,) EOS and the likeliest other tokens along the greedy responses to the prompts."""
+    given = _prompt_columns(policy, ids, torch.arange(len(ids)))
+    drawn = policy.generate(given["prompt_ids"], given["prompt_mask"], None, tree.horizon)
+    response = drawn["response_ids"]
+    columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
+    logits, _ = policy.logits(columns)
+    mass = (logits.float() / policy.temperature).softmax(-1).flatten(0, 1).sum(0)
+    special = [*policy.eos_ids, *policy.tokenizer.all_special_ids]
+    mass[torch.tensor(sorted(set(special)), device=mass.device)] = -1
+    likely = mass.topk(tree.vocabulary - 1).indices.sort().values
+    return torch.cat([torch.tensor(policy.eos_ids[:1], device=mass.device), likely])
+
+
+def _read(policy: Any, tree: Tree, ids: list[list[int]], allowed: Tensor) -> Tensor:
+    """(S, V) logits / temperature of each prefix: those of full depth hold all shorter ones."""
+    leaves = tree.level(tree.horizon - 1)
+    tokens = tree.prefixes[leaves, : tree.horizon - 1]
+    response = allowed.cpu()[tokens].to(policy.device)
+    given = _prompt_columns(policy, ids, tree.prompt[leaves])
+    columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
+    logits, _ = policy.logits(columns)
+    found = logits.float()[..., allowed] / policy.temperature  # (leaves, T, V)
+    at = torch.arange(leaves.start, leaves.stop)
+    where = torch.empty(tree.states, 2, dtype=torch.long)  # a leaf below each state, and its depth
+    for depth in range(tree.horizon - 1, -1, -1):
+        where[at, 0] = torch.arange(leaves.stop - leaves.start)
+        where[at, 1] = depth
+        at = tree.parent[at]
+    return found[where[:, 0], where[:, 1]].cpu()
+
+
+def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
+             ids: list[list[int]], allowed: Tensor) -> Tensor:  # fmt: skip
+    """(S, V) what the recipe's rewards pay for each choice, chance at its median."""
+    tree, episodes = oracle.tree, enumerate_episodes(oracle)
+    mask = episodes.mask
+    rows = [examples[i] for i in episodes.prompt.tolist()]
+    response = torch.where(mask, allowed.cpu()[episodes.actions.clamp(min=0)], policy.pad_id)
+    ended = ((episodes.actions == 0) & mask).any(1)
+    columns: dict[str, Any] = {
+        **{n: x.cpu() for n, x in _prompt_columns(policy, ids, episodes.prompt).items()},
+        "prompts": [e.prompt for e in rows],
+        "answers": [e.answer for e in rows],
+        "prompt_index": torch.tensor([e.index for e in rows]),
+        "group_ids": episodes.prompt,
+        "response_ids": response,
+        "response_mask": mask.float(),
+        "response_attention": mask.float(),
+        "terminated": ended,
+        "truncated": ~ended,
+        "noise": torch.where(mask, 0.5, 0.0),
+    }
+    columns["responses"] = mdp.decode(policy.tokenizer, columns, policy.eos_ids)
+    columns["response_tokens"] = mdp.decode_tokens(policy.tokenizer, columns, policy.eos_ids)
+    scores = mdp.score(plan, columns)["scores"].double()
+    return _by_choice(tree, episodes, scores)
+
+
+def _by_choice(tree: Tree, episodes: Episodes, scores: Tensor) -> Tensor:
+    mask = episodes.mask
+    table = torch.zeros(tree.states, tree.vocabulary, dtype=torch.float64)
+    table[episodes.states[mask], episodes.actions[mask]] = scores[mask]
+    back = table[episodes.states[mask], episodes.actions[mask]]
+    if not torch.allclose(back, scores[mask], atol=1e-6):
+        raise RlzooError(
+            "--model: this task pays a token for what comes after it; the enumerated world needs "
+            "rewards that depend on the response so far"
+        )
+    return table

@@ -1,0 +1,312 @@
+"""Plots of a comparison, by matplotlib: once drawn, an SVG follows the page's light or dark.
+
+For a page colours are drawn as placeholders, which become CSS variables in the SVG; for a file they
+are those of the light theme.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlzoo import stats
+from rlzoo.compare import Comparison
+from rlzoo.rows import Row, label, numeric, text
+
+# name -> (placeholder in the drawing, light, dark)
+INK = {
+    "ink": ("#010101", "#1f2430", "#e6e8ee"),
+    "faint": ("#020202", "#d9dce3", "#363c4a"),
+    "muted": ("#030303", "#646b7a", "#9aa2b3"),
+}
+# Okabe and Ito's colours, which the colour-blind tell apart, lifted for dark pages.
+SERIES = (
+    ("#0072b2", "#56b4e9"),
+    ("#d55e00", "#ff8f4a"),
+    ("#009e73", "#3ad6a6"),
+    ("#b4458c", "#e79ac8"),
+    ("#a07800", "#f0c443"),
+    ("#5a5f6b", "#b9bfcc"),
+    ("#6a3d9a", "#b79be0"),
+    ("#8c2d04", "#e0845c"),
+)
+COLOURS = INK | {f"c{i}": (f"#0a0a{i:02x}", light, dark) for i, (light, dark) in enumerate(SERIES)}
+DASHES = ("-", "--", ":", "-.")
+
+
+_theme = ContextVar("_theme", default=0)  # 0: placeholders, 1: the light theme's colours
+
+
+def _ink(name: str) -> str:
+    return COLOURS[name][_theme.get()]
+
+
+def _series(i: int) -> dict[str, Any]:
+    return {"color": _ink(f"c{i % len(SERIES)}"), "linestyle": DASHES[i // len(SERIES) % 4]}
+
+
+def css(dark: bool) -> str:
+    """The variables' values."""
+    return " ".join(f"--{name}: {pair[2 if dark else 1]};" for name, pair in COLOURS.items())
+
+
+# ---------------------------------------------------------------- drawing
+
+
+def _figure(width: float = 9.0, height: float = 4.0) -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def _axes(figure: Any, xlabel: str, ylabel: str) -> Any:
+    axes = figure.add_subplot()
+    axes.set_xlabel(xlabel, color=_ink("muted"))
+    axes.set_ylabel(ylabel, color=_ink("muted"))
+    axes.patch.set_visible(False)
+    figure.patch.set_visible(False)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(_ink("muted"))
+    axes.tick_params(colors=_ink("muted"), length=3)
+    axes.grid(color=_ink("faint"), linewidth=0.7)
+    axes.set_axisbelow(True)
+    return axes
+
+
+def _legend(figure: Any, axes: Any) -> None:
+    handles, names = axes.get_legend_handles_labels()
+    if len(names) > 1:
+        figure.legend(handles, names, loc="outside right upper", frameon=False,
+                      labelcolor=_ink("ink"), handlelength=1.6)  # fmt: skip
+
+
+def _thousands(axes: Any) -> None:
+    from rlzoo.compare_tables import thousands
+
+    axes.xaxis.set_major_formatter(lambda x, _: thousands(x) if x else "0")
+
+
+def held_out(c: Comparison) -> Any:
+    """Held-out score against tokens generated: IQM over seeds, with its pointwise 95 % band."""
+    figure = _figure()
+    axes = _axes(figure, "tokens generated", f"held-out {c.metric}")
+    for i, row in enumerate(c.rows):
+        curves = [r.evaluations for r in row.runs.values()]
+        _band(
+            axes,
+            row,
+            i,
+            *_align([[(e[1], e[2]) for e in run] for run in curves]),
+            rows=len(c.rows),
+            marker="o",
+        )
+    _thousands(axes)
+    _legend(figure, axes)
+    return figure
+
+
+def training(c: Comparison) -> Any:
+    """The training reward, smoothed over a twentieth of the steps."""
+    figure = _figure()
+    axes = _axes(figure, "tokens generated", "training reward")
+    for i, row in enumerate(c.rows):
+        curves = [[(m["perf/tokens"], m["reward/mean"]) for m in r.steps]
+                  for r in row.runs.values()]  # fmt: skip
+        x, y = _align([run for run in curves if run])
+        if y.size:
+            width = max(1, y.shape[1] // 20)
+            _band(axes, row, i, x, np.stack([_smooth(run, width) for run in y]), rows=len(c.rows))
+    _thousands(axes)
+    _legend(figure, axes)
+    return figure
+
+
+def _align(curves: list[list[tuple[float, float]]]) -> tuple[Any, Any]:
+    """Curves (x, y) of different grids on one: (points,), (seeds, points), as far as all go."""
+    if not curves:
+        return np.zeros(0), np.zeros((0, 0))
+    longest = max(curves, key=len)
+    end = min(run[-1][0] for run in curves)
+    grid = np.array([x for x, _ in longest if x < end] + [end])
+    return grid, np.stack([np.interp(grid, *np.array(run).T) for run in curves])
+
+
+def _smooth(y: Any, width: int) -> Any:
+    """Mean of up to `width` points before and after."""
+    total = np.concatenate([[0.0], np.cumsum(y)])
+    at = np.arange(len(y))
+    low, high = np.maximum(at - width, 0), np.minimum(at + width + 1, len(y))
+    return (total[high] - total[low]) / (high - low)
+
+
+def _haze(rows: int) -> float:
+    """How opaque a band is: many must not bury one another."""
+    return 0.15 if rows <= 4 else 0.07
+
+
+def _band(axes: Any, row: Row, i: int, x: Any, y: Any, *, rows: int, marker: str = "") -> None:
+    middle, low, high = stats.iqm_band(y)
+    axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
+              **_series(i))  # fmt: skip
+    if len(y) > 1:
+        axes.fill_between(x, low, high, color=_series(i)["color"], alpha=_haze(rows), linewidth=0)
+
+
+def finals(c: Comparison) -> Any:
+    """Every run's final score, a line for each seed through the rows, and each row's IQM."""
+    figure = _figure(height=1.2 + 0.42 * len(c.rows))
+    axes = _axes(figure, f"final held-out {c.metric}", "")
+    for seed in sorted({s for row in c.rows for s in row.runs}):
+        there = [(row.runs[seed].score, i) for i, row in enumerate(c.rows) if seed in row.runs]
+        axes.plot(*zip(*there, strict=True), color=_ink("faint"), linewidth=0.8, zorder=1)
+    for i, row in enumerate(c.rows):
+        colour = _series(i)["color"]
+        axes.plot(row.scores, [i] * len(row.scores), "o", color=colour, markersize=4, alpha=0.45,
+                  markeredgewidth=0)  # fmt: skip
+        interval = stats.iqm_interval(row.scores)
+        if interval:
+            axes.plot(interval, [i, i], color=colour, linewidth=2.4, solid_capstyle="round")
+        axes.plot([stats.iqm(row.scores)], [i], "D", color=colour, markersize=7)
+    axes.set_yticks(range(len(c.rows)), [row.label for row in c.rows])
+    axes.tick_params(axis="y", labelcolor=_ink("ink"), length=0)
+    axes.set_ylim(len(c.rows) - 0.5, -0.5)
+    return figure
+
+
+def profiles(c: Comparison) -> Any:
+    """Performance profiles: the share of runs above each score, with a pointwise 95 % band."""
+    figure = _figure()
+    axes = _axes(figure, f"final held-out {c.metric}, at least", "share of runs")
+    scores = [s for row in c.rows for s in row.scores]
+    margin = 0.05 * (max(scores) - min(scores)) or 0.01
+    taus = np.linspace(min(scores) - margin, max(scores) + margin, 201)
+    rng = np.random.default_rng(0)
+    haze = _haze(len(c.rows))
+    for i, row in enumerate(c.rows):
+        runs = np.asarray(row.scores)
+        share = stats.performance_profile(runs, taus)
+        axes.step(taus, share, where="post", label=row.label, linewidth=1.8, **_series(i))
+        if len(runs) > 1:
+            picks = rng.integers(len(runs), size=(1000, len(runs)))
+            drawn = (runs[picks][:, :, None] > taus).mean(1)
+            low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+            axes.fill_between(taus, low, high, step="post", color=_series(i)["color"], alpha=haze,
+                              linewidth=0)  # fmt: skip
+    axes.set_ylim(-0.02, 1.02)
+    _legend(figure, axes)
+    return figure
+
+
+def response_keys(c: Comparison) -> list[str]:
+    """Keys with three numeric values or more: their effect can be drawn as a curve."""
+    keys = dict.fromkeys(k for row in c.rows for k in row.values)
+    return [
+        key
+        for key in keys
+        if len({row.values[key] for row in c.rows if numeric(row.values.get(key))}) > 2
+    ]
+
+
+def response(c: Comparison, key: str) -> Any:
+    """Final score against a key: IQM with its interval, and each seed's runs. Values stand at
+    equal distances, since those that matter (.9, .95, .99, 1) crowd on a scale. Rows without the
+    key are level lines."""
+    figure = _figure()
+    axes = _axes(figure, key, f"final held-out {c.metric}")
+    having = [row for row in c.rows if numeric(row.values.get(key))]
+    values = sorted({row.values[key] for row in having})
+    lines: dict[str, list[Row]] = {}
+    for row in having:
+        rest = {k: v for k, v in row.values.items() if k != key}
+        lines.setdefault(label(rest), []).append(row)
+    for i, (name, rows) in enumerate(lines.items()):
+        rows.sort(key=lambda row: row.values[key])
+        at = [values.index(row.values[key]) + 0.06 * (i - (len(lines) - 1) / 2) for row in rows]
+        for x, row in zip(at, rows, strict=True):
+            interval = stats.iqm_interval(row.scores)
+            axes.plot([x] * len(row.scores), row.scores, "o", markersize=3, alpha=0.3,
+                      color=_series(i)["color"], markeredgewidth=0)  # fmt: skip
+            if interval:
+                axes.plot([x, x], interval, linewidth=2.2, color=_series(i)["color"])
+        axes.plot(at, [stats.iqm(row.scores) for row in rows], marker="o", markersize=6,
+                  linewidth=1.6, label=name or "with it", **_series(i))  # fmt: skip
+    for j, row in enumerate(r for r in c.rows if r not in having):
+        axes.axhline(stats.iqm(row.scores), label=f"{row.label} (has no such option)",
+                     linewidth=1.2, **(_series(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
+    axes.set_xticks(range(len(values)), [text(v) for v in values])
+    _legend(figure, axes)
+    return figure
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
+    """name -> (what it shows, how to draw it)."""
+    out: dict[str, tuple[str, Callable[[], Any]]] = {}
+    if any(len(r.evaluations) > 1 for row in c.rows for r in row.runs.values()):
+        out["held-out"] = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
+                           "pointwise 95 % bootstrap interval.", partial(held_out, c))  # fmt: skip
+    if any("reward/mean" in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
+        out["training"] = ("Training reward, smoothed. IQM over seeds and its 95 % band.",
+                           partial(training, c))  # fmt: skip
+    out["finals"] = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "
+                     "diamond is the IQM on its 95 % interval.", partial(finals, c))  # fmt: skip
+    for key in response_keys(c):
+        out[f"response-{key}"] = (f"Response to {key}. Dots are runs, the line joins IQMs, bars "
+                                  "are 95 % intervals; values stand at equal distances.",
+                                  partial(response, c, key))  # fmt: skip
+    if max(len(row.seeds) for row in c.rows) > 1:
+        out["profiles"] = ("Performance profile: the share of runs that end above a score. A curve "
+                           "further right is better throughout; curves that cross are better for "
+                           "some seeds only.", partial(profiles, c))  # fmt: skip
+    return out
+
+
+def svg(figure: Any, name: str) -> str:
+    """For a page: colours as CSS variables, ids of its own, scaled by its box."""
+    drawn = _save(figure, "svg", name)
+    for variable, (placeholder, _, _) in COLOURS.items():
+        drawn = drawn.replace(placeholder, f"var(--{variable})")
+    prefix = re.sub(r"\W", "-", name)
+    drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", drawn)
+    drawn = drawn[drawn.index("<svg") :]
+    return re.sub(r' (width|height)="[\d.]+pt"', "", drawn, count=2)
+
+
+def _save(figure: Any, kind: str, name: str) -> Any:
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format=kind, dpi=160,
+                       metadata={"Date": None} if kind == "svg" else None)  # fmt: skip
+    return buffer.getvalue().decode() if kind == "svg" else buffer.getvalue()
+
+
+def write_plots(c: Comparison, folder: Path) -> list[Path]:
+    """Each plot as NAME.svg and NAME.png, in the light theme on white."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    before = _theme.set(1)
+    try:
+        for name, (_, draw) in plots(c).items():
+            figure = draw()
+            figure.patch.set(visible=True, facecolor="white")
+            for kind in ("svg", "png"):
+                data = _save(figure, kind, name)
+                written.append(folder / f"{name}.{kind}")
+                written[-1].write_bytes(data.encode() if isinstance(data, str) else data)
+    finally:
+        _theme.reset(before)
+    return written

@@ -1,0 +1,301 @@
+"""Run folders as rows to compare: a row is a configuration, its runs differ in the seed. No torch.
+
+folders -> Record (a finished run) -> Row (the runs whose recipes agree but for the seed)
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo.component import RlzooError
+from rlzoo.recipe import COLLECTIONS
+from rlzoo.runs import RunFolder, open_folder
+
+# What may differ between runs of one row: where, on what and how often written, not what is run.
+BOOKKEEPING = ("seed", "device", "eval.every")
+BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
+# What must agree for scores to be on one scale.
+TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes")
+
+
+class CompareError(RlzooError):
+    """Runs that cannot be compared, or a row that is none."""
+
+
+Flat = dict[str, Any]
+
+
+@dataclass
+class Record:
+    """A finished run."""
+
+    path: Path
+    config: Flat
+    metrics: list[dict[str, Any]] = field(repr=False)
+    summary: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        return self.config["seed"]
+
+    @property
+    def score(self) -> float:
+        return self.summary["eval_after"]
+
+    @cached_property
+    def evaluations(self) -> list[tuple[int, float, float]]:
+        """(step, tokens generated so far, held-out score) of each evaluation."""
+        key = f"eval/{self.summary['eval_metric']}"
+        tokens = {0: 0.0} | {m["step"]: m["perf/tokens"] for m in self.steps}
+        return [(m["step"], tokens.get(m["step"], 0.0), m[key]) for m in self.metrics if key in m]
+
+    @cached_property
+    def steps(self) -> list[dict[str, Any]]:
+        """The lines of training steps."""
+        return [m for m in self.metrics if "perf/tokens" in m]
+
+    def late(self, name: str) -> float | None:
+        """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
+        last = self.steps[-max(1, len(self.steps) // 10) :]
+        values = [m[name] for m in last if m.get(name) is not None]
+        return sum(values) / len(values) if values else None
+
+    @cached_property
+    def length(self) -> float | None:
+        """Of the last evaluation's responses, in tokens."""
+        found = [m["eval/response_length"] for m in self.metrics if "eval/response_length" in m]
+        return found[-1] if found else None
+
+
+@dataclass
+class Row:
+    """A configuration: its values of the keys that tell rows apart, and its runs by seed."""
+
+    label: str
+    values: Mapping[str, Any]
+    runs: dict[int, Record]
+
+    @property
+    def seeds(self) -> list[int]:
+        return sorted(self.runs)
+
+    @property
+    def scores(self) -> list[float]:
+        return [self.runs[seed].score for seed in self.seeds]
+
+
+@dataclass
+class Gathered:
+    """What was found in the folders given: finished runs, and the rest by name."""
+
+    records: list[Record] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)  # run -> why
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)  # row label -> run -> reason
+    swept: list[str] = field(default_factory=list)  # keys that sweeps ran over
+
+
+# ---------------------------------------------------------------- reading
+
+
+def gather(paths: Iterable[str | Path]) -> Gathered:
+    """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
+    found = Gathered()
+    seen: set[Path] = set()
+    for path in map(Path, paths):
+        sweep = read_sweep(path)
+        if sweep:
+            found.swept += [k for k in sweep["keys"] if k not in found.swept]
+            for row in sweep["rows"]:
+                _take([path / name for name in row["runs"]], found, seen, row["label"])
+            continue
+        inside = sorted(p.parent for p in path.glob("*/recipe.yaml"))
+        if not inside or (path / "recipe.yaml").is_file():
+            inside = [open_folder(path).path]
+        _take(inside, found, seen)
+    return found
+
+
+def read_sweep(path: Path) -> dict[str, Any]:
+    """A sweep folder's sweep.json; empty for any other folder."""
+    file = path / "sweep.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def _take(folders: list[Path], found: Gathered, seen: set[Path], row: str = "") -> None:
+    for path in folders:
+        if path.resolve() in seen:
+            continue
+        seen.add(path.resolve())
+        if not path.is_dir():
+            found.skipped[path.name] = "not begun"
+            continue
+        reason = failure(path)
+        if reason:
+            found.failed.setdefault(row or path.name, {})[path.name] = reason
+            continue
+        record = read_record(path)
+        if isinstance(record, str):
+            found.skipped[path.name] = record
+        else:
+            found.records.append(record)
+
+
+def failure(path: Path) -> str:
+    """Why a sweep's run failed, or an empty string."""
+    try:
+        return json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"]
+    except (OSError, ValueError):
+        return ""
+
+
+def read_record(path: Path) -> Record | str:
+    """A finished run, or what it lacks."""
+    folder = RunFolder(path)
+    try:
+        text = (path / "recipe.yaml").read_text(encoding="utf-8")
+        tree, summary = yaml.safe_load(text), folder.summary()
+        metrics = folder.read("metrics.jsonl")
+        if not summary:
+            step = max((m["step"] for m in metrics), default=0)
+            return f"not finished (it is at step {step})"
+        config = flatten(tree)
+        config["recipe"] = text.split("\n", 1)[0].lstrip("# ").strip()
+        for section in COLLECTIONS:
+            config[section] = "+".join(tree.get(section) or {})
+        record = Record(path, config, metrics, summary)
+        _ = record.seed, record.score, record.evaluations, record.length
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
+        return f"cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})"
+    return record
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> Flat:
+    """Nested mappings -> dotted keys."""
+    flat: Flat = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+# ---------------------------------------------------------------- rows
+
+
+def make_rows(found: Gathered) -> tuple[list[Row], list[str]]:
+    """The rows, in the order in which their runs were found, and what had to be decided."""
+    groups: dict[str, list[Record]] = {}
+    for record in found.records:
+        identity = {k: v for k, v in record.config.items() if not _bookkeeping(k)}
+        identity.pop("recipe")
+        groups.setdefault(repr(sorted(identity.items())), []).append(record)
+    configs = [{k: v for k, v in g[0].config.items() if not _bookkeeping(k)}
+               for g in groups.values()]  # fmt: skip
+    keys = telling_keys(configs, found.swept)
+    rows, notes = [], []
+    for config, group in zip(configs, groups.values(), strict=True):
+        values = {k: config[k] for k in keys if k in config}
+        row = Row(label(values) or config["recipe"], values, {})
+        for record in sorted(group, key=lambda r: (r.path / "summary.json").stat().st_mtime):
+            if record.seed in row.runs:
+                older = row.runs[record.seed].path.name
+                notes.append(f"{row.label}, seed {record.seed}: {older} gives way to the newer "
+                             f"{record.path.name}")  # fmt: skip
+            row.runs[record.seed] = record
+        rows.append(row)
+    return rows, notes
+
+
+def _bookkeeping(key: str) -> bool:
+    return key in BOOKKEEPING or key.startswith(BOOKKEEPING_SECTIONS) or key == "loggers"
+
+
+def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
+    """The fewest keys that tell the configurations apart: swept ones first, then the one that
+    parts most, names of components before their options."""
+
+    def parts(keys: Sequence[str]) -> int:
+        return len({tuple(repr(c.get(k)) for k in keys) for c in configs})
+
+    differing = {k for c in configs for k in c if parts([k]) > 1}
+    keys = [k for k in swept if k in differing]
+    rest = sorted(differing.difference(keys), key=lambda k: (k != "recipe", k))
+    for candidates in ([k for k in rest if is_name(k)], [k for k in rest if not is_name(k)]):
+        while candidates and parts(keys) < len(configs):
+            best = max(candidates, key=lambda k: parts([*keys, k]))
+            if parts([*keys, best]) == parts(keys) and is_name(best):
+                break
+            keys.append(best)
+            candidates.remove(best)
+    return keys
+
+
+def is_name(key: str) -> bool:
+    """Whether a key chooses a component, so that its value says enough."""
+    return key == "recipe" or key in COLLECTIONS or key.endswith(".name")
+
+
+def label(values: Mapping[str, Any]) -> str:
+    """`gae lam=0.5`: names as they are, options behind the shortest word that tells them apart."""
+    shorts = [k.rpartition(".")[2] for k in values]
+    out = []
+    for key, value in values.items():
+        short = key.rpartition(".")[2]
+        word = key if shorts.count(short) > 1 else short
+        out.append(text(value) if is_name(key) else f"{word}={text(value)}")
+    return " ".join(out)
+
+
+def text(value: Any) -> str:
+    """As one would type it."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", "")
+
+
+def numeric(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# ---------------------------------------------------------------- what must agree
+
+
+def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
+    """Where runs are not on one scale: key -> value -> names of runs."""
+    keys = {k for r in records for k in r.config if k.startswith("task.")}
+    out: dict[str, dict[str, list[str]]] = {}
+    for key in [*sorted(keys, key=lambda k: (k != "task.name", k)), *TERMS, "eval metric"]:
+        by_value: dict[str, list[str]] = {}
+        for r in records:
+            value = r.summary["eval_metric"] if key == "eval metric" else r.config.get(key)
+            by_value.setdefault(text(value), []).append(f"{r.path.parent.name}/{r.path.name}")
+        if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in out):
+            out[key] = by_value
+    return out
+
+
+def check_comparable(found: Gathered, force: bool) -> list[str]:
+    """What differs all the same, to be named in the title: because a sweep was over it, or by
+    force. Raises CompareError naming the runs otherwise."""
+    named = []
+    meant = {k.split(".")[0] for k in found.swept if k.startswith("task.")}
+    for key, by_value in differences(found.records).items():
+        if not (force or key in found.swept or key.split(".")[0] in meant):
+            sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
+            raise CompareError(
+                f"runs of different {key} are not compared: {', '.join(sides)}; "
+                "--force does, and names the difference in the title"
+            )
+        named.append(f"{key}: {', '.join(by_value)}")
+    return named
+
+
+def _some(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

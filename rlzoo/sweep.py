@@ -1,0 +1,470 @@
+"""`rlzoo sweep`: swept keys are rows, `seed` is replication; a folder of runs.  No torch here.
+
+    words -> rows (composed, validated, planned) -> runs that are missing -> workers -> compare
+
+The folder is the only state: a run is done where its summary.json is, and half done where it has
+checkpoints. So the same command again goes on with what is missing, whoever was killed.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import errno
+import hashlib
+import itertools
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rlzoo.columns import nearest
+from rlzoo.component import KINDS, RlzooError
+from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, Recipe, RecipeError, compose
+from rlzoo.registry import Zoo
+from rlzoo.rows import Flat, failure, flatten, label, read_sweep
+
+
+class SweepError(RlzooError):
+    """A sweep folder that is taken, or holds another sweep."""
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A configuration: its values of the swept keys, the words that make it, and its recipe."""
+
+    label: str
+    values: Mapping[str, Any]
+    words: tuple[str, ...]
+    recipe: Recipe
+
+    @property
+    def slug(self) -> str:
+        """Its label as a part of a folder's name."""
+        return re.sub(r"[^\w.=+-]+", "_", self.label)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do: its folder, and the whole recipe."""
+
+    path: Path
+    row: str
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def done(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything that a sweep will run, in a folder; `keys` are those swept, but for the seed."""
+
+    path: Path
+    words: tuple[str, ...]
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[SweepRow, ...]
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Seed by seed, so that a sweep cut short has paired runs."""
+        return [
+            Job(path := self.path / f"{row.slug}--seed{seed}", row.label, _placed(row, seed, path))
+            for seed in self.seeds
+            for row in self.rows
+        ]
+
+
+def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
+    """The row's recipe with this seed, in this folder, on one thread unless it says otherwise:
+    results must not depend on how many runs go on beside it."""
+    tree: Any = OmegaConf.to_container(row.recipe.config)
+    tree["seed"] = seed
+    tree["run"] |= {"dir": str(path), "threads": tree["run"]["threads"] or 1}
+    config = OmegaConf.create(tree)
+    OmegaConf.set_readonly(config, True)
+    return dataclasses.replace(row.recipe, config=config)
+
+
+# ---------------------------------------------------------------- words -> rows
+
+
+def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
+    """Every row composed and planned; raises RecipeError naming the row at fault."""
+    choices: dict[str, list[str]] = {}
+    for word in words:
+        key, eq, value = word.partition("=")
+        if not eq:
+            raise RecipeError(f"expected key=value, got {word!r}")
+        key = key.strip()
+        if key in choices:
+            raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
+        if key == "run.dir":
+            raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
+        choices[key] = split(value)
+    seeds = _seeds(choices.pop("seed", []))
+    combinations = list(_combinations(choices, zoo))
+    swept = [k for k, values in choices.items() if len(values) > 1]
+    rows: dict[str, SweepRow] = {}
+    for combination in combinations:
+        chosen = " ".join(f"{k}={combination[k]}" for k in swept if k in combination)
+        row_words = [f"{k}={v}" for k, v in combination.items()]
+        with _naming(chosen):
+            recipe = compose(row_words, zoo)
+            _check_plan(recipe, zoo)
+        flat = _flat(recipe)
+        values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
+        rows.setdefault(
+            repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
+            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe),
+        )
+    found = list(rows.values())
+    clash = {r.slug for r in found if sum(o.slug == r.slug for o in found) > 1}
+    if clash:
+        raise RecipeError(f"two rows would share the folder {sorted(clash)[0]}--seed...")
+    keys = tuple(_full(k) for k in swept)
+    return Sweep(
+        Path(folder) if folder else _default_folder(words, found[0].recipe),
+        tuple(words),
+        keys,
+        seeds or (found[0].recipe.config.seed,),
+        tuple(found),
+    )
+
+
+def split(text: str) -> list[str]:
+    """At the commas outside brackets, braces and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for char in text:
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        elif char in "[{(":
+            depth += 1
+        elif char in "]})":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append("")
+            continue
+        parts[-1] += char
+    return list(dict.fromkeys(part.strip() for part in parts))
+
+
+def _seeds(texts: list[str]) -> tuple[int, ...]:
+    """`0`, `3`, `0..19` (both ends included)."""
+    seeds: list[int] = []
+    for text in texts:
+        found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+        if not found or (found[2] and int(found[2]) < int(found[1])):
+            raise RecipeError(f"seed (command line): {KEYS['seed'].type_text}, or a range 0..19. "
+                              f"Got {text!r}")  # fmt: skip
+        seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
+    return tuple(dict.fromkeys(seeds))
+
+
+def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[str, str]]:
+    """Each row's words. An option goes to the components that have it; where the chosen component
+    has none of that name, its word is left out, and the row appears once."""
+    options = {k: place for k in choices if (place := _option_of(k))}
+    others = [k for k in choices if k not in options]
+    taken: set[str] = set()
+    met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
+    found: list[tuple[dict[str, str], list[str]]] = []
+    for values in itertools.product(*(choices[k] for k in others)):
+        base = dict(zip(others, values, strict=True))
+        base = {k: v for k, v in base.items() if _in_set(k, base)}
+        if not options:
+            found.append((base, []))
+            continue
+        with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
+            config = compose([f"{k}={v}" for k, v in base.items()], zoo).config
+        applying = []
+        for key, (section, option) in options.items():
+            name = OmegaConf.select(config, f"{section}.name")
+            component = zoo.shelves[SECTIONS[section]][name] if name else None
+            has = tuple(component.options) if component else ()
+            met[key][name or "none"] = has
+            if option in has:
+                applying.append(key)
+                taken.add(key)
+        found.append((base, applying))
+    for key in options:
+        if key not in taken:
+            raise RecipeError(_no_owner(key, options[key], met[key]))
+    order = list(choices)
+    for base, applying in found:
+        for values in itertools.product(*(choices[k] for k in applying)):
+            row = base | dict(zip(applying, values, strict=True))
+            yield {k: row[k] for k in order if k in row}
+
+
+def _option_of(key: str) -> tuple[str, str] | None:
+    """(section, option) where the key is an option of a chosen component, not one of the core."""
+    section, _, option = key.rpartition(".")
+    return (section, option) if section in SECTIONS and key not in KEYS else None
+
+
+def _in_set(key: str, row: Mapping[str, str]) -> bool:
+    """Whether an option of `rewards.NAME` has its NAME among the row's `rewards=...`."""
+    head, _, rest = key.partition(".")
+    if head not in COLLECTIONS or not rest or head not in row:
+        return True
+    return rest.split(".")[0] in re.split(r"[\[\], ]+", row[head])
+
+
+def _no_owner(key: str, place: tuple[str, str], met: Mapping[str, tuple[str, ...]]) -> str:
+    section, option = place
+    singular = KINDS[SECTIONS[section]].singular
+    has = "; ".join(f"{name}: {', '.join(options) or 'none'}" for name, options in met.items())
+    known = [o for options in met.values() for o in options]
+    return (
+        f"{key} (command line): no {singular} of this sweep has an option {option!r} "
+        f"(they have: {has}){nearest(option, known)}"
+    )
+
+
+@contextlib.contextmanager
+def _naming(row: str) -> Iterator[None]:
+    try:
+        yield
+    except RlzooError as error:
+        if row:
+            raise type(error)(f"row {row}: {error}") from None
+        raise
+
+
+def _check_plan(recipe: Recipe, zoo: Zoo) -> None:
+    """What `rlzoo run` would find before it starts."""
+    from rlzoo.model import pick_device, resolve_path
+    from rlzoo.plan import make_plan
+
+    plan = make_plan(recipe, zoo)
+    resolve_path(recipe.config.model.path)
+    pick_device(recipe.config.device)
+    for text in plan.warnings:
+        warnings.warn(text, stacklevel=2)
+
+
+def _full(key: str) -> str:
+    return f"{key}.name" if key in SECTIONS or key == "model" else key
+
+
+def _flat(recipe: Recipe) -> Flat:
+    tree: Any = OmegaConf.to_container(recipe.config)
+    return (
+        flatten(tree)
+        | {section: "+".join(tree.get(section) or {}) for section in COLLECTIONS}
+        | {"recipe": recipe.name}
+    )
+
+
+def _default_folder(words: list[str], recipe: Recipe) -> Path:
+    """The same words, in any order, are the same sweep."""
+    digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
+    return Path("runs") / f"sweep-{recipe.name}-{recipe.config.task.name}-{digest}"
+
+
+# ---------------------------------------------------------------- the folder
+
+
+def check_folder(sweep: Sweep) -> None:
+    """The sweep's folder is new, or holds this sweep or a part of it."""
+    if not read_sweep(sweep.path) and sweep.path.exists() and any(_visible(sweep.path)):
+        raise SweepError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+    for job in sweep.jobs:
+        _check_same(job)
+
+
+def write_index(sweep: Sweep) -> None:
+    """sweep.json. A sweep may grow: rows and seeds that it had and this command has not stay."""
+    from rlzoo.checkpoint import write_json
+
+    before = read_sweep(sweep.path)
+    rows = {row["label"]: row for row in before.get("rows", [])}
+    for row in sweep.rows:
+        runs = [job.name for job in sweep.jobs if job.row == row.label]
+        earlier = rows.get(row.label, {}).get("runs", [])
+        rows[row.label] = {
+            "label": row.label,
+            "values": dict(row.values),
+            "words": list(row.words),
+            "runs": list(dict.fromkeys([*earlier, *runs])),
+        }
+    keys = list(dict.fromkeys([*before.get("keys", []), *sweep.keys]))
+    index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
+    write_json(sweep.path / "sweep.json", index)
+
+
+def _visible(path: Path) -> list[Path]:
+    return [p for p in path.iterdir() if not p.name.startswith(".")]
+
+
+def _check_same(job: Job) -> None:
+    """A run that is there must be of the same recipe."""
+    file = job.path / "recipe.yaml"
+    try:
+        there: Any = OmegaConf.to_container(OmegaConf.load(file))
+    except FileNotFoundError:
+        return
+    except Exception:  # cut off by a kill or a full disk: the worker writes it again
+        return
+    here: Any = OmegaConf.to_container(job.recipe.config)
+    old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
+                for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
+    for key in sorted({*old, *new}):
+        if old and old.get(key) != new.get(key):
+            raise SweepError(
+                f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
+                f"and {new.get(key)} now; give another --dir"
+            )
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One sweep at a time in a folder; the lock dies with its holder."""
+    import fcntl
+
+    path.mkdir(parents=True, exist_ok=True)
+    with open(path / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SweepError(f"{path}: another sweep is at work there") from None
+        yield
+
+
+def default_jobs(sweep: Sweep, runs: int) -> int:
+    """As many as there are cores, and as fit into memory; one per GPU where there are GPUs."""
+    from rlzoo.model import pick_device, resolve_path
+
+    config = sweep.rows[0].recipe.config
+    if pick_device(config.device).type == "cuda":
+        import torch
+
+        return min(runs, torch.cuda.device_count() if config.device in ("auto", "cuda") else 1)
+    weights = sum(f.stat().st_size for f in resolve_path(config.model.path).glob("*.safetensors"))
+    # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
+    need = 600e6 + 24 * weights
+    return max(1, min(runs, _cores(), int(_free_memory() / need)))
+
+
+def _cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        return max(1, min(cores or 1, round(int(quota[0]) / int(quota[1]))))
+    return cores or 1
+
+
+def _free_memory() -> float:
+    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    free = int(found[1]) * 1024.0 if found else float("inf")
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit.strip().isdigit() and used.strip().isdigit():
+        free = min(free, float(int(limit) - int(used)))
+    return free
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="key=value")
+    parser.add_argument("--jobs", type=int, metavar="N",
+                        help="runs at a time; default: by cores and memory")  # fmt: skip
+    parser.add_argument("--dir", metavar="DIR",
+                        help="the sweep's folder; default: runs/sweep-...")  # fmt: skip
+    parser.add_argument("--reference", metavar="ROW", help="the row to compare with")
+    parser.add_argument("--threshold", type=float, metavar="X", help="score to count steps to")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    from rlzoo.registry import load_zoo
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
+    check_folder(sweep)
+    again = f"the same command goes on with what is missing in {sweep.path}"
+    try:
+        with locked(sweep.path):
+            return _run(sweep, arguments)
+    except KeyboardInterrupt:
+        print(f"rlzoo: interrupted; {again}", file=sys.stderr)
+    except AllFailed as error:
+        print(f"rlzoo: {error}", file=sys.stderr)
+    except DiskFull as error:
+        print(f"rlzoo: {error}; free some space: {again}", file=sys.stderr)
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        print(f"rlzoo: no space left on device; free some space: {again}", file=sys.stderr)
+    return 1
+
+
+class AllFailed(RlzooError):
+    """No run of a sweep came through."""
+
+
+class DiskFull(RlzooError):
+    """A worker found no space left."""
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Also as safetensors says it."""
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)
+
+
+def _run(sweep: Sweep, arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from rlzoo import workers
+    from rlzoo.compare import compare, document, show
+    from rlzoo.html_report import write_report
+
+    write_index(sweep)
+    console = Console(stderr=arguments.json)
+    missing = [job for job in sweep.jobs if not job.done]
+    if missing:
+        jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
+        board = workers.make_board(console, sweep, len(missing), jobs)
+        with board:
+            workers.run_all(missing, jobs, sweep.path, board)
+    failed = [job for job in sweep.jobs if not job.done]
+    if len(failed) == len(sweep.jobs):
+        reasons = {failure(job.path) for job in failed}
+        raise AllFailed(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
+    comparison = compare(
+        [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
+    )
+    report = sweep.path / "report.html"
+    write_report(comparison, report)
+    if arguments.json:
+        print(json.dumps({"path": str(sweep.path), "report": str(report), **document(comparison)},
+                         indent=1, ensure_ascii=False, default=str))  # fmt: skip
+    else:
+        show(comparison)
+        print(f"report: {report}")
+    return 1 if failed else 0
