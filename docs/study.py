@@ -36,20 +36,29 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def diagnosis(world: str) -> str:
+    """b_perp^2, variance and cosines before training (zero critic) and with a perfect critic."""
     words = ["recipe=ppo_gae", f"estimator={ESTIMATORS}", f"estimator.lam={LAMBDAS}"]
-    found = json.loads(rlzoo("diagnose", *words, "--world", world, "--json"))
-    (HERE.parent / "runs" / "study" / f"diagnose-{world}.json").write_text(json.dumps(found))
-    rows = []
-    for row in found["rows"]:
-        if row["critic"] == "noisy":
-            continue
-        at64 = next(b["cosine"] for b in row["batches"] if b["rows"] == 64)
-        rows.append([
-            row["name"], row["critic"] or "-", f"{row['b_perp2']:.2g}", f"{row['variance']:.2g}",
-            f"{row['cosine']:.3f}", f"{at64:.2f}",
+    found = json.loads(
+        rlzoo("diagnose", *words, "--world", world, "--critic", "exact,zero", "--json")
+    )
+    rows: dict[str, dict[str, dict]] = {}
+    for row in found["estimators"]:
+        name = " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
+        rows.setdefault(name, {})[row["critic"] or "none"] = row
+    lines = []
+    for name, by in rows.items():
+        first = by.get("zero") or by["none"]
+        last = by.get("exact") or by["none"]
+        lines.append([
+            name,
+            *(f"{max(r['b_perp2'], 0):.2g}" if r["b_perp2"] > 1e-12 else "0" for r in (first, last)),
+            *(f"{max(r['variance'], 0):.2g}" for r in (first, last)),
+            *(f"{r['batches']['64']['cosine']:.2f}" for r in (first, last)),
         ])  # fmt: skip
-    header = ["estimator", "critic", "b_perp^2", "variance", "cosine of the mean", "cos@64"]
-    return table(header, rows)
+    header = ["estimator"]
+    for what in ("b_perp^2", "variance", "cos@64"):
+        header += [f"{what}, V = 0", f"{what}, exact V"]
+    return table(header, lines)
 
 
 def outcome(name: str) -> str:
