@@ -74,7 +74,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     own.set_defaults(command=name)
     own.add_argument("--json", action="store_true", help="one JSON document on stdout")
     import_module(f"rlzoo.{name}").add_arguments(own)
-    return own.parse_args(argv[1:])
+    return own.parse_intermixed_args(argv[1:])  # key=value may follow an option
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -119,9 +119,9 @@ def _nothing(found: Gathered) -> str:
     return f"no finished run to compare{': ' if reasons else ''}{'; '.join(reasons)}"
 
 
-def find_row(name: str, rows: Sequence[Row]) -> Row:
+def find_row(name: str, rows: Sequence[Any]) -> Any:
     """By its label, its values (`0.95`, `estimator.lam=0.95`), or a piece of the label that no
-    other has."""
+    other has. Rows: anything with a label and values."""
     by = [
         [r for r in rows if r.label == name],
         [r for r in rows if " ".join(map(text, r.values.values())) == name],

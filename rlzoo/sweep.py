@@ -406,6 +406,10 @@ def command(arguments: argparse.Namespace) -> int:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
     sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
     check_folder(sweep)
+    if arguments.reference:
+        from rlzoo.compare import find_row
+
+        find_row(arguments.reference, sweep.rows)  # not only after hours
     again = f"the same command goes on with what is missing in {sweep.path}"
     try:
         with locked(sweep.path):

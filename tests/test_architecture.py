@@ -12,7 +12,9 @@ ALGORITHMIC = (
     "estimators", "policy_losses", "value_losses", "kl_penalties", "aggregations", "tasks",
     "rewards",
 )  # fmt: skip
-TORCH_FREE = ("recipe", "registry", "component", "columns", "plan", "stats", "report", "cli")
+TORCH_FREE = ("recipe", "registry", "component", "columns", "plan", "stats", "report", "cli",
+              "rows", "compare", "compare_tables", "plots", "html_report", "sweep", "workers",
+              "trace", "doctor", "diagnose")  # fmt: skip
 
 
 def strings(tree):

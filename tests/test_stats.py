@@ -129,6 +129,15 @@ def test_sampled_patterns_agree_with_all_of_them():
     assert stats.paired(d) == stats.paired(d)
 
 
+@pytest.mark.parametrize("n", [9, 20])
+def test_the_interval_ends_where_p_passes_05(n):
+    d = np.random.default_rng(n).normal(0.3, 1, n)
+    low, high = stats.paired(d).interval
+    for edge, outward in ((low, -1e-9), (high, 1e-9)):
+        assert stats.paired(d - edge - outward).p <= 0.05
+        assert stats.paired(d - edge + outward).p > 0.05
+
+
 SYNTHETIC = {
     "normal": lambda rng, shift: rng.normal(shift, 1, 20),
     "accuracies": lambda rng, shift: _accuracies(rng, shift, 20),

@@ -223,6 +223,12 @@ def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))
 
 
+def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
+    with pytest.raises(sweep_module.RlzooError, match="'0.7' names no single row"):
+        sweep("recipe=ppo_gae", "estimator.lam=0,1", dir=tmp_path / "s", reference="0.7")
+    assert not (tmp_path / "s").exists()
+
+
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
