@@ -35,6 +35,11 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
+def small(x: float) -> str:
+    """Rounding noise is 0."""
+    return f"{x:.2g}" if x > 1e-12 else "0"
+
+
 def diagnosis(world: str) -> str:
     """b_perp^2, variance and cosines before training (zero critic) and with a perfect critic."""
     words = ["recipe=ppo_gae", f"estimator={ESTIMATORS}", f"estimator.lam={LAMBDAS}"]
@@ -51,8 +56,8 @@ def diagnosis(world: str) -> str:
         last = by.get("exact") or by["none"]
         lines.append([
             name,
-            *(f"{max(r['b_perp2'], 0):.2g}" if r["b_perp2"] > 1e-12 else "0" for r in (first, last)),
-            *(f"{max(r['variance'], 0):.2g}" for r in (first, last)),
+            *(small(r["b_perp2"]) for r in (first, last)),
+            *(small(r["variance"]) for r in (first, last)),
             *(f"{r['batches']['64']['cosine']:.2f}" for r in (first, last)),
         ])  # fmt: skip
     header = ["estimator"]

@@ -8,7 +8,7 @@ tokens allowed. A run folder in the place of a recipe compares estimators on its
 import argparse
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--kl", action="store_true", help="with the recipe's KL, in reward and objective")
     add("--batches", default=",".join(map(str, SIZES)), help="batch sizes, in rows; 0: none")
     add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")
+    add("--checkpoints", action="store_true", help="of a RUN: its own critic, at each checkpoint")
     add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
     add("--plot", metavar="FILE", help="frontier and cosine curves, .png or .svg")
     add("--html", metavar="FILE", help="table and plots in one self-contained page")
@@ -47,6 +48,10 @@ def command(arguments: argparse.Namespace) -> int:
     words = list(arguments.words)
     if not words:
         raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
+    if arguments.checkpoints:
+        from rlzoo.diagnose_checkpoints import checkpoint_tables, diagnose_checkpoints
+
+        return _show(diagnose_checkpoints(words, arguments), arguments, checkpoint_tables)
     if "=" not in words[0]:
         from rlzoo.diagnose_run import diagnose_run, run_tables
 
@@ -112,18 +117,18 @@ def labels(component: Component, options: Mapping[str, Any], words: list[str]) -
     }
 
 
-def _critics(text: str, noise: float) -> list[str]:
+def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in CRITICS:
-            hint = nearest(name, CRITICS)
-            raise RlzooError(f"--critic: must be of {', '.join(CRITICS)}. Got {name!r}{hint}")
+        if name not in known:
+            hint = nearest(name, known)
+            raise RlzooError(f"--critic: must be of {', '.join(known)}. Got {name!r}{hint}")
     if noise < 0:
         raise RlzooError(f"--noise must be at least 0. Got {noise}")
     return list(dict.fromkeys(names))
 
 
-def _sizes(text: str, samples: int) -> tuple[int, ...]:
+def sizes_of(text: str, samples: int) -> tuple[int, ...]:
     """Batch sizes, rounded up to whole groups; none for 0."""
     try:
         sizes = [int(part) for part in text.split(",")]
@@ -134,6 +139,17 @@ def _sizes(text: str, samples: int) -> tuple[int, ...]:
     if min(sizes) < 1 or max(sizes) > 8192:
         raise RlzooError(f"--batches must lie in [1, 8192]. Got {text}")
     return tuple(sorted({-(-size // samples) * samples for size in sizes}))
+
+
+def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
+    """Rows in a group; checks --cut on the way."""
+    samples = arguments.samples or first.config.rollout.samples
+    if not 2 <= samples <= MOST_SAMPLES:
+        place = "--samples" if arguments.samples else first.blame("rollout.samples")
+        raise RlzooError(f"{place}: groups take 2 to {MOST_SAMPLES} samples. Got {samples}")
+    if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
+        raise RlzooError(f"--cut must lie in [1, {arguments.horizon}]. Got {arguments.cut}")
+    return samples
 
 
 # ---------------------------------------------------------------- the diagnosis
@@ -147,23 +163,17 @@ def diagnose(
     recipes = estimators_of(words, zoo)
     first = recipes[0]
     config = first.config
-    critics = _critics(arguments.critic, arguments.noise)
-    samples = arguments.samples or config.rollout.samples
-    if not 2 <= samples <= MOST_SAMPLES:
-        place = "--samples" if arguments.samples else first.blame("rollout.samples")
-        raise RlzooError(f"{place}: groups take 2 to {MOST_SAMPLES} samples. Got {samples}")
-    if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
-        raise RlzooError(f"--cut must lie in [1, {arguments.horizon}]. Got {arguments.cut}")
+    critics = critics_of(arguments.critic, arguments.noise)
+    samples = samples_of(arguments, first)
     import torch
 
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     from rlzoo.measure import STEP_KL, truth
     from rlzoo.oracle import enumerate_episodes, make_tree
-    from rlzoo.plan import CRITIC_COLUMNS
     from rlzoo.worlds import make_critic, make_world
 
-    sizes = _sizes(arguments.batches, samples)
+    sizes = sizes_of(arguments.batches, samples)
     kl_coef = config.kl.coef if arguments.kl and config.kl.place == "reward" else 0.0
     tree = make_tree(
         arguments.vocabulary,
@@ -184,35 +194,10 @@ def diagnose(
     episodes = enumerate_episodes(oracle, arguments.cut)
     setting = Setting(first, zoo, oracle, episodes, samples, kl_coef)
 
-    rows: list[dict[str, Any]] = []
-    undone: list[dict[str, Any]] = []
-    failed: list[dict[str, Any]] = []
-    subject = None
-    for recipe in recipes:
-        component = zoo.estimators[recipe.config.estimator.name]
-        options = recipe.options("estimator")
-        uses_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
-        for critic in critics if uses_critic else critics[:1]:
-            values = make_critic(critic, oracle, size=arguments.noise, seed=config.seed)
-            found, missing = setting.subject(component, options, values)
-            if missing:
-                undone.append({"estimator": component.name, "needs": missing})
-                break
-            subject = found
-            try:
-                row = _row(found, sizes, space)
-            except RlzooError as error:
-                failed.append({"estimator": component.name, "reason": str(error)})
-                break
-            rows.append(
-                {
-                    "estimator": component.name,
-                    "options": options,
-                    "shown": labels(component, options, words),
-                    "critic": critic if uses_critic else None,
-                    **row,
-                }
-            )
+    values = {
+        name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
+    }
+    rows, undone, failed, subject = setting.rows(recipes, words, values, sizes, space)
     star = truth(subject).norm().item() if subject else 0.0
     return {
         "world": {
@@ -278,6 +263,48 @@ class Setting:
             kl=kl,
             kl_spread=config.kl.spread,
         )
+
+    def rows(
+        self,
+        recipes: Sequence[Recipe],
+        words: list[str],
+        critics: Mapping[str, Any],
+        sizes: tuple[int, ...],
+        space: Any = None,
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], Any]:
+        """A row for each estimator under each critic, name -> V (S,), that it reads; those that
+        cannot be asked, those that failed, and the last subject."""
+        from rlzoo.plan import CRITIC_COLUMNS
+
+        rows: list[dict[str, Any]] = []
+        undone: list[dict[str, Any]] = []
+        failed: list[dict[str, Any]] = []
+        subject = None
+        for recipe in recipes:
+            component = self.zoo.estimators[recipe.config.estimator.name]
+            options = recipe.options("estimator")
+            uses_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
+            for critic in list(critics) if uses_critic else list(critics)[:1]:
+                found, missing = self.subject(component, options, critics[critic])
+                if missing:
+                    undone.append({"estimator": component.name, "needs": missing})
+                    break
+                subject = found
+                try:
+                    row = _row(found, sizes, space)
+                except RlzooError as error:
+                    failed.append({"estimator": component.name, "reason": str(error)})
+                    break
+                rows.append(
+                    {
+                        "estimator": component.name,
+                        "options": options,
+                        "shown": labels(component, options, words),
+                        "critic": critic if uses_critic else None,
+                        **row,
+                    }
+                )
+        return rows, undone, failed, subject
 
     def subject(
         self, component: Component, options: Mapping[str, Any], values: Any
@@ -360,6 +387,38 @@ def headline(document: Mapping[str, Any]) -> str:
     return text
 
 
+def cells(
+    rows: Sequence[Mapping[str, Any]], wide: bool
+) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
+    """Heads of the numbers' columns, and a row's cells."""
+    sizes = list(rows[0]["batches"]) if rows else []
+    middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
+    shown = sizes if wide else [s for s in sizes if s == middle]
+    in_parameters = bool(rows) and "parameters" in rows[0]
+    heads = ["b_perp²", *(["bias²"] if wide else []), "var", *(["MSE"] if wide else [])]
+    heads += ["sign", "cos", "scale", *(["SNR"] if wide else [])]
+    heads += ["cos θ"] if in_parameters else []
+    heads += [f"cos@{size}" for size in shown]
+    heads += ["gain"] if wide or not middle else []
+    heads += [f"gain@{middle}"] if middle else []
+
+    def of(row: Mapping[str, Any]) -> list[str]:
+        found = [number(row["b_perp2"], row["b_perp2_se"])]
+        found += [number(row["bias2"])] if wide else []
+        found += [number(row["variance"])]
+        found += [number(row["squared_error"])] if wide else []
+        found += [f"{row['sign']:.2f}", _cosine(row["cosine"], row["cosine_se"])]
+        found += [number(row["scale"])]
+        found += [number(row["snr"])] if wide else []
+        found += [_cosine(row["parameters"]["cosine"], 0)] if in_parameters else []
+        found += [f"{row['batches'][size]['cosine']:.2f}" for size in shown]
+        found += [f"{row['gain']:.2f}"] if wide or not middle else []
+        found += [f"{row['batches'][middle]['gain']:.2f}"] if middle else []
+        return found
+
+    return heads, of
+
+
 def tables(document: Mapping[str, Any], width: int) -> list[Any]:
     from rich import box
     from rich.table import Table
@@ -367,49 +426,36 @@ def tables(document: Mapping[str, Any], width: int) -> list[Any]:
 
     rows = document["estimators"]
     wide = width >= 110
-    sizes = list(rows[0]["batches"]) if rows else []
-    middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
-    shown = sizes if wide else [s for s in sizes if s == middle]
-    in_parameters = bool(rows) and "parameters" in rows[0]
+    heads, cells_of = cells(rows, wide)
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1 if width >= 160 else 0, 0, 0), pad_edge=False)
     table.add_column("estimator", overflow="fold", style="bold", min_width=10)
     table.add_column("critic", no_wrap=True)
-    heads = ["b_perp²", *(["bias²"] if wide else []), "var", *(["MSE"] if wide else [])]
-    heads += ["sign", "cos", "scale", *(["SNR"] if wide else [])]
-    heads += ["cos θ"] if in_parameters else []
-    heads += [f"cos@{size}" for size in shown]
-    heads += ["gain"] if wide or not middle else []
-    heads += [f"gain@{middle}"] if middle else []
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     before = None
     for row in rows:
-        cells = [number(row["b_perp2"], row["b_perp2_se"])]
-        cells += [number(row["bias2"])] if wide else []
-        cells += [number(row["variance"])]
-        cells += [number(row["squared_error"])] if wide else []
-        cells += [f"{row['sign']:.2f}", _cosine(row["cosine"], row["cosine_se"])]
-        cells += [number(row["scale"])]
-        cells += [number(row["snr"])] if wide else []
-        cells += [_cosine(row["parameters"]["cosine"], 0)] if in_parameters else []
-        cells += [f"{row['batches'][size]['cosine']:.2f}" for size in shown]
-        cells += [f"{row['gain']:.2f}"] if wide or not middle else []
-        cells += [f"{row['batches'][middle]['gain']:.2f}"] if middle else []
         name = name_of(row)
-        table.add_row("" if name == before else name, row["critic"] or "-", *cells)
+        table.add_row("" if name == before else name, row["critic"] or "-", *cells_of(row))
         before = name
-    parts: list[Any] = [Text(headline(document)), table]
+    notes = notes_of(document, rows, wide)
+    return [Text(headline(document)), table, *(Text(note, style="dim") for note in notes)]
+
+
+def notes_of(
+    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], wide: bool
+) -> list[str]:
+    """What stands below the numbers of `rows`."""
     notes = []
     sampled = [row for row in rows if row["method"] != "exact"]
     if sampled:
         methods = dict.fromkeys(f"{row['estimator']}: {row['method']}" for row in sampled)
         notes.append(f"± one standard error; {'; '.join(methods)}; the others are exact")
-    if middle:
-        largest = max(r["batches"][s]["cosine_se"] for r in rows for s in sizes)
+    errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
+    if errors:
         notes.append(
             f"cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B "
-            f"at most {largest:.2g}. gain: of J, in a step of KL {document['world']['step_kl']}, "
-            "as a share of the true gradient's"
+            f"at most {max(errors):.2g}. gain: of J, in a step of KL "
+            f"{document['world']['step_kl']}, as a share of the true gradient's"
         )
     notes += [
         f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
@@ -419,7 +465,7 @@ def tables(document: Mapping[str, Any], width: int) -> list[Any]:
         notes.append("bias², MSE, SNR, other batch sizes: in a terminal of 110 columns, or --json")
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
-    return [*parts, *(Text(note, style="dim") for note in notes)]
+    return notes
 
 
 def _cosine(x: float, se: float) -> str:

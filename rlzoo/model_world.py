@@ -6,7 +6,6 @@ the gradient in the logits carried through that one graph.
 """
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 from rlzoo import mdp, noise
 from rlzoo.component import Example, RlzooError
 from rlzoo.measure import STEP_KL, Subject, expected_gradient, means, truth
-from rlzoo.oracle import Episodes, Oracle, Tree, enumerate_episodes
+from rlzoo.oracle import Episodes, Oracle, Tree, enumerate_episodes, expected
 from rlzoo.plan import Plan, make_plan
 from rlzoo.recipe import Recipe
 from rlzoo.registry import Zoo
@@ -30,12 +29,36 @@ class ModelWorld:
 
     oracle: Oracle
     policy: Any
-    read: Callable[[], Tensor]  # (S, V) float64, the model's logits as it is now
+    reading: "_Reading"
     tokens: list[str]
     prompts: list[str]
 
     def describe(self) -> dict[str, Any]:
         return {"tokens": " ".join(map(repr, self.tokens)), "prompt_texts": self.prompts}
+
+    def read(self) -> Tensor:
+        """(S, V) float64, the model's logits as it is now."""
+        return self.reading.logits()
+
+    @torch.no_grad()
+    def renewed(self, kl_coef: float) -> "ModelWorld":
+        """The same world with the policy as it is now; the KL's reference stays."""
+        oracle = dataclasses.replace(self.oracle, logits=self.read(), kl_coef=kl_coef)
+        return dataclasses.replace(self, oracle=oracle)
+
+    @torch.no_grad()
+    def values(self, critic: Any) -> Tensor:
+        """(S,) float64, what a critic of the run says of each prefix."""
+        before, after = critic.values(self.reading.columns)
+        return self.reading.by_state(torch.cat([before, after[:, None]], 1)).double()
+
+    @torch.no_grad()
+    def share(self) -> float:
+        """The probability that the model, not held to the allowed tokens, stays among them for
+        a whole episode."""
+        pi = self.reading.logits(masked=False).exp()
+        ends = (self.oracle.tree.child < 0).double()
+        return float(expected(self.oracle.tree, pi, ends))
 
     @property
     def weights(self) -> list[Tensor]:
@@ -87,13 +110,17 @@ def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0
     """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
     from rlzoo.train import build_policy
 
-    config = recipe.config
-    torch.manual_seed(config.seed)
+    torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)
-    policy = build_policy(config)
-    generator = noise.generator(config.seed, "diagnose/prompts")
-    examples = _distinct(plan, tree.prompts, generator)
-    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
+    policy = build_policy(recipe.config)
+    examples = draw_prompts(plan, policy, tree)
+    allowed = likely_tokens(policy, greedy_mass(policy, examples, tree), tree)
+    return make_space(plan, policy, tree, examples, allowed, kl_coef=kl_coef)
+
+
+def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
+    """As many as the tree has, distinct; raises where that is too much for the model."""
+    seed = plan.recipe.config.seed
     wide = policy.model.config.get_text_config().vocab_size
     leaves = tree.level(tree.horizon - 1)
     needed = (leaves.stop - leaves.start) * (tree.horizon + 1) * wide
@@ -103,25 +130,27 @@ def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0
             f"{tree.vocabulary}, horizon {tree.horizon}; the limit is {MAX_LOGITS:,}: lower "
             "--vocabulary, --horizon or --prompts"
         )
-    allowed = _likely_tokens(policy, ids, tree)
+    return _distinct(plan, tree.prompts, noise.generator(seed, "diagnose/prompts"))
 
-    def read() -> Tensor:
-        return _read(policy, tree, ids, allowed).double()
 
+def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], allowed: Tensor, *,
+               kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
+    """The world of the policy as it is, which is the KL's reference too."""
+    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
+    tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
+    reading = _Reading(policy, tree, ids, allowed)
     with torch.no_grad():
-        plain = read()
+        plain = reading.logits()
     zeros = torch.zeros_like(plain)
     oracle = Oracle(tree, plain, zeros, zeros, plain, kl_coef=kl_coef)
     rewards = _rewards(plan, policy, oracle, examples, ids, allowed)
-    oracle = dataclasses.replace(oracle, rewards=rewards)
-    tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
-
     if not bool((rewards != rewards[0, 0]).any()):
         raise RlzooError(
-            f"--model: nothing to learn: every response over {' '.join(map(repr, tokens))} of up "
+            f"nothing to learn: every response over {' '.join(map(repr, tokens))} of up "
             f"to {tree.horizon} tokens is paid alike; allow more (--vocabulary, --horizon)"
         )
-    return ModelWorld(oracle, policy, read, tokens, [e.prompt for e in examples])
+    oracle = dataclasses.replace(oracle, rewards=rewards)
+    return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
 
 
 def _distinct(plan: Plan, n: int, generator: torch.Generator) -> list[Example]:
@@ -141,36 +170,59 @@ def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str
 
 
 @torch.no_grad()
-def _likely_tokens(policy: Any, ids: list[list[int]], tree: Tree) -> Tensor:
-    """(V,) EOS and the likeliest other tokens along the greedy responses to the prompts."""
+def greedy_mass(policy: Any, examples: list[Example], tree: Tree) -> Tensor:
+    """(model's vocabulary,) the summed probability of each token along the greedy responses."""
+    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
     given = _prompt_columns(policy, ids, torch.arange(len(ids)))
     drawn = policy.generate(given["prompt_ids"], given["prompt_mask"], None, tree.horizon)
     response = drawn["response_ids"]
     columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
     logits, _ = policy.logits(columns)
-    mass = (logits.float() / policy.temperature).softmax(-1).flatten(0, 1).sum(0)
+    return (logits.float() / policy.temperature).softmax(-1).flatten(0, 1).sum(0)
+
+
+def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
+    """(V,) EOS and the other tokens of most mass."""
+    mass = mass.clone()
     special = [*policy.eos_ids, *policy.tokenizer.all_special_ids]
     mass[torch.tensor(sorted(set(special)), device=mass.device)] = -1
     likely = mass.topk(tree.vocabulary - 1).indices.sort().values
     return torch.cat([torch.tensor(policy.eos_ids[:1], device=mass.device), likely])
 
 
-def _read(policy: Any, tree: Tree, ids: list[list[int]], allowed: Tensor) -> Tensor:
-    """(S, V) logits / temperature of each prefix: those of full depth hold all shorter ones."""
-    leaves = tree.level(tree.horizon - 1)
-    tokens = tree.prefixes[leaves, : tree.horizon - 1]
-    response = allowed.cpu()[tokens].to(policy.device)
-    given = _prompt_columns(policy, ids, tree.prompt[leaves])
-    columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
-    logits, _ = policy.logits(columns)
-    found = logits.float()[..., allowed] / policy.temperature  # (leaves, T, V)
-    at = torch.arange(leaves.start, leaves.stop)
-    where = torch.empty(tree.states, 2, dtype=torch.long)  # a leaf below each state, and its depth
-    for depth in range(tree.horizon - 1, -1, -1):
-        where[at, 0] = torch.arange(leaves.stop - leaves.start)
-        where[at, 1] = depth
-        at = tree.parent[at]
-    return found[where[:, 0], where[:, 1]].cpu()
+class _Reading:
+    """How a network is asked about every prefix: those of full depth hold all shorter ones."""
+
+    def __init__(self, policy: Any, tree: Tree, ids: list[list[int]], allowed: Tensor):
+        self.policy, self.tree, self.allowed = policy, tree, allowed
+        leaves = tree.level(tree.horizon - 1)
+        tokens = tree.prefixes[leaves, : tree.horizon - 1]
+        response = allowed.cpu()[tokens].to(policy.device)
+        given = _prompt_columns(policy, ids, tree.prompt[leaves])
+        real = torch.ones_like(response)
+        self.columns = {
+            **given, "response_ids": response, "response_mask": real, "response_attention": real
+        }  # fmt: skip
+        at = torch.arange(leaves.start, leaves.stop)
+        where = torch.empty(tree.states, 2, dtype=torch.long)  # a leaf below a state, and its depth
+        for depth in range(tree.horizon - 1, -1, -1):
+            where[at, 0] = torch.arange(leaves.stop - leaves.start)
+            where[at, 1] = depth
+            at = tree.parent[at]
+        self.where = where
+
+    def by_state(self, x: Tensor) -> Tensor:
+        """(S, ...) from (leaves, T, ...)."""
+        return x[self.where[:, 0], self.where[:, 1]].cpu()
+
+    def logits(self, *, masked: bool = True) -> Tensor:
+        """(S, V) logits / temperature; not masked: log-probabilities among all tokens."""
+        logits, _ = self.policy.logits(self.columns)
+        found = logits.float()[..., self.allowed] / self.policy.temperature  # (leaves, T, V)
+        if not masked:
+            whole = (logits.float() / self.policy.temperature).logsumexp(-1, keepdim=True)
+            found = found - whole
+        return self.by_state(found).double()
 
 
 def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],

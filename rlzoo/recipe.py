@@ -308,21 +308,26 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(origin, values)
 
 
-def has_sweep(text: str) -> bool:
-    """Whether a value has a comma outside brackets, braces and quotes."""
-    depth, quote = 0, ""
+def split_values(text: str) -> list[str]:
+    """A swept value at its commas, those inside brackets, braces and quotes apart."""
+    parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:
             quote = "" if char == quote else quote
         elif char in "'\"":
             quote = char
-        elif char in "[{(":
-            depth += 1
-        elif char in "]})":
-            depth -= 1
-        elif char == "," and depth == 0:
-            return True
-    return False
+        else:
+            depth += (char in "[{(") - (char in "]})")
+        if char == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part.strip() for part in parts]
+
+
+def has_sweep(text: str) -> bool:
+    """Whether a value is several, for `rlzoo sweep`."""
+    return len(split_values(text)) > 1
 
 
 def _flatten(tree: Any, origin: str, prefix: str = "") -> Flat:

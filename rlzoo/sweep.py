@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 
 from rlzoo.columns import nearest
 from rlzoo.component import KINDS, RlzooError
-from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, Recipe, RecipeError, compose
+from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, Recipe, RecipeError, compose, split_values
 from rlzoo.registry import Zoo
 from rlzoo.rows import Flat, failure, flatten, label, read_sweep
 
@@ -114,7 +114,7 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
             raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
         if key == "run.dir":
             raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
-        choices[key] = split(value)
+        choices[key] = list(dict.fromkeys(split_values(value)))
     seeds = _seeds(choices.pop("seed", []))
     combinations = list(_combinations(choices, zoo))
     swept = [k for k, values in choices.items() if len(values) > 1]
@@ -143,25 +143,6 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         seeds or (found[0].recipe.config.seed,),
         tuple(found),
     )
-
-
-def split(text: str) -> list[str]:
-    """At the commas outside brackets, braces and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for char in text:
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        elif char in "[{(":
-            depth += 1
-        elif char in "]})":
-            depth -= 1
-        elif char == "," and depth == 0:
-            parts.append("")
-            continue
-        parts[-1] += char
-    return list(dict.fromkeys(part.strip() for part in parts))
 
 
 def _seeds(texts: list[str]) -> tuple[int, ...]:

@@ -244,7 +244,7 @@ def variants(
     words: list[str], options: list[tuple[str, str]], zoo: Any, *, need_recipe: bool = True
 ) -> list[Any]:
     """A composed recipe for each estimator, with each of its swept options."""
-    from rlzoo.recipe import compose, has_sweep
+    from rlzoo.recipe import compose, has_sweep, split_values
 
     fixed: list[str] = []
     names: list[str | None] = [None]
@@ -254,9 +254,9 @@ def variants(
         dotted = dict(options).get(key.removeprefix("estimator."))
         written = f"--{key.removeprefix('estimator.')}" if dotted == text else key
         if key in ("estimator", "estimator.name"):
-            names = list(split(text))
+            names = [*split_values(text)]
         elif key.startswith("estimator."):
-            swept[key.removeprefix("estimator.")] = written, split(text)
+            swept[key.removeprefix("estimator.")] = written, split_values(text)
         elif key != "recipe" and has_sweep(text):
             raise TraceError(
                 f"{key}={text}: trace puts estimators and their options side by side; "
@@ -289,23 +289,6 @@ def variants(
                 f"(there: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )
     return recipes
-
-
-def split(text: str) -> list[str]:
-    """Cut at the commas outside brackets, braces and quotes."""
-    parts, depth, quote = [""], 0, ""
-    for char in text:
-        if quote:
-            quote = "" if char == quote else quote
-        elif char in "'\"":
-            quote = char
-        else:
-            depth += (char in "[{(") - (char in "]})")
-        if char == "," and depth == 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return [part.strip() for part in parts]
 
 
 # ---------------------------------------------------------------- texts and numbers

@@ -19,11 +19,11 @@ from rlzoo.component import Example
 from rlzoo.estimate import add_advantages, add_rewards, loss_mask
 from rlzoo.ops import masked_sum, td_lambda
 from rlzoo.plan import Plan, make_plan
-from rlzoo.recipe import Recipe, compose
+from rlzoo.recipe import Recipe, compose, split_values
 from rlzoo.registry import Zoo
 from rlzoo.rollout import World, add_columns, collect, draw, in_chunks
 from rlzoo.runs import RunFolder
-from rlzoo.trace import Credit, Numbers, Token, Trace, TraceError, number, readable, split
+from rlzoo.trace import Credit, Numbers, Token, Trace, TraceError, number, readable
 from rlzoo.trace_explain import explain_credit, explain_shared
 from rlzoo.train import build_policy, build_world
 
@@ -79,7 +79,7 @@ def _typed_rows(name: str, text: str) -> list[list[float]]:
     rows = []
     for part in text.split(";"):
         row = []
-        for word in split(part):
+        for word in split_values(part):
             try:
                 row.append(float(word))
             except ValueError:

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlzoo.plan import make_plan
-from rlzoo.recipe import KEYS, RecipeError, compose, has_sweep, list_configs
+from rlzoo.recipe import KEYS, RecipeError, compose, has_sweep, list_configs, split_values
 
 
 def value(recipe, key):
@@ -161,6 +161,13 @@ def test_broken_files_are_named(zoo, tmp_path, text, said):
         compose([f"recipe={file}"], zoo)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_values_part_at_commas_outside_brackets_and_quotes():
+    assert split_values("0,0.5,1") == ["0", "0.5", "1"]
+    assert split_values("[a,b],[c]") == ["[a,b]", "[c]"]
+    assert split_values("'a,b',c") == ["'a,b'", "c"]
+    assert split_values("{a: 1, b: 2},c") == ["{a: 1, b: 2}", "c"]
 
 
 def test_sweep_syntax():

@@ -14,8 +14,7 @@ import pytest
 
 from rlzoo import sweep as sweep_module
 from rlzoo.compare import compare, document
-from rlzoo.recipe import has_sweep
-from rlzoo.sweep import check_folder, disk_is_full, plan_sweep, split
+from rlzoo.sweep import check_folder, disk_is_full, plan_sweep
 
 TROUBLE = '''
 """Loggers that kill their process, or find the disk full, once; an estimator that fails."""
@@ -88,13 +87,8 @@ def labels(zoo, *words):
 # ---------------------------------------------------------------- words -> rows
 
 
-def test_values_part_at_commas_outside_brackets():
-    assert split("0,0.5,1") == ["0", "0.5", "1"]
-    assert split("[a,b],[c]") == ["[a,b]", "[c]"]
-    assert split("'a,b',c") == ["'a,b'", "c"]
-    assert split("1,1") == ["1"]
-    for text in ("1,2", "[1,2]", "'a,b'", "{a: 1, b: 2},c", ""):
-        assert (len(split(text)) > 1) == has_sweep(text)
+def test_a_value_given_twice_is_one_row(zoo):
+    assert len(labels(zoo, "recipe=grpo", "actor.lr=0.1,0.1,0.2", "seed=0")) == 2
 
 
 def test_an_option_goes_to_the_components_that_have_it(zoo):
