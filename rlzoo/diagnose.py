@@ -40,6 +40,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")
     add("--checkpoints", action="store_true", help="of a RUN: its own critic, at each checkpoint")
     add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
+    add("--branches", type=int, metavar="K", help="of a RUN: K fresh rollouts from chosen states")
+    add("--states", type=int, metavar="N", help="how many states --branches starts from; 64")
     add("--plot", metavar="FILE", help="frontier and cosine curves, .png or .svg")
     add("--html", metavar="FILE", help="table and plots in one self-contained page")
 
@@ -52,6 +54,10 @@ def command(arguments: argparse.Namespace) -> int:
         from rlzoo.diagnose_checkpoints import checkpoint_tables, diagnose_checkpoints
 
         return _show(diagnose_checkpoints(words, arguments), arguments, checkpoint_tables)
+    if arguments.branches is not None or arguments.states is not None:
+        from rlzoo.diagnose_branches import branch_document, branch_tables
+
+        return _show(branch_document(arguments), arguments, branch_tables)
     if "=" not in words[0]:
         from rlzoo.diagnose_run import diagnose_run, run_tables
 

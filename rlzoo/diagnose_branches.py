@@ -7,7 +7,7 @@ truth. Two halves of the branches, drawn apart, give two references A1 and A2 wh
 independent: E[(a - A1)(a - A2)] is the squared error against the truth itself.
 """
 
-import json
+import argparse
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from rlzoo.batch import Batch
 from rlzoo.component import RlzooError
 from rlzoo.diagnose import estimators_of, labels, name_of, number
 from rlzoo.estimate import add_rewards, loss_mask
+from rlzoo.ops import group_mean
 from rlzoo.plan import CRITIC_COLUMNS, Plan, make_plan
 from rlzoo.recipe import Recipe, RecipeError, compose
 from rlzoo.registry import Zoo, load_zoo
@@ -37,6 +38,21 @@ STATES = 64  # unless told, or all of a batch that has fewer
 SHOWN = 12  # states in the table; all are in the document
 OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
 STREAM = "branches"
+
+
+def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The document of a command line."""
+    run, *words = arguments.words
+    if "=" in run:
+        raise RlzooError(
+            "--branches: give a RUN folder, not a recipe: a run's policy is what rolls"
+        )
+    if arguments.branches is None:
+        raise RlzooError("--states: give --branches K, the rollouts from each state, too")
+    for word in words:
+        if "=" not in word:
+            raise RlzooError(f"diagnose: {word!r} is no key=value")
+    return diagnose_branches(run, words, branches=arguments.branches, states=arguments.states)
 
 
 @torch.no_grad()
@@ -145,13 +161,13 @@ def _plans(
         try:
             plan = make_plan(recipe, zoo)
         except RecipeError as error:
-            undone[name] = str(error)
+            undone[name] = str(error).split(": ", 1)[-1]
             continue
         wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
         if wanted and not own.critic:
             undone[name] = f"needs {min(wanted)}, and this run has no critic"
-        elif not named and any("sample" in column.needs for column in plan.columns):
-            undone[name] = "draws rollouts of its own; name it to pay for them"
+        elif not named and (more := {c.name for c in plan.columns} - {c.name for c in own.columns}):
+            undone[name] = f"needs {', '.join(sorted(more))}, which the run does not make; name it"
         else:
             plans.append((recipe, plan))
     if not plans:
@@ -204,21 +220,28 @@ def choose(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Te
 
 @dataclass
 class Reference:
-    """Of N states: rewards of their tokens, and the scores to come by K branches, (N, K) each.
+    """Of N states: the scores still to come from s, from s with its token, and from s', by K
+    branches, (N, K) each.
 
     `ended`: the token was the last, so that nothing is to come and no branch was drawn.
     """
 
-    reward: np.ndarray
     here: np.ndarray
+    taken: np.ndarray
     after: np.ndarray
     ended: np.ndarray
     binary: bool
 
+    @property
+    def reward(self) -> np.ndarray:
+        """(N,) what the token itself is paid, on average where chance pays."""
+        paid: np.ndarray = (self.taken - self.after).mean(1)
+        return paid
+
     def advantage(self, part: slice) -> np.ndarray:
         """(N,) r + V^(s') - V^(s), by some of the branches."""
-        gain: np.ndarray = self.after[:, part].mean(1) - self.here[:, part].mean(1)
-        return self.reward + gain
+        gain: np.ndarray = self.taken[:, part].mean(1) - self.here[:, part].mean(1)
+        return gain
 
     @property
     def first(self) -> np.ndarray:
@@ -246,40 +269,72 @@ def _reference(
     ended = at + 1 >= lengths
     on = ~ended
     n = len(row)
-    drawn = branch(
-        world, batch, torch.cat([row, row[on]]), torch.cat([at, at[on] + 1]), branches, step=step
-    )
-    after = drawn.new_zeros(n, branches)
-    after[on] = drawn[n:]
-    scores = batch["scores"].cpu().double()
+    both, since = torch.cat([row, row[on]]), torch.cat([at, at[on]])
+    begin = torch.cat([at, at[on] + 1])
+    drawn, later = branch(world, batch, both, begin, since, branches, step=step)
+    taken, after = drawn.new_zeros(n, branches), drawn.new_zeros(n, branches)
+    taken[on], after[on] = drawn[n:], later[n:]
+    if bool(ended.any()):
+        first = len(both) * branches  # numbers of the noise beyond those of the branches
+        taken[ended] = _last_rewards(world, batch, row[ended], at[ended], branches, first, step)
+    outcomes = torch.tensor([0.0, 1.0], dtype=drawn.dtype)
     return Reference(
-        scores[row, at].numpy(),
         drawn[:n].numpy(),
+        taken.numpy(),
         after.numpy(),
         ended.numpy(),
-        bool(torch.isin(drawn, torch.tensor([0.0, 1.0], dtype=drawn.dtype)).all()),
+        bool(torch.isin(torch.cat([drawn, taken]), outcomes).all()),
     )
+
+
+def _last_rewards(
+    world: World, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
+) -> Tensor:
+    """(N, K) what the last tokens of responses are paid: drawn anew where chance pays."""
+    if "noise" not in world.plan.needs:
+        return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
+    numbers = first + torch.arange(len(row) * rollouts)
+    columns = batch.select(row.repeat_interleave(rollouts).to(world.policy.device))
+    since = at.repeat_interleave(rollouts)
+    columns["noise"] = _fresh_noise(world, columns, numbers, since, batch.steps, step)
+    scores = mdp.score(world.plan, columns)["scores"].cpu().double()
+    return scores.gather(1, since[:, None]).view(-1, rollouts)
+
+
+def _fresh_noise(
+    world: World, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int, step: int
+) -> Tensor:
+    """(B, width): what chance has decided before `since` stays decided, the rest is new."""
+    past = columns["noise"]
+    fresh = noise.uniforms(world.seed, f"{STREAM}/noise", step, numbers, width).to(past)
+    past = torch.nn.functional.pad(past, (0, max(0, width - past.shape[1])))[:, :width]
+    later = torch.arange(width, device=past.device) >= since.to(past.device)[:, None]
+    return torch.where(later, fresh, past)
 
 
 def branch(
-    world: World, batch: Batch, row: Tensor, begin: Tensor, rollouts: int, *, step: int
-) -> Tensor:
-    """(N, K) float64: the scores that K fresh rollouts earn from position `begin` (N,) of `row` on.
+    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
+    step: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """What K fresh rollouts after the first `begin` (N,) tokens of `row` are paid from position
+    `since` <= `begin` on, and from `begin` on; (N, K) float64 each.
 
-    The response before it is kept, and the length limit with it. As many at a time as the batch
-    has rows; those with prefixes of like length together.
+    The length limit is the whole response's. As many at a time as the batch has rows; those with
+    prefixes of like length together.
     """
     of = torch.arange(len(row)).repeat_interleave(rollouts)
     numbers = torch.arange(len(of))  # of the noise: a branch of its own each
-    out = torch.zeros(len(of), dtype=torch.float64)
+    out = torch.zeros(2, len(of), dtype=torch.float64)
     for part in begin[of].argsort(stable=True).split(max(batch.rows, rollouts)):
-        out[part] = _branch(world, batch, row[of[part]], begin[of[part]], numbers[part], step)
-    return out.view(-1, rollouts)
+        i = of[part]
+        out[:, part] = _branch(world, batch, row[i], begin[i], since[i], numbers[part], step)
+    return out[0].view(-1, rollouts), out[1].view(-1, rollouts)
 
 
 def _branch(
-    world: World, batch: Batch, row: Tensor, begin: Tensor, numbers: Tensor, step: int
-) -> Tensor:
+    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, numbers: Tensor,
+    step: int,
+) -> Tensor:  # fmt: skip
     plan, policy = world.plan, world.policy
     limit = plan.recipe.config.rollout.max_new_tokens
     rows, starts = row.tolist(), begin.tolist()
@@ -320,13 +375,11 @@ def _branch(
     columns["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
     if "response_tokens" in plan.needs:
         columns["response_tokens"] = mdp.decode_tokens(world.tokenizer, columns, policy.eos_ids)
-    later = places >= begin.to(policy.device)[:, None]
-    if "noise" in plan.needs:  # what chance has decided before the branch stays decided
-        fresh = noise.uniforms(world.seed, f"{STREAM}/noise", step, numbers, width).to(live)
-        past = torch.nn.functional.pad(picked["noise"], (0, max(0, width - batch.steps)))
-        columns["noise"] = torch.where(later, fresh, past[:, :width]) * live
-    scores = mdp.score(plan, columns)["scores"]
-    return (scores * later).double().sum(1).cpu()
+    if "noise" in plan.needs:
+        columns["noise"] = live * _fresh_noise(world, picked, numbers, since, width, step)
+    scores = mdp.score(plan, columns)["scores"].double().cpu()
+    parts = [scores * (torch.arange(width) >= first[:, None]) for first in (since, begin)]
+    return torch.stack(parts).sum(2)
 
 
 # ---------------------------------------------------------------- what is said of them
@@ -421,15 +474,19 @@ def _states(
     world: World, batch: Batch, row: Tensor, at: Tensor, found: Reference, values: Any
 ) -> list[dict[str, Any]]:
     whole = found.whole
+    groups = group_mean(batch["sequence_scores"], batch["group_ids"]).cpu()
     texts = []
     for i, t in zip(row.tolist(), at.tolist(), strict=True):
         ids = batch["response_ids"][i, : t + 1].tolist()
-        texts.append((world.tokenizer.decode(ids[:t]), world.tokenizer.decode(ids[t:])))
+        piece = world.tokenizer.convert_ids_to_tokens(ids[t])
+        token = readable(world.tokenizer.decode(ids[t:]), piece)
+        texts.append((world.tokenizer.decode(ids[:t]), token))
     return [
         {
             "row": int(row[i]),
             "position": int(at[i]),
             "prompt": batch["prompts"][int(row[i])],
+            "group_score": float(groups[row[i]]),
             "before": texts[i][0],
             "token": texts[i][1],
             "value": float(found.here[i].mean()),
@@ -482,19 +539,17 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         f"truth: E[A²] = {number(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
         f"estimator that says 0; noise of A^: {number(quality['noise'])}",
     ]
-    if quality["best_correlation"] is not None:
-        after[-1] += f"; so corr can reach about {quality['best_correlation']:.2f}"
+    best = quality["best_correlation"] or 0.0
+    after[-1] += f"; so corr can reach about {best:.2f}"
+    if quality["truth"] < 2 * (quality["truth_se"] or 0.0):
+        after.append("A is not told from 0 here: corr and sign say nothing; take more branches")
     kl = "KL: not in the target; scores only, for the estimators too"
     if document["kl_in_training"]:
         kl += " (the run has KL in its reward, and its critic learnt with it)"
     after.append(kl)
-    after += [f"{row['estimator']}: left out: {row['reason']}" for row in _left(document)]
+    after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
     parts = [Text(head), _state_table(document, width), *(Text(n, style="dim") for n in notes)]
     return [*parts, _estimator_table(document), *(Text(n, style="dim") for n in after)]
-
-
-def _left(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    return list(document["not_diagnosable"])
 
 
 def _told(row: Mapping[str, Any], key: str) -> str:
@@ -524,7 +579,12 @@ def _state_table(document: Mapping[str, Any], width: int) -> Any:
             cells += [f"{s['reward']:.2f}", f"{s['value_after']:.2f}"]
             cells.append("end" if s["ended"] else _range(s["interval_after"]))
         cells.append(f"{s['advantage']:+.2f}")
-        table.add_row(*(Text(readable(s[n])) for n in ("prompt", "before", "token")), *cells)
+        table.add_row(
+            Text(readable(s["prompt"], "")),
+            Text(readable(s["before"], "")),
+            Text(s["token"]),
+            *cells,
+        )
     return table
 
 

@@ -202,7 +202,14 @@ class _Stage:
             if self.path is None:
                 network.load_state_dict(self.start[name])
             elif name != "critic" or self.critic:
-                checkpoint._load_network(network, load_file(self.path / f"{name}.safetensors"))
+                tensors = load_file(self.path / f"{name}.safetensors")
+                try:
+                    checkpoint._load_network(network, tensors)
+                except RuntimeError as error:  # other widths: model=... was given
+                    raise RunError(
+                        f"checkpoint {self.path.name} does not fit the model: "
+                        f"{str(error).splitlines()[-1].strip()}"
+                    ) from None
 
 
 def _networks(world: World) -> dict[str, torch.nn.Module]:
@@ -267,7 +274,7 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         told = ["-"] * 5
         if own:
             told = [number(own[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
-            told.append(f"{own['explained_variance']:.2f}")
+            told.append(f"{round(own['explained_variance'], 2) + 0.0:.2f}")
         critics.add_row(
             str(stage["step"]), f"{stage['expected_return']:.3f}",
             f"{stage['expected_length']:.2f}", number(stage["kl"]), f"{stage['share']:.2f}", *told,
@@ -291,9 +298,9 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         if stage is not last:
             main.add_section()
     notes = [
-        "KL: from the base model; inside: share of the policy's own responses that the allowed "
-        "tokens hold; V: the critic's, V^π: the truth, states as often as visited; expl. var: "
-        "1 - Var(V^π - V) / Var(V^π)",
+        "KL: from the base model; inside: share of the policy's responses that lie in the allowed "
+        "tokens when it is not held to them; V: the critic's, V^π: the truth, states as often as "
+        "visited; RMSE: of V; expl. var: 1 - Var(V^π - V) / Var(V^π)",
         *document["notes"],
     ]
     parts: list[Any] = [Text(_headline(document)), critics]

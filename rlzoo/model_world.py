@@ -49,8 +49,12 @@ class ModelWorld:
     @torch.no_grad()
     def values(self, critic: Any) -> Tensor:
         """(S,) float64, what a critic of the run says of each prefix."""
-        before, after = critic.values(self.reading.columns)
-        return self.reading.by_state(torch.cat([before, after[:, None]], 1)).double()
+        columns = dict(self.reading.columns)
+        for name in ("response_ids", "response_mask", "response_attention"):
+            # A column of padding: V before it is that of the full prefix, even of an empty one.
+            columns[name] = torch.nn.functional.pad(columns[name], (0, 1))
+        before, _ = critic.values(columns)
+        return self.reading.by_state(before).double()
 
     @torch.no_grad()
     def share(self) -> float:
