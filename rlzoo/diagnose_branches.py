@@ -486,6 +486,7 @@ def _states(
             "row": int(row[i]),
             "position": int(at[i]),
             "prompt": batch["prompts"][int(row[i])],
+            "score": float(batch["sequence_scores"][row[i]]),
             "group_score": float(groups[row[i]]),
             "before": texts[i][0],
             "token": texts[i][1],

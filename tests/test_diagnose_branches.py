@@ -20,7 +20,7 @@ def parse(*words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     diagnose.add_arguments(parser)
-    return parser.parse_args([str(word) for word in words])
+    return parser.parse_intermixed_args([str(word) for word in words])
 
 
 def train(folder, recipe, *words):
@@ -122,7 +122,8 @@ def test_states_come_as_often_as_the_policy_visits_them():
         count[row, at] += 1
     share = count[mask.bool()] / 300
     assert abs(float(share.mean()) - 20 / 160) < 1e-6
-    assert 0.03 < float(share.min()) and float(share.max()) < 0.25
+    assert float(share.min()) > 0.03
+    assert float(share.max()) < 0.25
 
 
 def test_every_token_is_metered(run_folder, monkeypatch):
@@ -145,6 +146,44 @@ def test_every_token_is_metered(run_folder, monkeypatch):
     assert len(numbers) == len(numbers.unique()) == 4 * (12 + going_on)  # noise of their own
 
 
+def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monkeypatch):
+    starts, ends = {}, []
+    sample, score = branches._sample, branches.mdp.score
+    encoded = {}
+
+    def started(world, sampler, prompts, rows, **more):
+        starts.update(zip(rows.tolist(), prompts["prompt_mask"].sum(1).tolist(), strict=True))
+        encoded["length"] = lambda text: len(world.encode(text))
+        return sample(world, sampler, prompts, rows, **more)
+
+    def ended(plan, columns):
+        length = columns["response_mask"].sum(1)
+        last = columns["response_ids"].gather(1, length.long()[:, None] - 1).squeeze(1)
+        ends.append((length, columns["truncated"], columns["terminated"], last))
+        return score(plan, columns)
+
+    monkeypatch.setattr(branches, "_sample", started)
+    monkeypatch.setattr(branches.mdp, "score", ended)
+    words = ["estimator=mc", "rollout.max_new_tokens=3", "rollout.prompts=16"]
+    states = diagnose_branches(run_folder, words, branches=4, states=40)["states"]
+    wanted = [encoded["length"](s["prompt"]) + s["position"] for s in states]
+    wanted += [encoded["length"](s["prompt"]) + s["position"] + 1 for s in states if not s["ended"]]
+    assert [starts[4 * i] for i in range(len(wanted))] == wanted
+    assert len(starts) == 4 * len(wanted)
+    length, truncated, terminated, last = (torch.cat(x) for x in zip(*ends, strict=True))
+    assert bool((truncated ^ terminated).all())
+    assert bool((length[truncated] == 3).all())
+    assert bool((length <= 3).all())
+    assert bool(truncated.any())
+    assert len(last[terminated].unique()) == 1  # EOS, which no row goes beyond
+
+
+def test_the_last_token_is_paid_what_its_row_was(large):
+    last = [s for s in large["states"] if s["ended"]]
+    assert {s["reward"] for s in last} == {0.0, 1.0}
+    assert all(s["reward"] == s["score"] for s in last)
+
+
 def test_chance_before_a_branch_stays_decided(noisy):
     past = torch.rand(3, 4)
 
@@ -154,8 +193,10 @@ def test_chance_before_a_branch_stays_decided(noisy):
     fresh = branches._fresh_noise(
         World(), {"noise": past}, torch.arange(3), torch.tensor([0, 2, 4]), 5, 0
     )
-    assert torch.equal(fresh[1, :2], past[1, :2]) and torch.equal(fresh[2, :4], past[2])
-    assert not torch.isclose(fresh[0, :4], past[0]).any() and (fresh[1, 2:] > 0).all()
+    assert torch.equal(fresh[1, :2], past[1, :2])
+    assert torch.equal(fresh[2, :4], past[2])
+    assert not torch.isclose(fresh[0, :4], past[0]).any()
+    assert (fresh[1, 2:] > 0).all()
     document = diagnose_branches(noisy, ["estimator=mc"], branches=8, states=40)
     assert not document["binary"]
 
@@ -166,8 +207,10 @@ def test_without_words_the_zoo_is_asked(run_folder, zoo, capsys):
     document = json.loads(capsys.readouterr().out)
     rows = [r["estimator"] for r in document["estimators"]]
     left = {r["estimator"] for r in document["not_diagnosable"]}
-    assert rows[0] == "gae" and set(rows) | left == set(zoo.estimators)
-    assert document["kl_in_target"] is False and document["kl_in_training"] is True
+    assert rows[0] == "gae"
+    assert set(rows) | left == set(zoo.estimators)
+    assert document["kl_in_target"] is False
+    assert document["kl_in_training"] is True
     assert document["source"] == "checkpoint of step 1"
 
 
@@ -176,7 +219,8 @@ def test_a_run_without_a_critic_says_so(tmp_path):
     document = diagnose_branches(folder, ["estimator=grpo,gae"], branches=2, states=4)
     assert [r["estimator"] for r in document["estimators"]] == ["grpo"]
     assert "has no critic" in document["not_diagnosable"][0]["reason"]
-    assert document["critic"] is None and document["states"][0]["critic"] is None
+    assert document["critic"] is None
+    assert document["states"][0]["critic"] is None
     shutil.rmtree(tmp_path / "three" / "checkpoints")
     model = diagnose_branches(folder, ["estimator=grpo"], branches=2, states=4)
     assert model["source"] == "final model"
@@ -197,7 +241,7 @@ def test_tables_fit_their_terminal(large, width):
 
 
 @pytest.mark.parametrize(
-    "words, text",
+    ("words", "text"),
     [
         (["--branches", 3], "even"),
         (["--branches", 0], "at least 2"),
