@@ -115,7 +115,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         # argparse knows neither options of plugins nor that `-.01,.99` is a value.
         rest, given = _set_aside(sub, sys.argv[1:] if args is None else list(args))
         found, extras = whole(rest, namespace)
-        found.given = given
+        # Intermixed parsing comes by twice: what the first pass set aside is gone in the second.
+        found.given = [*getattr(found, "given", []), *given]
         return found, extras
 
     sub.parse_known_args = parse_known_args  # type: ignore[method-assign]

@@ -115,6 +115,20 @@ def test_plugins_lists_needs_options_source_and_origin(capsys):
     assert "rlzoo-llm" in gae["origin"]
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trace", "--rewards", "0,0,1", "--values", ".3,.4,.6", "--lam", "1", "whiten=none"],
+        ["trace", "whiten=none", "--rewards", "0,0,1", "--lam", "1", "--values", ".3,.4,.6"],
+    ],
+)
+def test_words_and_options_come_in_any_order(words, capsys):
+    assert main([*words, "--json"]) == 0
+    traced = json.loads(capsys.readouterr().out)
+    assert "0.7" in json.dumps(traced)
+    assert "0.651" not in json.dumps(traced)
+
+
 def test_show_says_where_each_value_came_from(capsys):
     assert main(["show", "recipe=ppo_gae", "estimator.lam=0.5", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
