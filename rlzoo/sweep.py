@@ -23,7 +23,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.columns import nearest
 from rlzoo.component import KINDS, RlzooError
@@ -301,8 +303,8 @@ def _check_same(job: Job) -> None:
         there: Any = OmegaConf.to_container(OmegaConf.load(file))
     except FileNotFoundError:
         return
-    except Exception:  # cut off by a kill or a full disk: the worker writes it again
-        return
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
+        return  # cut off by a kill or a full disk: the worker writes it again
     here: Any = OmegaConf.to_container(job.recipe.config)
     old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
