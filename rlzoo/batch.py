@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlzoo.columns import COLUMNS, KEPT_OFF_MASK
@@ -51,19 +50,22 @@ class Batch(Mapping[str, Any]):
             self.add(name, value)
 
     def select(self, rows: Tensor) -> dict[str, Any]:
-        """The columns of some rows (R,) int64 or bool, as a plain mapping."""
-        if rows.dtype == torch.bool:
-            rows = rows.nonzero()[:, 0]
-        index = rows.tolist()
-        picked: dict[str, Any] = {}
-        for name, value in self._columns.items():
-            if isinstance(value, list):
-                picked[name] = [value[i] for i in index]
-            elif name in COLUMNS and COLUMNS[name].shape == "K":
-                picked[name] = value
-            else:
-                picked[name] = value[rows]
-        return picked
+        """The columns of some rows (R,) int64, as a plain mapping."""
+        return take(self, rows)
+
+
+def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
+    """`columns` of some rows (R,) int64; a column of shape K has none and stays whole."""
+    index = rows.tolist()
+    picked: dict[str, Any] = {}
+    for name, value in columns.items():
+        if isinstance(value, list):
+            picked[name] = [value[i] for i in index]
+        elif name in COLUMNS and COLUMNS[name].shape == "K":
+            picked[name] = value
+        else:
+            picked[name] = value[rows]
+    return picked
 
 
 def trim(columns: Mapping[str, Any]) -> tuple[Mapping[str, Any], int]:

@@ -139,7 +139,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         asked[component.name] = bound("correction")
         wanted.append(("correction", (component.name,)))
     plugins, needs = _close(wanted, asked, zoo)
-    if not needs.isdisjoint(CRITIC_COLUMNS) or _placed_values(needs):
+    if not needs.isdisjoint((*CRITIC_COLUMNS, "returns")):
         value_loss = bound("value_loss")
         extra = [("value_loss", value_loss.needs), ("critic.aggregation", ())]
         plugins, needs = _close([*wanted, *extra], asked, zoo)
@@ -171,10 +171,6 @@ def _select(config: Any, dotted: str) -> Any:
     for part in dotted.split("."):
         config = config[part]
     return config
-
-
-def _placed_values(needs: set[str]) -> bool:
-    return "returns" in needs
 
 
 def _close(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo import noise
-from rlzoo.batch import Batch
+from rlzoo.batch import Batch, take
 from rlzoo.estimate import loss_mask
 from rlzoo.rollout import World
 
@@ -118,21 +118,12 @@ def one_step(
     if train_actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
         upstream = _coupled_gradient(world, rows, mask, weights["actor"], parts, sums)
     for part in parts:
-        micro = {**_take(rows, part), "response_mask": mask[part]}
+        micro = {**take(rows, part), "response_mask": mask[part]}
         mine = {name: w[part] for name, w in weights.items()}
         coupled = None if upstream is None else upstream[part]
         scored = kept or world.forward(micro, actor=train_actor)
         _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
     _step(world, optimizers, sums, totals, train_actor=train_actor)
-
-
-def _take(rows: Mapping[str, Any], part: Tensor) -> dict[str, Any]:
-    n = len(rows["response_ids"])
-    index = part.tolist()
-    return {
-        name: [x[i] for i in index] if isinstance(x, list) else x[part] if len(x) == n else x
-        for name, x in rows.items()
-    }
 
 
 def _backward(
@@ -219,7 +210,7 @@ def _coupled_gradient(
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
     with torch.no_grad():
-        scored = [world.policy.score(_take(rows, part), want=("entropy",)) for part in parts]
+        scored = [world.policy.score(take(rows, part), want=("entropy",)) for part in parts]
     columns = {**rows, "response_mask": mask}
     for name in ("log_probs", "entropy"):
         columns[name] = torch.cat([s[name] for s in scored])

@@ -118,3 +118,13 @@ def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
     assert found == pytest.approx(expected, rel=1e-4)
     own = explained_variance(batch["values"], batch["returns"], mask)
     assert abs(own - found) > 1e-3  # the critic judged by its own targets looks otherwise
+
+
+def test_a_column_without_rows_stays_whole_where_rows_are_taken():
+    from rlzoo.batch import take
+
+    columns = {"score_weights": torch.tensor([1.0, 2.0]), "sequence_scores": torch.arange(2.0)}
+    picked = take({**columns, "prompts": ["a", "b"]}, torch.tensor([1]))
+    assert picked["score_weights"].tolist() == [1.0, 2.0]
+    assert picked["sequence_scores"].tolist() == [1.0]
+    assert picked["prompts"] == ["b"]
