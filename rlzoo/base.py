@@ -102,29 +102,51 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
     model.eval()
 
 
-def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str]]:
-    """A batch of (prompt, response); each response is right with probability `share`."""
+def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[str]]]:
+    """A batch of (prompt, response or turns); each one is right with probability `share`."""
     weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
     picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
     counts = torch.bincount(picks, minlength=len(weights)).tolist()
     pairs = []
     for label, count in zip(spec["mix"], counts, strict=True):
-        for example in tasks[label].draw("train", count, generator):
-            right, wrong = tasks[label].demonstrate(example, generator)
+        task = tasks[label]
+        for example in task.draw("train", count, generator):
+            right, wrong = task.demonstrate(example, generator)
             chosen = torch.rand((), generator=generator) < share
-            pairs.append((example.prompt, right if chosen else wrong))
+            response = right if chosen else wrong
+            if not isinstance(response, str):
+                response = with_ends(response, getattr(task, "stops", ()))
+            pairs.append((example.prompt, response))
     return pairs
 
 
+def with_ends(turns: list[str], stops: tuple[str, ...]) -> list[str]:
+    """The turns of a conversation with EOS after each of the policy's that no stop ends."""
+    return [t if i % 2 or t.endswith(stops) else t + EOS for i, t in enumerate(turns)]
+
+
 def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
-    """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts and pads."""
-    prompts = tokenizer([prompt for prompt, _ in pairs])["input_ids"]
-    responses = tokenizer([response for _, response in pairs])["input_ids"]
-    rows = [(p, [*r, tokenizer.eos_token_id]) for p, r in zip(prompts, responses, strict=True)]
-    width = max(len(p) + len(r) for p, r in rows)
-    ids = [p + r + [tokenizer.pad_token_id] * (width - len(p) - len(r)) for p, r in rows]
-    labels = [[IGNORED] * len(p) + r + [IGNORED] * (width - len(p) - len(r)) for p, r in rows]
-    return torch.tensor(ids), torch.tensor(labels)
+    """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts, pads, and what the
+    environment says in a conversation."""
+    texts = []
+    for prompt, response in pairs:
+        turns = [response + EOS] if isinstance(response, str) else response
+        texts.append([prompt, *turns])
+    ids_of = iter(tokenizer([text for row in texts for text in row])["input_ids"])
+    rows = []
+    for row in texts:
+        ids: list[int] = []
+        labels: list[int] = []
+        for k, _ in enumerate(row):
+            part = next(ids_of)
+            ids += part
+            labels += part if k % 2 else [IGNORED] * len(part)  # prompt, policy, answer, policy
+        rows.append((ids, labels))
+    width = max(len(ids) for ids, _ in rows)
+    padded = [ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows]
+    return torch.tensor(padded), torch.tensor(
+        [labels + [IGNORED] * (width - len(labels)) for _, labels in rows]
+    )
 
 
 def save(model, tokenizer, out: Path) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlzoo.component import RlzooError
+from rlzoo.shard import spread_like, whole_tensors
 
 
 class CheckpointError(RlzooError):
@@ -30,24 +31,34 @@ def save_checkpoint(
     optimizers: Mapping[str, torch.optim.Optimizer],
     state: dict[str, Any],
     keep: int,
+    first: bool = True,
 ) -> Path:
-    """Write `folder/step-N` and remove all but the newest `keep`."""
+    """Write `folder/step-N` and remove all but the newest `keep`. Of several ranks all are here,
+    for weights may be spread over them; the `first` writes."""
+    final = folder / f"step-{step:08d}"
+    if not first:
+        for network in networks.values():
+            whole_tensors(_trained(network), keep=False)
+        for optimizer in optimizers.values():
+            whole_tensors(_optimizer_tensors(optimizer)[0], keep=False)
+        return final
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(".*.partial"):
         shutil.rmtree(leftover)
     aside = folder / f".step-{step:08d}.partial"
     aside.mkdir()
     for name, network in networks.items():
-        write_tensors(aside / f"{name}.safetensors", _unshared(network.state_dict()))
+        write_tensors(
+            aside / f"{name}.safetensors", _unshared(whole_tensors(_trained(network), keep=True))
+        )
     scalars: dict[str, Any] = {}
     for name, optimizer in optimizers.items():
         tensors, scalars[name] = _optimizer_tensors(optimizer)
-        write_tensors(aside / f"{name}_optimizer.safetensors", tensors)
+        write_tensors(aside / f"{name}_optimizer.safetensors", whole_tensors(tensors, keep=True))
     _write(aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode())
     sums = {path.name: _checksum(path) for path in sorted(aside.iterdir())}
     _write(aside / "manifest.json", json.dumps(sums, indent=1).encode())
     _sync_folder(aside)
-    final = folder / f"step-{step:08d}"
     if final.exists():
         shutil.rmtree(final)
     aside.rename(final)
@@ -95,6 +106,18 @@ def _steps(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"))
 
 
+def _trained(network: nn.Module) -> dict[str, Tensor]:
+    """The state but for frozen weights: under LoRA those are the base model's, which stay."""
+    frozen = {name for name, weight in _parameters(network) if not weight.requires_grad}
+    state = network.state_dict(keep_vars=True)  # of tied weights the names are of one object
+    return {name: x for name, x in state.items() if name not in frozen}
+
+
+def _parameters(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """By every name they have: tied ones have several."""
+    return network.named_parameters(remove_duplicate=False)
+
+
 def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Tied weights once: safetensors refuses two names for one memory."""
     seen: dict[int, str] = {}
@@ -106,9 +129,12 @@ def _unshared(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _load_network(network: nn.Module, tensors: dict[str, Tensor]) -> None:
+    own = network.state_dict()
+    tensors = {name: spread_like(x, own.get(name)) for name, x in tensors.items()}
     missing, unexpected = network.load_state_dict(tensors, strict=False)
-    tied = set(network.state_dict()) - set(_unshared(network.state_dict()))
-    if unexpected or set(missing) - tied:
+    firsts: dict[int, str] = {}
+    tied = {n for n, p in _parameters(network) if firsts.setdefault(id(p), n) != n}
+    if unexpected or (set(missing) & set(_trained(network))) - tied:
         names = [*unexpected, *missing][:3]
         raise CheckpointError(f"the checkpoint does not fit the model: {', '.join(names)} ...")
 
@@ -129,10 +155,11 @@ def _load_optimizer(
     optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], scalars: dict
 ) -> None:
     whole = optimizer.state_dict()
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     entries: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
-        entries.setdefault(int(index), {})[name] = tensor
+        entries.setdefault(int(index), {})[name] = spread_like(tensor, weights[int(index)])
     for index, step in scalars["steps"].items():
         entries.setdefault(int(index), {})["step"] = torch.tensor(step)
     whole["state"] = entries

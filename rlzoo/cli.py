@@ -28,10 +28,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
     "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
+    "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
+    "export": ("RUN DIR", "a run's model as a transformers folder with a model card"),
+    "sft": ("DATA --model MODEL --out DIR", "a supervised start: train on prompts and responses"),
+    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs"),
 }
 
 # Commands with a module of their own, `rlzoo.NAME`: add_arguments(parser), command(arguments).
-MODULES = ("sweep", "compare", "diagnose", "trace", "doctor")
+MODULES = (
+    "sweep", "compare", "diagnose", "trace", "doctor", "eval", "export", "sft", "reward",
+)  # fmt: skip
 
 
 def parser() -> argparse.ArgumentParser:
@@ -51,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
             sub.add_argument("path", metavar="RUN")
         elif name == "check":
             sub.add_argument("name", nargs="?", metavar="NAME")
+            sub.add_argument("words", nargs="*", metavar="option=value", help="options to set")
             sub.add_argument("--all", action="store_true", help="every component there is")
         elif name == "new":
             sub.add_argument("kind", metavar="KIND")
@@ -190,6 +197,7 @@ def command_recipes(arguments: argparse.Namespace) -> Result:
 def command_show(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
 
+    from rlzoo import memory
     from rlzoo.plan import make_plan
     from rlzoo.recipe import compose
     from rlzoo.registry import load_zoo
@@ -213,25 +221,28 @@ def command_show(arguments: argparse.Namespace) -> Result:
             "needs": sorted(plan.needs),
             "critic": plan.critic,
             "reference": plan.reference,
+            "memory": found.document() if (found := memory.estimate(plan)) else None,
         }
     from rich.console import Console
 
-    from rlzoo.report import recipe_view
+    from rlzoo.report import memory_view, recipe_view
 
-    for part in recipe_view(recipe, values, plan):
+    for part in [*recipe_view(recipe, values, plan), *memory_view(memory.estimate(plan))]:
         Console().print(part)
     return 0, None
 
 
 def command_check(arguments: argparse.Namespace) -> Result:
     from rlzoo import checks
+    from rlzoo.recipe import read_options
     from rlzoo.registry import load_zoo
 
     if bool(arguments.name) == arguments.all:
         raise RlzooError("check: give the NAME of a component, or --all")
     zoo = load_zoo()
     found = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
-    results = {component: checks.run_checks(component, zoo) for component in found}
+    options = read_options(arguments.words)
+    results = {component: checks.run_checks(component, zoo, options) for component in found}
     failed = sum(r.passed is False for rs in results.values() for r in rs)
     status = 1 if failed else 0
     if arguments.json:

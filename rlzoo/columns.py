@@ -29,10 +29,12 @@ class Column:
 STAGES = ("rollout", "score", "column", "estimate", "update")
 
 _TABLE = """
-prompts           | list | rollout  | prompt texts
+prompts           | list | rollout  | prompt texts, as the policy reads them
+messages          | list | rollout  | prompts as chat messages: lists of role and content
 answers           | list | rollout  | what the task says is right
 responses         | list | rollout  | response texts, without EOS
 response_tokens   | list | rollout  | each action token decoded by itself; EOS reads ""
+turns             | list | rollout  | texts of each turn, policy and environment in turn
 prompt_ids        | BP   | rollout  | prompt tokens, left-padded (int64)
 prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
 response_ids      | BT   | rollout  | response tokens, right-padded (int64)
@@ -40,7 +42,7 @@ response_mask     | BT   | rollout  | 1 where the policy chose the token
 response_attention | BT  | rollout  | 1 on every response token, observations too, 0 on padding
 prompt_index      | B    | rollout  | the prompt's index in its data set
 group_ids         | B    | rollout  | equal for samples of the same draw of a prompt
-terminated        | B    | rollout  | the episode ended with EOS
+terminated        | B    | rollout  | the episode ended with EOS, or its environment ended it
 truncated         | B    | rollout  | the episode ran into the length limit
 noise             | BT   | rollout  | uniform in [0, 1), a function of (seed, step, row, position)
 turn_ids          | BT   | rollout  | the turn of a conversation that a token belongs to, from 1
@@ -76,6 +78,9 @@ for _line in _TABLE.strip().splitlines():
 
 # The tokens themselves and where they are: observations inside a response keep theirs.
 KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
+
+# What a conversation's environment may ask for: what was asked and what was said, texts alone.
+TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 
 # Columns that bring a gradient into a component; all others are numbers to it.
 WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")

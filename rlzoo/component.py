@@ -191,6 +191,8 @@ class Component:
     shape: str = ""  # columns only
     example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
     caution: Mapping[str, str] = field(default_factory=dict)  # KL only: kl.place -> what to beware
+    needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
+    check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`
 
     @property
     def label(self) -> str:
@@ -215,6 +217,12 @@ class Component:
             except ValueError as error:
                 raise ComponentError(f"{self.label}: option {name!r} {error}") from None
         return checked
+
+    def refuse(self, options: Mapping[str, Any]) -> None:
+        """Raise what `check` raises for these options (a file that is not there, say): a
+        ValueError or RlzooError of one line. It is cheap: no model, no network."""
+        if self.check is not None:
+            self.check(**options)
 
     def __call__(self, columns: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
         from rlzoo import contracts  # here, not above: contracts import torch

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rlzoo import checkpoint, mdp, noise
 from rlzoo.batch import Batch
+from rlzoo.build import build_world
 from rlzoo.component import RlzooError
 from rlzoo.diagnose import estimators_of, labels, name_of, number
 from rlzoo.estimate import add_rewards, loss_mask
@@ -32,7 +33,6 @@ from rlzoo.runs import RunError, RunFolder, open_folder
 from rlzoo.stats import mean_interval, student_quantile, wilson
 from rlzoo.trace import readable
 from rlzoo.trace_batch import _together
-from rlzoo.train import build_world
 
 STATES = 64  # unless told, or all of a batch that has fewer
 SHOWN = 12  # states in the table; all are in the document
@@ -84,7 +84,7 @@ def diagnose_branches(
     world.kept = None
     tokens["columns"] = world.tokens - tokens["batch"]
     add_rewards(world.plan, batch, 0.0)
-    if bool((batch["response_attention"] != batch["response_mask"]).any()):
+    if own.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
         raise RlzooError("--branches: these responses hold observations, and no branch can")
 
     mask = loss_mask(own, batch).cpu()
@@ -191,7 +191,7 @@ def _load(folder: RunFolder, world: World) -> tuple[str, int]:
     model = folder.path / "model"
     if world.critic is not None or not (model / "config.json").is_file():
         raise RunError(f"{folder.path} has no checkpoint yet; wait for one, or resume the run")
-    from rlzoo.model import load_causal_lm
+    from rlzoo.pretrained import load_causal_lm
 
     world.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
     return "final model", 0

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlzoo import checkpoint
+from rlzoo.build import build_world
 from rlzoo.diagnose import (
     CRITICS,
     Setting,
@@ -38,7 +39,6 @@ from rlzoo.recipe import compose
 from rlzoo.registry import Zoo, load_zoo
 from rlzoo.rollout import World
 from rlzoo.runs import RunError, RunFolder, open_folder
-from rlzoo.train import build_world
 from rlzoo.worlds import make_critic
 
 OWN = "own"  # the run's critic, a choice of --critic

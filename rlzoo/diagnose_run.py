@@ -133,7 +133,7 @@ def _in_parameters(
     base: str, model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
 ) -> Tensor:
     """(N, parameters) the gradients of the run's final policy."""
-    from rlzoo.train import build_policy
+    from rlzoo.build import build_policy
 
     config = compose([base, f"model.path={model}", "device=cpu"], zoo).config
     policy = build_policy(config)

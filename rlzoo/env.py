@@ -12,6 +12,7 @@ chosen from the logits at index `max_prompt - 1 + t`.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import gymnasium
@@ -27,11 +28,12 @@ from torch import Tensor
 from rlzoo import mdp
 from rlzoo.columns import nearest
 from rlzoo.component import Component, Example, RlzooError, needs_of
-from rlzoo.model import Policy, eos_ids, load_tokenizer, resolve_path
+from rlzoo.model import Policy
 from rlzoo.plan import Bound, Plan, make_plan
+from rlzoo.pretrained import PromptFormat, eos_ids, load_config, load_tokenizer, resolve_path
 from rlzoo.recipe import compose
 from rlzoo.registry import load_zoo
-from rlzoo.rollout import encode
+from rlzoo.turns import Conversation, Turns, begin
 
 RESET_OPTIONS = ("prompt", "answer", "split", "noise")
 SAMPLE = 256  # prompts drawn to see how long they are
@@ -47,12 +49,20 @@ class Rules:
 
     plan: Plan
     tokenizer: Any
+    form: PromptFormat
     eos_ids: list[int]
     pad_id: int
     vocabulary: int
     max_new_tokens: int
     max_prompt: int
     split: str
+
+    @cached_property
+    def turns(self) -> Turns | None:
+        """How conversations go, where the task holds any."""
+        if not self.plan.conversation:
+            return None
+        return Turns(self.plan, self.tokenizer, self.eos_ids)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Rules":
         return self  # nothing in it changes, so that copies of an environment (search) are cheap
@@ -76,23 +86,24 @@ def load_rules(
     task_options: Mapping[str, Any],
 ) -> Rules:
     """What a recipe that sets these keys says; names left out are the defaults'."""
-    from transformers import AutoConfig
-
     chosen = {"task": task, "model": model}
     words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
     words += [f"task.{key}={json.dumps(value)}" for key, value in task_options.items()]
     zoo = load_zoo()
     plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
-    folder = resolve_path(plan.recipe.config.model.path)
-    tokenizer = load_tokenizer(folder)
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    m = plan.recipe.config.model
+    folder = resolve_path(m.path)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    config = load_config(folder, trust_remote_code=m.trust_remote_code)
+    form = PromptFormat(tokenizer, m.chat, m.system)
     if max_prompt is None:
         generator = torch.Generator().manual_seed(0)
-        texts = {Example(*item).prompt for item in plan.task.draw("train", SAMPLE, generator)}
-        max_prompt = 2 * max(len(encode(tokenizer, text)) for text in texts)
+        drawn = [Example(*item).prompt for item in plan.task.draw("train", SAMPLE, generator)]
+        max_prompt = 2 * max(len(form.encode(prompt)) for prompt in drawn)
     return Rules(
         plan,
         tokenizer,
+        form,
         eos_ids(config, tokenizer),
         int(tokenizer.pad_token_id),
         config.get_text_config().vocab_size,
@@ -117,7 +128,8 @@ class Episodes:
         self.prompt_ids = new(rules.pad_id, rules.max_prompt)
         self.prompt_mask = new(0.0, rules.max_prompt)
         self.response_ids = new(rules.pad_id, limit)
-        self.lengths = new(0)
+        self.lengths = new(0)  # of the response, the environment's tokens included
+        self.talks = [Conversation({}) for _ in range(rows)]  # unused where the task holds none
         self.noise, self.paid = new(0.0, limit), new(0.0, limit)
         self.sequence_scores = new(0.0)  # of rows that have ended
         self.terminated, self.truncated = new(True), new(False)  # over, until its first `start`
@@ -148,7 +160,7 @@ class Episodes:
             noise = random.random(rules.max_new_tokens)
         if noise is not None:
             self.noise[row] = torch.as_tensor(noise)
-        ids = encode(rules.tokenizer, example.prompt)
+        ids = rules.form.encode(example.prompt)
         if len(ids) > rules.max_prompt:
             raise RlzooError(
                 f"prompt {example.prompt!r} has {len(ids)} tokens, more than "
@@ -160,6 +172,9 @@ class Episodes:
         for state in (self.prompt_mask, self.lengths, self.terminated, self.truncated, self.paid):
             state[row] = 0
         self.prompt_mask[row, -len(ids) :] = 1
+        if rules.turns is not None:
+            told = self._prompt_columns([row])
+            (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
 
     def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
         """Append tokens (R,) to the rows (R,) int64; what each pays, (B,)."""
@@ -168,48 +183,74 @@ class Episodes:
             raise ValueError(f"an action is a token id below {rules.vocabulary}. Got {tokens}")
         rewards = torch.zeros(len(self.examples), device=self.device)
         position = self.lengths[rows]
-        self.response_ids[rows, position] = tokens
-        self.lengths[rows] = position + 1
-        self.terminated[rows], self.truncated[rows] = mdp.transition(
-            tokens, position, rules.eos_ids, rules.max_new_tokens
-        )
+        if rules.turns is None:
+            self.response_ids[rows, position] = tokens
+            self.lengths[rows] = position + 1
+            self.terminated[rows], self.truncated[rows] = mdp.transition(
+                tokens, position, rules.eos_ids, rules.max_new_tokens
+            )
+        else:
+            self._converse(rules.turns, rows, tokens)
         ended = self.ended[rows]
-        due = rows[ended] if self.only_outcomes else rows
+        due, last = (rows[ended], position[ended]) if self.only_outcomes else (rows, position)
         if not len(due):
             return rewards
         columns = self.columns(due)
         scored = mdp.score(rules.plan, columns)
         if self.only_outcomes is None:
             self.only_outcomes = mdp.pays_at_the_end(rules.plan, columns)
-        last = self.lengths[due] - 1
         rewards[due] = scored["scores"].gather(1, last[:, None]).squeeze(1)
         self.paid[due, last] = rewards[due]
         self.sequence_scores[due] = scored["sequence_scores"]
         self._check_causal(due, columns, scored["scores"])
         return rewards
 
+    def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
+        """One token of each row, and what the environment answers where it ends a turn."""
+        some = [self.talks[i] for i in rows.tolist()]
+        rules.act(some, tokens[:, None].tolist())
+        for i, talk in zip(rows.tolist(), some, strict=True):
+            begun, self.lengths[i] = int(self.lengths[i]), len(talk.ids)
+            new = torch.tensor(talk.ids[begun:], device=self.device)
+            self.response_ids[i, begun : len(talk.ids)] = new
+            self.terminated[i], self.truncated[i] = talk.terminated, talk.truncated
+
+    def _prompt_columns(self, rows: list[int]) -> dict[str, Any]:
+        form, examples = self.rules.form, [self.examples[i] for i in rows]
+        return {
+            "prompts": [form.text(e.prompt) for e in examples],
+            "messages": [form.messages(e.prompt) for e in examples],
+            "answers": [e.answer for e in examples],
+            "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
+        }
+
     def columns(self, rows: Tensor) -> dict[str, Any]:
         """The rollout's columns of some rows (R,), as long as the longest response so far."""
         rules, picked = self.rules, rows.tolist()
-        lengths = self.lengths[rows]
-        width = int(lengths.max())
-        mask = (torch.arange(width, device=self.device) < lengths[:, None]).float()
-        examples = [self.examples[i] for i in picked]
-        columns = {
-            "response_mask": mask,
-            "response_attention": mask,
-            "response_ids": self.response_ids[rows, :width],
+        if rules.turns is not None:
+            talks = [self.talks[i] for i in picked]
+            columns = rules.turns.columns(talks, rules.pad_id, self.device)
+        else:
+            lengths = self.lengths[rows]
+            width = int(lengths.max())
+            mask = (torch.arange(width, device=self.device) < lengths[:, None]).float()
+            columns = {
+                "response_mask": mask,
+                "response_attention": mask,
+                "response_ids": self.response_ids[rows, :width],
+                "terminated": self.terminated[rows],
+                "truncated": self.truncated[rows],
+            }
+            columns["responses"] = mdp.decode(rules.tokenizer, columns, rules.eos_ids)
+            columns["turns"] = [[text] for text in columns["responses"]]
+        columns |= self._prompt_columns(picked)
+        columns |= {
             "prompt_ids": self.prompt_ids[rows],
             "prompt_mask": self.prompt_mask[rows],
-            "prompts": [e.prompt for e in examples],
-            "answers": [e.answer for e in examples],
-            "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
             "group_ids": rows,
-            "terminated": self.terminated[rows],
-            "truncated": self.truncated[rows],
-            "noise": torch.where(mask.bool(), self.noise[rows, :width], 0),
         }
-        columns["responses"] = mdp.decode(rules.tokenizer, columns, rules.eos_ids)
+        mask = columns["response_mask"]
+        columns["noise"] = torch.where(mask.bool(), self.noise[rows, : mask.shape[1]], 0)
         if "response_tokens" in rules.plan.needs:
             columns["response_tokens"] = mdp.decode_tokens(rules.tokenizer, columns, rules.eos_ids)
         return columns
@@ -532,11 +573,10 @@ class KLRewardWrapper(gymnasium.Wrapper):
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
-        want = ("log_pi",) if "full_kl" in self.penalty.needs else ()
-        ours = self.policy.score(columns, want=want)
-        theirs = self.reference.score(columns, want=want)
-        columns |= {"log_probs": ours["log_probs"], "ref_log_probs": theirs["log_probs"]}
-        if want:
-            gap = ours["log_pi"] - theirs["log_pi"]
-            columns["full_kl"] = (ours["log_pi"].exp() * gap).sum(-1)  # (1, t + 1)
+        columns["log_probs"] = self.policy.log_probs(columns)
+        if "full_kl" in self.penalty.needs:
+            kl, theirs = self.policy.full_kl(columns, self.reference)
+            columns |= {"full_kl": kl, "ref_log_probs": theirs}
+        else:
+            columns["ref_log_probs"] = self.reference.log_probs(columns)
         return columns

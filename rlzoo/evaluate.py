@@ -1,41 +1,37 @@
-"""How good a policy is on held-out prompts, sampled as in training, one sample a prompt."""
+"""How good a policy is on held-out prompts, sampled as in training."""
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from torch import Tensor
+
+from rlzoo.batch import Batch
 from rlzoo.component import needs_of
+from rlzoo.plan import Plan
 from rlzoo.rollout import World, collect, draw
 from rlzoo.stats import mean_interval, wilson
 
 
 def evaluate(world: World, n: int) -> dict[str, Any]:
-    """`eval/accuracy` where the task has a notion of right, and `eval/score`, with 95 % intervals.
+    """`eval/accuracy` where the task has a notion of right, and `eval/score`, with 95 % intervals;
+    the mean of each reward by itself.
 
-    The same prompts and sampling noise each time, so evaluations of a run are paired. The tokens
-    are counted apart from the run's budget.
+    One sample a prompt. The same prompts and sampling noise each time, so evaluations of a run are
+    paired. The tokens are counted apart from the run's budget.
     """
-    rollout = world.plan.recipe.config.rollout
-    size = rollout.prompts * rollout.samples  # no more rows at once than training has
     before = world.tokens
-    correct = getattr(world.plan.task, "is_correct", None)
-    examples = draw(world, "test", n, "eval", 0)
     scores: list[float] = []
-    hits = cut = 0
-    for start in range(0, n, size):
-        batch = collect(
-            world,
-            examples[start : start + size],
-            1,
-            stream="eval",
-            step=0,
-            first_row=start,
-            sampler=world.plan.base_sampler,
-        )
+    parts = dict.fromkeys(world.plan.rewards, 0.0)
+    hits: int | None = None
+    cut = 0
+    for batch in held_out(world, n):
         scores += batch["sequence_scores"].tolist()
+        for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
+            parts[name] += part
         cut += int(batch["truncated"].sum())
-        if correct is not None:
-            right = correct(*(batch[name] for name in needs_of(correct)))
-            # A cut-off answer is no answer.
-            hits += int((right.to(batch["terminated"].device).bool() & batch["terminated"]).sum())
+        right = right_rows(world.plan, batch)
+        if right is not None:
+            hits = (hits or 0) + int(right.sum())
     tokens, world.tokens = world.tokens - before, before
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
@@ -45,13 +41,48 @@ def evaluate(world: World, n: int) -> dict[str, Any]:
         "eval/truncated": cut / n,
     }
     out["eval/score_low"], out["eval/score_high"] = mean_interval(scores)
-    if correct is not None:
+    out |= {f"eval/reward/{name}": part / n for name, part in parts.items()}
+    if hits is not None:
         out["eval/accuracy"] = hits / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(hits, n)
     return out
 
 
-def headline(evaluation: dict[str, Any]) -> tuple[str, float, float, float]:
+def held_out(
+    world: World, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
+) -> Iterator[Batch]:
+    """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
+
+    Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
+    samples leave the first ones as they are.
+    """
+    rollout = world.plan.recipe.config.rollout
+    size = rollout.prompts * rollout.samples  # no more rows at once than training has
+    examples = draw(world, split, n, stream, 0)
+    for first in range(0, n * samples, n):
+        for start in range(0, n, size):
+            yield collect(
+                world,
+                examples[start : start + size],
+                1,
+                stream=stream,
+                step=0,
+                first_row=first + start,
+                sampler=world.plan.base_sampler,
+            )
+
+
+def right_rows(plan: Plan, batch: Batch) -> Tensor | None:
+    """Which responses are right (B,) bool; None where the task has no notion of right."""
+    correct = getattr(plan.task, "is_correct", None)
+    if correct is None:
+        return None
+    right = correct(*(batch[name] for name in needs_of(correct)))
+    # A cut-off answer is no answer.
+    return right.to(batch["terminated"].device).bool() & batch["terminated"]
+
+
+def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:
     """(what, value, low, high): the accuracy where there is one, else the score."""
     what = "accuracy" if "eval/accuracy" in evaluation else "score"
     value, low, high = (evaluation[f"eval/{what}{suffix}"] for suffix in ("", "_low", "_high"))

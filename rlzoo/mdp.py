@@ -56,15 +56,17 @@ def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> li
 def decode_tokens(
     tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
 ) -> list[list[str]]:
-    """Each response token decoded by itself; EOS reads as the empty string."""
+    """Each token that the policy chose, decoded by itself; EOS reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
     rows = []
-    lengths = columns["response_attention"].long().sum(1).tolist()
-    for ids, n in zip(columns["response_ids"].tolist(), lengths, strict=True):
-        for i in ids[:n]:
+    for ids, mask in zip(
+        columns["response_ids"].tolist(), columns["response_mask"].tolist(), strict=True
+    ):
+        chosen = [i for i, m in zip(ids, mask, strict=True) if m]
+        for i in chosen:
             if i not in texts:
                 texts[i] = tokenizer.decode([i], skip_special_tokens=False)
-        rows.append([texts[i] for i in ids[:n]])
+        rows.append([texts[i] for i in chosen])
     return rows
 
 

@@ -57,6 +57,8 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
             out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
     out |= _spread_rows("response_length", mask.sum(1))
     out |= _spread_rows("prompt_length", batch["prompt_mask"].sum(1))
+    if "turn_ids" in batch:
+        out |= _spread_rows("turns", batch["turn_ids"].amax(1))
     out["response/truncated"] = batch["truncated"].float().mean().item()
     out["response/eos"] = batch["terminated"].float().mean().item()
     flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()

@@ -5,95 +5,33 @@ out is read at position P - 1 + t, before token t. Models stay in eval mode, als
 dropout would make the first epoch's ratio differ from 1.
 """
 
-import contextlib
 import copy
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from rlzoo.batch import trim
-from rlzoo.component import RlzooError
-from rlzoo.recipe import config_dirs
+from rlzoo import head
+from rlzoo.batch import Aligned, align, trees_pay, widen
+from rlzoo.decode import decode, wide
+from rlzoo.pretrained import ModelError, eos_ids
+from rlzoo.shard import whole
 
 # transformers is imported inside functions: it takes seconds, and checks come before.
 
 
-class ModelError(RlzooError):
-    """A model folder that is none, or a tokenizer that lacks what is needed."""
-
-
-def resolve_path(path: str) -> Path:
-    """A model folder: as given, or below one of the config folders (`model/tiny`)."""
-    for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
-        if (folder / "config.json").is_file():
-            return folder
-    what = "is a folder without config.json" if Path(path).is_dir() else "no such folder"
-    raise ModelError(f"model.path: {path!r} is no model: {what} (a transformers folder has one)")
-
-
-def load_tokenizer(folder: Path) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: no usable tokenizer: {_first_line(error)}") from None
-    tokenizer.padding_side = "left"
-    if tokenizer.eos_token_id is None:
-        raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    return tokenizer
-
-
-def load_causal_lm(folder: Path) -> Any:
-    """The causal LM in `folder`, float32 master weights, in eval mode."""
-    from transformers import AutoModelForCausalLM, GenerationConfig
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, local_files_only=True
-        )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from None
-    # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
-    # policy unseen; rlzoo's are the recipe's.
-    model.generation_config = GenerationConfig()
-    return model.eval()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise RlzooError(f"device: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"device: {name!r} is asked for, and no CUDA device is there")
-    return device
-
-
-def positions(attention_mask: Tensor) -> Tensor:
-    """Position ids (B, L) that do not count padding, so that padding moves nothing."""
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+ROOM = {"cpu": 2**27, "cuda": 2**33}  # bytes of activations in a pass
 
 
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
     `eos_ids`: tokens that end a response. `top_k`, `top_p` truncate what is sampled from, never
-    the policy itself.
+    the policy itself. `adapter`: False is the same network with its LoRA adapters off.
     """
 
     def __init__(
@@ -112,80 +50,224 @@ class Policy:
         self.top_k = top_k
         self.top_p = top_p
         self.autocast = autocast
+        self.adapter = True
+        self.recompute = False  # gradient checkpointing
+        self.accumulate = False  # the head's gradient is added in place (`rlzoo.head.score`)
+        self.compiled = False  # whether the model's layers are
+        self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
+        self.softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
         self.eos_ids = eos_ids(model.config, tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
+        self.stops: tuple[str, ...] = ()  # texts that end a turn of a conversation
         self.value_head: nn.Linear | None = None  # of a critic that shares the trunk
 
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
+    @property
+    def vocabulary(self) -> int:
+        return int(self.model.config.get_text_config().vocab_size)
+
+    def room(self, *, grad: bool) -> int:
+        """Positions of a pass, so that what it holds stays within `ROOM`: activations of all
+        layers where there is a gradient, of one where there is none."""
+        config = self.model.config.get_text_config()
+        h = config.hidden_size
+        inner = getattr(config, "intermediate_size", None) or 4 * h
+        layers = config.num_hidden_layers if grad and not self.recompute else 1
+        floats = layers * (10 * h + 3 * inner) + (self.vocabulary if grad else 0)
+        return max(1, ROOM.get(self.device.type, ROOM["cuda"]) // (4 * floats))
+
+    def trees(self, columns: Mapping[str, Any]) -> bool:
+        """Whether a pass over these rows should read each group's prompt once."""
+        config = self.model.config.get_text_config()
+        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+        return self.takes_trees and trees_pay(columns, 2 * config.hidden_size + 1.5 * inner)
+
+    def layout(self, columns: Mapping[str, Any]) -> Aligned:
+        return align(columns, trees=self.trees(columns))
+
+    @cached_property
+    def takes_trees(self) -> bool:
+        """Whether the model takes a mask of its own for each pair of tokens, found out by trying:
+        one with a window, or with attention of another kind, may not."""
+        one = torch.ones(2, 3, device=self.device)
+        ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=self.device) % self.vocabulary
+        columns = {"prompt_ids": ids, "prompt_mask": one, "response_ids": ids.flip(1)}
+        columns |= {"response_attention": one, "group_ids": torch.zeros_like(ids[:, 0])}
+        config = self.model.config.get_text_config()
+        if config._attn_implementation != "sdpa" or getattr(config, "sliding_window", None):
+            return False
+        with torch.no_grad():
+            rows, trees = (align(columns, trees=as_trees) for as_trees in (False, True))
+            first, second = (self._run(x).flatten(0, 1)[x.at] for x in (rows, trees))
+        return torch.allclose(first, second, atol=1e-2 if self.autocast else 1e-4, rtol=1e-2)
+
     def frozen_copy(self) -> "Policy":
-        """The reference: the same network now, without gradients."""
+        """The reference: the same network now, without gradients. With LoRA it is this very
+        network, its adapters off, which start as nothing."""
         twin = copy.copy(self)
-        twin.model = copy.deepcopy(self.model).requires_grad_(False)
         twin.value_head = None
+        if getattr(self.model, "_hf_peft_config_loaded", False):
+            twin.adapter = False
+            return twin
+        twin.model = copy.deepcopy(self.model).requires_grad_(False)
+        twin.runner = twin.model
         return twin
 
-    def precision(self) -> contextlib.AbstractContextManager:
+    def precision(self) -> AbstractContextManager:
         if not self.autocast:
-            return contextlib.nullcontext()
+            return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
-    def logits(self, columns: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+    @contextmanager
+    def _as_asked(self) -> Iterator[None]:
+        """Within: the precision, and adapters on or off."""
+        if not self.adapter:
+            self.model.disable_adapters()
+        try:
+            with self.precision(), _training(self.model, self.recompute):
+                yield
+        finally:
+            if not self.adapter:
+                self.model.enable_adapters()
+
+    def logits(self, columns: Mapping[str, Any]) -> Tensor:
         """Logits before each response token and after the last, (B, T + 1, V), not yet divided
-        by the temperature; and the trunk's hidden states there, (B, T + 1, H), if a critic
-        shares it."""
-        ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
-        mask = torch.cat([columns["prompt_mask"], columns["response_attention"]], 1).long()
-        keep = columns["response_ids"].shape[1] + 1
-        hidden: list[Tensor] = []
-        with contextlib.ExitStack() as stack:
-            if self.value_head is not None:
-                trunk = self.model.base_model
-                hook = trunk.register_forward_hook(lambda m, i, out: hidden.append(out[0]))
-                stack.callback(hook.remove)
-            stack.enter_context(self.precision())
-            out = self.model(
-                input_ids=ids,
-                attention_mask=mask,
-                position_ids=positions(mask),
-                logits_to_keep=keep,
+        by the temperature; T is the longest response here."""
+        rows = align(columns)
+        return self._run(rows).flatten(0, 1)[rows.at]
+
+    def _run(self, rows: Aligned) -> Tensor:
+        """The model's output (R, keep, V), or what stands in for its head makes of it."""
+        with self._as_asked():
+            return self.runner(
+                input_ids=rows.ids,
+                attention_mask=rows.seen,
+                position_ids=rows.place,
+                logits_to_keep=rows.keep,
                 use_cache=False,
-            )
-        return out.logits[:, -keep:], hidden[0][:, -keep:] if hidden else None
+            ).logits
+
+    def through(self, rows: Aligned, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """`function` of the last hidden states (R, keep, H), put in the place of the model's head:
+        so that logits are never all there, and whatever wraps the model (several ranks, say) sees
+        one ordinary pass."""
+        lm_head, config = self.model.get_output_embeddings(), self.model.config
+        lm_head.forward = function
+        if self.softcap is not None:
+            config.final_logit_softcapping = None  # it is the function's to do
+        try:
+            return self._run(rows)
+        finally:
+            del lm_head.forward
+            if self.softcap is not None:
+                config.final_logit_softcapping = self.softcap
+
+    @cached_property
+    def plain_head(self) -> bool:
+        """Whether the logits are those of a linear head, with nothing but a soft cap after."""
+        lm_head = self.model.get_output_embeddings()
+        if type(lm_head) is not nn.Linear:
+            return False
+        # Two by two: a compiler would take sizes of 1 for constants.
+        ids = torch.full((2, 2), self.pad_id, device=self.device)
+        probe = Aligned(ids, torch.zeros_like(ids), 2)
+        seen: list[Tensor] = []
+        hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
+        with torch.no_grad():
+            got = self.through(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
+        hook.remove()
+        return len(seen) == 1 and torch.equal(seen[0], got)
 
     def score(
         self, columns: Mapping[str, Any], *, want: tuple[str, ...] = (), entropy_grad: bool = True
     ) -> dict[str, Tensor]:
-        """`log_probs` (B, T) of the response tokens, and what is in `want`:
+        """`log_probs` (B, T) of the tokens that the policy chose, 0 elsewhere, and of `want`:
 
         entropy, sum_pi_squared: (B, T) of the next-token distribution; values: from a head on the
-        shared trunk, (B, T + 1) or (B, T + 1, K).
+        shared trunk, (B, T + 1) or (B, T + 1, K); log_pi: (B, T, V), which needs room.
         """
-        cut, _ = trim(columns)
-        logits, hidden = self.logits(cut)
-        log_pi = (logits[:, :-1].float() / self.temperature).log_softmax(-1)  # (B, T, V)
-        out = {"log_probs": log_pi.gather(-1, cut["response_ids"][..., None]).squeeze(-1)}
-        if "entropy" in want:
-            source = log_pi if entropy_grad else log_pi.detach()
-            out["entropy"] = -(source.exp() * source).sum(-1)
-        if "sum_pi_squared" in want:
-            out["sum_pi_squared"] = (2 * log_pi).exp().sum(-1)
+        rows = self.layout(columns)
+        width, steps = rows.width, columns["response_ids"].shape[1]
+        chosen = columns["response_ids"][:, :width]
         if "log_pi" in want:
-            out["log_pi"] = log_pi
-        steps = columns["response_ids"].shape[1]
-        out = {name: _widen(x, steps) for name, x in out.items()}
-        if "values" in want:
+            log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
+            log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
+            return {"log_probs": widen(log_probs, steps), "log_pi": widen(log_pi, steps)}
+        mask = columns["response_mask"][:, :width].bool()
+        picked, ids = rows.at[:, :-1][mask], chosen[mask]  # (N,), (N,)
+        stats = [n for n in ("entropy", "sum_pi_squared") if n in want]
+        names = ["log_probs", *stats]
+
+        def table(hidden: Tensor) -> Tensor:
+            """(R, T + 1, K): a column for each of `names`, then the value head's."""
+            lm_head = self.model.get_output_embeddings()
+            found = head.score(
+                hidden.flatten(0, 1)[picked],  # nothing is spent on padding
+                lm_head.weight,
+                lm_head.bias,
+                ids,
+                self.temperature,
+                self.softcap,
+                entropy="entropy" in stats,
+                entropy_grad=entropy_grad,
+                sum_pi_squared="sum_pi_squared" in stats,
+                accumulate=self.accumulate,
+            )
+            out = placed(found)
+            if "values" not in want:
+                return out
             assert self.value_head is not None
-            assert hidden is not None
-            values = self.value_head(hidden.float()).squeeze(-1)
-            out["values"] = _widen(values, steps + 1)
+            values = self.value_head(hidden.flatten(0, 1)[rows.at].to(self.value_head.weight.dtype))
+            return torch.cat([out, values.to(out.dtype)], -1)
+
+        def table_of_logits(logits: Tensor) -> Tensor:
+            """The same from logits (R, keep, V), where more than a linear head makes them."""
+            log_pi = (wide(logits.flatten(0, 1)[picked]) / self.temperature).log_softmax(-1)
+            source = log_pi if entropy_grad else log_pi.detach()
+            return placed(
+                {
+                    "log_probs": log_pi.gather(-1, ids[:, None])[:, 0],
+                    "entropy": -(source.exp() * source).sum(-1),
+                    "sum_pi_squared": (2 * source).exp().sum(-1),
+                }
+            )
+
+        def placed(found: Mapping[str, Tensor]) -> Tensor:
+            """Columns (N,) put where their tokens are, (R, T + 1, K)."""
+            return widen(_placed(torch.stack([found[n] for n in names], -1), mask), width + 1)
+
+        scored = self.through(rows, table) if self.plain_head else table_of_logits(self._run(rows))
+        out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
+        if "values" in want:
+            out["values"] = widen(scored[..., len(names) :].squeeze(-1), steps + 1)
         return out
 
     def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
         return self.score(columns)["log_probs"]
+
+    @torch.no_grad()
+    def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> tuple[Tensor, Tensor]:
+        """(KL(self, other) over the whole vocabulary, the other's log_probs), both (B, T)."""
+        rows, steps = self.layout(columns), columns["response_ids"].shape[1]
+        if not (self.plain_head and other.plain_head):
+            ours, theirs = (p.score(columns, want=("log_pi",)) for p in (self, other))
+            kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
+            return kl, theirs["log_probs"]
+        mask = columns["response_mask"][:, : rows.width].bool()
+        picked, ids = rows.at[:, :-1][mask], columns["response_ids"][:, : rows.width][mask]
+        with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
+            sides = []
+            for policy in (self, other):
+                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
+                lm_head = policy.model.get_output_embeddings()
+                sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
+            kl = head.full_kl(sides[0], sides[1], self.temperature, self.softcap)
+            log_probs = head.score(*sides[1], ids, other.temperature, other.softcap)["log_probs"]
+        return widen(_placed(kl, mask), steps), widen(_placed(log_probs, mask), steps)
 
     @torch.no_grad()
     def generate(
@@ -195,114 +277,84 @@ class Policy:
         uniforms: Tensor | None,
         max_new_tokens: int | None = None,
     ) -> dict[str, Tensor]:
-        """Responses by transformers' generation: token t by inverse CDF at uniforms[:, t] (B, T),
-        greedily where `uniforms` is None.
+        """Responses to prompts (B, P): token t by inverse CDF at uniforms[:, t] (B, T), greedily
+        where `uniforms` is None.
 
         Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
         """
-        from transformers import GenerationConfig, LogitsProcessorList
-
-        length = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
-        draw = _Draw(self, uniforms)
-        config = GenerationConfig(
-            max_new_tokens=length,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=self.eos_ids,
-            pad_token_id=self.pad_id,
-        )
-        with self.precision():
-            out = self.model.generate(
-                input_ids=prompt_ids,
-                attention_mask=prompt_mask.long(),
-                generation_config=config,
-                logits_processor=LogitsProcessorList([draw]),
+        limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
+        knows = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if knows and prompt_ids.shape[1] + limit > knows:
+            raise ModelError(
+                f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
+                f"ones are more than the model's {knows} positions"
             )
-        return {
-            "response_ids": out[:, prompt_ids.shape[1] :],
-            "sampler_log_probs": torch.stack(draw.sampled, 1),
-            "old_log_probs": torch.stack(draw.policy, 1),
-        }
+        # A cache grows by a token a call: compiled layers would be compiled again and again.
+        eager = torch.compiler.set_stance("force_eager") if self.compiled else nullcontext()
+        with self._as_asked(), eager:
+            return decode(self, prompt_ids, prompt_mask, uniforms, limit)
 
 
-def _widen(x: Tensor, steps: int) -> Tensor:
-    """Pad dimension 1 with zeros to `steps`: the padding that `trim` took away."""
-    missing = steps - x.shape[1]
-    if missing == 0:
-        return x
-    return torch.cat([x, x.new_zeros(x.shape[0], missing, *x.shape[2:])], 1)
+@contextmanager
+def _training(model: nn.Module, wanted: bool) -> Iterator[None]:
+    """Training mode where a gradient is wanted, which gradient checkpointing waits for; there is
+    no dropout left that it could switch on."""
+    if not (wanted and torch.is_grad_enabled()):
+        yield
+        return
+    model.train()
+    try:
+        yield
+    finally:
+        model.eval()
 
 
-def eos_ids(config: Any, tokenizer: Any) -> list[int]:
-    """Every token that ends a response: the tokenizer's EOS and the model's own list."""
-    listed = getattr(config, "eos_token_id", None)
-    listed = listed if isinstance(listed, list) else [listed]
-    return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})
-
-
-class _Draw:
-    """A logits processor that draws the token itself and leaves generation one choice.
-
-    transformers' own sampling takes its noise from one stream for the whole batch; here each row
-    has its own uniform, and the token is where the cumulative distribution passes it.
-    """
-
-    def __init__(self, policy: Policy, uniforms: Tensor | None):
-        self.temperature = policy.temperature
-        self.top_k, self.top_p = policy.top_k, policy.top_p
-        self.uniforms = uniforms
-        self.sampled: list[Tensor] = []
-        self.policy: list[Tensor] = []
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        log_pi = (scores.float() / self.temperature).log_softmax(-1)  # (B, V)
-        if self.uniforms is None:
-            token = log_pi.argmax(-1, keepdim=True)
-            log_mu = log_pi
-        else:
-            log_mu = truncate(log_pi, self.top_k, self.top_p)
-            cdf = log_mu.exp().cumsum(-1, dtype=torch.float64)
-            u = self.uniforms[:, len(self.sampled), None].to(cdf)
-            # `right`: the first entry above u, so a token of probability 0 is never drawn.
-            token = torch.searchsorted(cdf, u * cdf[:, -1:], right=True)
-            token = token.clamp(max=cdf.shape[1] - 1)
-        self.sampled.append(log_mu.gather(1, token).squeeze(1))
-        self.policy.append(log_pi.gather(1, token).squeeze(1))
-        return torch.full_like(scores, -torch.inf).scatter_(1, token, 0)
-
-
-def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
-    """log pi (B, V) restricted to the top k and to the nucleus of mass p, normalised again."""
-    if top_k <= 0 and top_p >= 1:
-        return log_pi
-    ordered, index = log_pi.sort(-1, descending=True)
-    drop = torch.zeros_like(ordered, dtype=torch.bool)
-    if top_k > 0:
-        drop[:, top_k:] = True
-    if top_p < 1:  # the token that passes p stays
-        drop |= ordered.exp().cumsum(-1) - ordered.exp() >= top_p
-    ordered = ordered.masked_fill(drop, -torch.inf).log_softmax(-1)
-    return torch.empty_like(log_pi).scatter_(-1, index, ordered)
+def _placed(x: Tensor, mask: Tensor) -> Tensor:
+    """x (N, ...) put where the N tokens of `mask` (R, T) are, 0 elsewhere."""
+    full = x.new_zeros(mask.numel(), *x.shape[1:])
+    full = full.index_copy(0, mask.flatten().nonzero()[:, 0], x)
+    return full.view(*mask.shape, *x.shape[1:])
 
 
 class Critic(nn.Module):
     """V(s_t) from a trunk of its own and a linear head, which starts at zero.
 
     With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
+    `start`: (trunk, head weight (1, H) or None) to begin with in place of the policy's trunk.
     """
 
-    def __init__(self, policy: Policy, support: Tensor | None = None, *, shared: bool = False):
+    def __init__(
+        self,
+        policy: Policy,
+        support: Tensor | None = None,
+        *,
+        shared: bool = False,
+        start: tuple[Any, Tensor | None] | None = None,
+    ):
         super().__init__()
         # The policy that shares its trunk is no part of this module: its weights are the actor's.
         self._policy = (policy,)
-        self.trunk: Any = None if shared else copy.deepcopy(policy.model.base_model)
-        width = policy.model.config.get_text_config().hidden_size
+        trunk, weight = start or (None, None)
+        self._as_policy = start is None  # of the policy's architecture
+        if not shared and trunk is None:
+            trunk = copy.deepcopy(policy.model.base_model)
+        self.trunk: Any = trunk
+        width = (trunk or policy.model).config.get_text_config().hidden_size
         self.head = nn.Linear(width, 1 if support is None else len(support))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.head.to(policy.device)
+        if weight is not None and support is None:
+            self.head.weight.data.copy_(weight)
+        double = next(policy.model.parameters()).dtype == torch.float64
+        self.head.to(policy.device, torch.float64 if double else torch.float32)
+        self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
         self.support = None if support is None else support.to(policy.device)
         if shared:
+            if not policy.plain_head:
+                raise ModelError(
+                    "critic.trunk: shared needs a model whose head is one linear layer, which "
+                    f"{type(policy.model).__name__}'s is not; use own"
+                )
             policy.value_head = self.head
 
     def predict(self, columns: Mapping[str, Any]) -> Tensor:
@@ -310,16 +362,27 @@ class Critic(nn.Module):
         (B, T + 1[, K])."""
         policy = self._policy[0]
         if self.trunk is None:
-            return policy.score(columns, want=("values",))["values"]
-        cut, width = trim(columns)
-        ids = torch.cat([cut["prompt_ids"], cut["response_ids"]], 1)
-        mask = torch.cat([cut["prompt_mask"], cut["response_attention"]], 1).long()
-        with policy.precision():
-            hidden = self.trunk(
-                input_ids=ids, attention_mask=mask, position_ids=positions(mask), use_cache=False
+            return self._of_the_policy(columns)
+        rows = align(columns, trees=self._as_policy and policy.trees(columns))
+        with policy.precision(), _training(self.trunk, policy.recompute):
+            hidden = self.runner[0](
+                input_ids=rows.ids,
+                attention_mask=rows.seen,
+                position_ids=rows.place,
+                use_cache=False,
             )[0]
-        out = self.head(hidden[:, -(width + 1) :].float()).squeeze(-1)
-        return _widen(out, columns["response_ids"].shape[1] + 1)
+        hidden = hidden[:, -rows.keep :]
+        return self._read(hidden.flatten(0, 1)[rows.at], columns)
+
+    def _of_the_policy(self, columns: Mapping[str, Any]) -> Tensor:
+        rows = self._policy[0].layout(columns)
+        hidden = self._policy[0].through(rows, lambda h: h)
+        return self._read(hidden.flatten(0, 1)[rows.at], columns)
+
+    def _read(self, hidden: Tensor, columns: Mapping[str, Any]) -> Tensor:
+        """The head's output (B, T + 1[, K]) for hidden states at the response."""
+        out = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1)
+        return widen(out, columns["response_ids"].shape[1] + 1)
 
     def columns(self, prediction: Tensor) -> dict[str, Tensor]:
         """`value_preds` (B, T), with `value_logits` and `value_support` where there are bins."""

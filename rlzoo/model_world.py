@@ -16,9 +16,10 @@ from rlzoo.component import Example, RlzooError
 from rlzoo.measure import STEP_KL, Subject, expected_gradient, means, truth
 from rlzoo.oracle import Episodes, Oracle, Tree, enumerate_episodes, expected
 from rlzoo.plan import Plan, make_plan
+from rlzoo.pretrained import encode
 from rlzoo.recipe import Recipe
 from rlzoo.registry import Zoo
-from rlzoo.rollout import encode, left_pad
+from rlzoo.rollout import left_pad
 
 MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
@@ -112,7 +113,7 @@ class ModelWorld:
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
     """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
-    from rlzoo.train import build_policy
+    from rlzoo.build import build_policy
 
     torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)
@@ -181,7 +182,7 @@ def greedy_mass(policy: Any, examples: list[Example], tree: Tree) -> Tensor:
     drawn = policy.generate(given["prompt_ids"], given["prompt_mask"], None, tree.horizon)
     response = drawn["response_ids"]
     columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
-    logits, _ = policy.logits(columns)
+    logits = policy.logits(columns)
     return (logits.float() / policy.temperature).softmax(-1).flatten(0, 1).sum(0)
 
 
@@ -221,7 +222,7 @@ class _Reading:
 
     def logits(self, *, masked: bool = True) -> Tensor:
         """(S, V) logits / temperature; not masked: log-probabilities among all tokens."""
-        logits, _ = self.policy.logits(self.columns)
+        logits = self.policy.logits(self.columns)
         found = logits.float()[..., self.allowed] / self.policy.temperature  # (leaves, T, V)
         if not masked:
             whole = (logits.float() / self.policy.temperature).logsumexp(-1, keepdim=True)
@@ -232,6 +233,11 @@ class _Reading:
 def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
              ids: list[list[int]], allowed: Tensor) -> Tensor:  # fmt: skip
     """(S, V) what the recipe's rewards pay for each choice, chance at its median."""
+    if plan.conversation:
+        raise RlzooError(
+            f"--model: task {plan.task_name!r} answers in the middle of an episode, and the "
+            "enumerated world does not"
+        )
     tree, episodes = oracle.tree, enumerate_episodes(oracle)
     mask = episodes.mask
     rows = [examples[i] for i in episodes.prompt.tolist()]

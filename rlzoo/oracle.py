@@ -415,7 +415,9 @@ class Resources:
     def handles(self) -> dict[str, Any]:
         tree = self.oracle.tree
 
-        def sample(prompt_ids, prompt_mask, *, max_new_tokens=None, greedy=False, rows=None):
+        def sample(
+            prompt_ids, prompt_mask, *, max_new_tokens=None, greedy=False, rows=None, of=None
+        ):
             return self._sample(prompt_ids, prompt_mask, max_new_tokens, greedy)
 
         sample.max_new_tokens = tree.horizon  # type: ignore[attr-defined]

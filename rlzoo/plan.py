@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from rlzoo.columns import COLUMNS, RESOURCES, STAGES, nearest
-from rlzoo.component import Component, needs_of
+from rlzoo.columns import COLUMNS, RESOURCES, STAGES, TOLD, nearest
+from rlzoo.component import Component, RlzooError, needs_of
 from rlzoo.recipe import COLLECTIONS, SECTIONS, Recipe, RecipeError
 from rlzoo.registry import Zoo
 
@@ -75,6 +75,16 @@ class Plan:
         return train.epochs == 1 and train.minibatches == 1 and train.microbatch is None
 
     @property
+    def conversation(self) -> bool:
+        """Whether the task answers in the middle of an episode."""
+        return hasattr(self.task, "respond")
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts that end a turn of a conversation, beside EOS."""
+        return tuple(getattr(self.task, "stops", ())) if self.conversation else ()
+
+    @property
     def correction(self) -> str | None:
         return self.recipe.config.correction.name
 
@@ -99,7 +109,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     task_component = bound("task")
     try:
         task = task_component()
-    except ValueError as error:
+    except (ValueError, RlzooError) as error:
         raise RecipeError(f"task {task_component.name!r}: {error}") from None
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
@@ -119,6 +129,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         base = Bound(zoo.samplers[inner], {})
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
+        ("task", needs_of(task.respond) if hasattr(task, "respond") else ()),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
         ("sampler", sampler.needs),
         ("estimator", bound("estimator").needs),
@@ -164,6 +175,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         (),
     )
     _check_needs(plan)
+    _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
 
@@ -218,12 +230,7 @@ def _check_needs(plan: Plan) -> None:
             f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
             f"Got {config.rollout.samples}"
         )
-    unmade = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
-    if unmade:
-        raise RecipeError(
-            f"{recipe.blame('estimator.name')}: column {unmade[0]!r} comes from conversations, "
-            f"and task {plan.task_name!r} holds none"
-        )
+    _check_conversation(plan)
     if config.whiten == "group" and config.rollout.samples < 2:
         raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")
     if config.rollout.truncation == "bootstrap" and not plan.critic:
@@ -248,8 +255,60 @@ def _check_needs(plan: Plan) -> None:
         )
 
 
+def _check_conversation(plan: Plan) -> None:
+    """That the task makes the columns of turns that somebody needs, of what it may be told."""
+    recipe, task = plan.recipe, plan.task
+    turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
+    if turns and not plan.conversation:
+        raise RecipeError(
+            f"{recipe.blame('estimator.name')}: column {turns[0]!r} comes from conversations, "
+            f"and task {plan.task_name!r} holds none"
+        )
+    if "state_keys" in turns and not hasattr(task, "state_keys"):
+        raise RecipeError(
+            f"{recipe.blame('estimator.name')}: column 'state_keys' comes from a task's method "
+            f"state_keys, and task {plan.task_name!r} has none"
+        )
+    for name in ("respond", "state_keys"):
+        for need in needs_of(getattr(task, name)) if hasattr(task, name) else ():
+            if need not in TOLD:
+                raise RecipeError(
+                    f"task {plan.task_name!r}: {name} asks for {need!r}, and an environment is "
+                    f"told {', '.join(TOLD)} alone{nearest(need, TOLD)}"
+                )
+    stops = getattr(task, "stops", ())
+    if not isinstance(stops, tuple) or not all(isinstance(s, str) and s for s in stops):
+        raise RecipeError(
+            f"task {plan.task_name!r}: stops must be a tuple of texts, none empty. Got {stops!r}"
+        )
+
+
+def _check_options(plan: Plan) -> None:
+    """What components say of their options by themselves, such as a file that is not there."""
+    recipe = plan.recipe
+    several = {
+        "rewards": [b for _, b in plan.rewards.values()],
+        "columns": plan.columns,
+        "loggers": plan.loggers,
+    }
+    chosen = [(f"{key}.{b.name}", b) for key, found in several.items() for b in found]
+    chosen += [
+        ("sampler", plan.sampler),
+        ("estimator", plan.estimator),
+        ("policy_loss", plan.policy_loss),
+        ("aggregation", plan.aggregation),
+    ]
+    for key, bound in chosen:
+        try:
+            bound.component.refuse(bound.options)
+        except (ValueError, RlzooError) as error:
+            raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
+
+
 def _warnings(plan: Plan) -> Iterable[str]:
     config = plan.recipe.config
+    for note in getattr(plan.task, "notes", ()):
+        yield f"task {plan.task_name!r}: {note}"
     if plan.kl:
         caution = plan.kl.component.caution.get(config.kl.place)
         if caution:

@@ -40,9 +40,40 @@ _KEYS: dict[str, Any] = {
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
     "run.threads": Annotated[int | None, Range(1), "CPU threads of torch; null: torch's choice"],
     "model.name": Annotated[str | None, "a preset of configs/model/"],
-    "model.path": Annotated[str | None, "a folder with a transformers causal LM"],
+    "model.path": Annotated[str | None, "a folder with a transformers causal LM, or a hub id"],
+    "model.shape": Annotated[
+        dict | None, "sizes as in config.json, for the memory estimate of a model not at hand"
+    ],
+    "model.dtype": Annotated[
+        Literal["float32", "float64", "bfloat16", "float16"],
+        "of the stored weights; below float32 small steps are lost, but for LoRA's",
+    ],
     "model.autocast": Annotated[
         Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, none elsewhere"
+    ],
+    "model.attention": Annotated[
+        str, "auto, or an implementation of transformers': sdpa, eager, flash_attention_2, ..."
+    ],
+    "model.gradient_checkpointing": Annotated[
+        bool, "compute activations again in the backward pass: less memory, a third more time"
+    ],
+    "model.compile": Annotated[bool, "torch.compile the passes over whole responses"],
+    "model.trust_remote_code": Annotated[bool, "run code that comes with the model"],
+    "model.chat": Annotated[
+        Literal["auto", "always", "never"],
+        "the chat template is for prompts that are messages, for all prompts, for none",
+    ],
+    "model.system": Annotated[str | None, "a system message before what goes through the template"],
+    "model.lora.rank": Annotated[int, Range(0), "of LoRA adapters; 0: all weights are trained"],
+    "model.lora.alpha": Annotated[
+        float, Range(0, closed="neither"), "adapters are scaled by alpha / rank"
+    ],
+    "model.lora.targets": Annotated[
+        list[str] | None, "layers with an adapter; null: all linear ones but the head"
+    ],
+    "parallel.strategy": Annotated[
+        Literal["replicate", "shard"],
+        "of several processes, each holds all weights, or a share of them (FSDP2)",
     ],
     "task.name": Annotated[str, "a task, or a preset of configs/task/"],
     "rollout.prompts": Annotated[int, Range(1), "prompts per step"],
@@ -98,6 +129,11 @@ _KEYS: dict[str, Any] = {
     "critic.trunk": Annotated[
         Literal["own", "shared"], "a network of its own, or a value head on the policy's trunk"
     ],
+    "critic.init": Annotated[
+        str,
+        "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
+        "or a model's folder",
+    ],
     "critic.coef": Annotated[float, Range(0), "of the value loss, where the trunk is shared"],
     "critic.aggregation.name": Annotated[str, "a weight per token of the value loss"],
     "critic.bins": Annotated[int, Range(2), "of a critic that predicts a distribution"],
@@ -108,12 +144,38 @@ _KEYS: dict[str, Any] = {
     "train.minutes": Annotated[float | None, Range(0), "budget: wall time"],
     "train.epochs": Annotated[int, Range(1), "passes over each batch"],
     "train.minibatches": Annotated[int, Range(1), "optimizer steps per pass"],
-    "train.microbatch": Annotated[int | None, Range(1), "rows per forward pass; null: all"],
+    "train.microbatch": Annotated[
+        int | None, Range(1), "rows per forward pass; null: by train.token_budget"
+    ],
+    "train.token_budget": Annotated[
+        int | None,
+        Range(1),
+        "positions per forward pass, prompts and padding included; null: what the model's size "
+        "suggests",
+    ],
+    "train.skip_no_signal": Annotated[
+        bool,
+        "leave rows whose advantages are all 0 out of the policy's pass where they give no "
+        "gradient",
+    ],
     "train.critic_warmup": Annotated[int, Range(0), "first steps that update the critic only"],
     "eval.every": Annotated[int, Range(0), "steps between evaluations; 0: before and after only"],
     "eval.samples": Annotated[int, Range(1), "held-out samples of an evaluation"],
     "checkpoint.every": Annotated[int, Range(0), "steps between checkpoints; 0: at the end only"],
     "checkpoint.keep": Annotated[int, Range(1), "checkpoints kept"],
+    "checkpoint.best": Annotated[bool, "keep the model of the best evaluation, in best/"],
+    "stop.patience": Annotated[
+        int | None,
+        Range(1),
+        "end after so many evaluations in a row without a new best; null: go on",
+    ],
+    "stop.min_delta": Annotated[float, Range(0), "a new best is better by at least this"],
+    "stop.target": Annotated[float | None, "end when an evaluation's headline reaches this"],
+    "stop.max_kl": Annotated[
+        float | None,
+        Range(0, closed="neither"),
+        "end when a step's KL to the reference is over this, in nats per response",
+    ],
 }
 KEYS: dict[str, Option] = {key: Option.read(key, kind) for key, kind in _KEYS.items()}
 
@@ -297,15 +359,28 @@ def _command_line(words: list[str]) -> Layer:
         key = key.strip()
         if has_sweep(text):
             raise RecipeError(f"{key}={text} is sweep syntax; `rlzoo sweep` runs each of them")
-        try:
-            loaded = OmegaConf.from_dotlist([f"value={text}"])
-        except (yaml.YAMLError, OmegaConfBaseException):
-            raise RecipeError(f"{key} ({origin}): cannot read the value {text!r}") from None
-        value = OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
+        value = _read_value(key, text)
         for flat_key, flat_value in _flatten({key: value}, origin).items():
             values.pop(flat_key, None)
             values[flat_key] = flat_value
     return Layer(origin, values)
+
+
+def _read_value(key: str, text: str) -> Any:
+    try:
+        loaded = OmegaConf.from_dotlist([f"value={text}"])
+    except (yaml.YAMLError, OmegaConfBaseException):
+        raise RecipeError(f"{key} (command line): cannot read the value {text!r}") from None
+    return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
+
+
+def read_options(words: list[str]) -> dict[str, Any]:
+    """Options of one component from `option=value` words."""
+    for word in words:
+        if "=" not in word:
+            raise RecipeError(f"expected option=value, got {word!r}")
+    pairs = [word.split("=", 1) for word in words]
+    return {key.strip(): _read_value(key.strip(), text) for key, text in pairs}
 
 
 def split_values(text: str) -> list[str]:
@@ -439,7 +514,8 @@ def _nest(flat: Flat) -> dict[str, Any]:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        node.setdefault(leaf, value) if isinstance(value, dict) else node.update({leaf: value})
+        # A copy: options that are put beside it must not show in `flat`.
+        node.setdefault(leaf, dict(value)) if isinstance(value, dict) else node.update({leaf: value})
     return tree
 
 
@@ -450,6 +526,9 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> Flat:
     config = OmegaConf.create(_nest(merged))
     resolved: Flat = {}
     for key, value in merged.items():
+        if value == {}:  # it names a component; the options are leaves of their own
+            resolved[key] = value
+            continue
         try:
             found = OmegaConf.select(config, key, throw_on_resolution_failure=True)
         except OmegaConfBaseException as error:

@@ -230,7 +230,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         kind = caller.name.removeprefix("register_")
 
         def register(function: Any, kind: str = kind, **extra: Any) -> None:
-            allowed = ("couples", "shape", "example", "caution")
+            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal")
             for word in extra:
                 if word not in allowed:
                     raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")

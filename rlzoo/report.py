@@ -182,6 +182,29 @@ def recipe_view(recipe: Any, values: dict[str, Any], plan: Any) -> list[Any]:
     return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
 
 
+def memory_view(found: Any) -> list[Any]:
+    """An estimate of a run's memory, item by item; None where the model's sizes are unknown."""
+    if found is None:
+        return [Text("memory: the model's sizes are not known here (no config.json, no shape)")]
+    from rlzoo.memory import show_bytes
+
+    exact = "" if found.sizes.exact else "about "
+    table = Table(
+        title=f"memory on {found.device}, estimated: {show_bytes(found.peak)} at the most",
+        title_justify="left",
+    )
+    for name in ("what", "bytes", "when", "how"):
+        table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
+    for item in found.items:
+        table.add_row(item.what, show_bytes(item.bytes), item.when, item.how)
+    beside = "Python and its libraries" if found.device == "cpu" else "the CUDA context"
+    text = (
+        f"{exact}{found.sizes.parameters:,} parameters, by {found.source}; prompts of up to "
+        f"{found.prompt} tokens; {beside} not counted"
+    )
+    return [table, Text(text)]
+
+
 def recipes_table(recipes: dict[str, Path], describe: Any, show_path: Any) -> Table:
     table = Table(title=f"{len(recipes)} recipes", title_justify="left")
     table.add_column("recipe", style="bold", no_wrap=True)

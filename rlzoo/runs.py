@@ -142,13 +142,30 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     from rlzoo.plan import make_plan
 
     plan = make_plan(recipe, zoo)  # finds unmet needs before the folder is made
-    from rlzoo.model import pick_device, resolve_path
+    from rlzoo.pretrained import pick_device, resolve_path
+    from rlzoo.ranks import check_alike, open_ranks
+    from rlzoo.stopping import refuse
 
+    refuse(plan)
     resolve_path(recipe.config.model.path)  # as does a model or device that is none
     pick_device(recipe.config.device)
-    for text in plan.warnings:
-        warnings.warn(text, stacklevel=3)
-    return _train(plan, create_folder(recipe), display)
+    ranks = open_ranks(recipe.config.device)
+    check_alike(ranks, recipe.to_yaml())
+    if ranks.first:
+        for text in plan.warnings:
+            warnings.warn(text, stacklevel=3)
+    made = ranks.same(_attempt(create_folder, recipe) if ranks.first else None)
+    if isinstance(made, RlzooError):
+        raise made
+    return _train(plan, made, display, ranks)
+
+
+def _attempt(function: Any, *arguments: Any) -> Any:
+    """What `function` returns, or the RlzooError that it raises: other ranks wait for either."""
+    try:
+        return function(*arguments)
+    except RlzooError as error:
+        return error
 
 
 def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
@@ -160,12 +177,17 @@ def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> 
     recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
-    return _train(make_plan(recipe, zoo), folder, display)
+    from rlzoo.ranks import check_alike, open_ranks
+
+    ranks = open_ranks(recipe.config.device)
+    check_alike(ranks, recipe.to_yaml())
+    return _train(make_plan(recipe, zoo), folder, display, ranks)
 
 
-def _train(plan: Any, folder: RunFolder, display: Any) -> Run:
+def _train(plan: Any, folder: RunFolder, display: Any, ranks: Any) -> Run:
     from rlzoo.live import Silent
     from rlzoo.train import train
 
-    summary = train(plan, folder, display or Silent())
+    shown = display if display is not None and ranks.first else Silent()
+    summary = train(plan, folder, shown, ranks)
     return Run(folder.path, folder.read("metrics.jsonl"), summary)

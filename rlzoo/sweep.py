@@ -232,10 +232,12 @@ def _naming(row: str) -> Iterator[None]:
 
 def _check_plan(recipe: Recipe, zoo: Zoo) -> None:
     """What `rlzoo run` would find before it starts."""
-    from rlzoo.model import pick_device, resolve_path
     from rlzoo.plan import make_plan
+    from rlzoo.pretrained import pick_device, resolve_path
+    from rlzoo.stopping import refuse
 
     plan = make_plan(recipe, zoo)
+    refuse(plan)
     resolve_path(recipe.config.model.path)
     pick_device(recipe.config.device)
     for text in plan.warnings:
@@ -332,7 +334,7 @@ def locked(path: Path) -> Iterator[None]:
 
 def default_jobs(sweep: Sweep, runs: int) -> int:
     """As many as there are cores, and as fit into memory; one per GPU where there are GPUs."""
-    from rlzoo.model import pick_device, resolve_path
+    from rlzoo.pretrained import pick_device, resolve_path
 
     config = sweep.rows[0].recipe.config
     if pick_device(config.device).type == "cuda":

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlzoo import checkpoint, noise
 from rlzoo.batch import Batch
+from rlzoo.build import build_policy, build_world
 from rlzoo.columns import COLUMNS
 from rlzoo.component import Example
 from rlzoo.estimate import add_advantages, add_rewards, loss_mask
@@ -25,7 +26,6 @@ from rlzoo.rollout import World, add_columns, collect, draw, in_chunks
 from rlzoo.runs import RunFolder
 from rlzoo.trace import Credit, Numbers, Token, Trace, TraceError, number, readable
 from rlzoo.trace_explain import explain_credit, explain_shared
-from rlzoo.train import build_policy, build_world
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
 CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes

@@ -8,33 +8,38 @@ import resource
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlzoo import checkpoint
+from rlzoo import checkpoint, stopping
 from rlzoo.batch import Batch
+from rlzoo.build import build_world
 from rlzoo.estimate import KLController, add_advantages, add_rewards, make_controller
 from rlzoo.evaluate import evaluate, headline
 from rlzoo.metrics import batch_metrics, kl_per_response
-from rlzoo.model import Critic, Policy, load_causal_lm, load_tokenizer, pick_device, resolve_path
 from rlzoo.plan import Plan
+from rlzoo.ranks import ALONE, Ranks
 from rlzoo.rollout import World, add_columns, collect, draw
 from rlzoo.runs import RunFolder
+from rlzoo.shard import whole_tensors
 from rlzoo.update import learning_rate, make_optimizer, update
 
 
-def train(plan: Plan, folder: RunFolder, display: Any) -> dict[str, Any]:
-    """Train to the end of the budget; returns the summary, which is also in summary.json."""
+def train(plan: Plan, folder: RunFolder, display: Any, ranks: Ranks = ALONE) -> dict[str, Any]:
+    """Train to the end of the budget; returns the summary, which is also in summary.json.
+
+    Of several ranks all do the same with the same batch, and the first writes.
+    """
     config = plan.recipe.config
     began = time.perf_counter()
     display.start(plan, folder)
-    world = build_world(plan)
+    world = build_world(plan, ranks)
     optimizers = {"actor": make_optimizer(world.policy.model.parameters(), config.actor)}
-    networks: dict[str, torch.nn.Module] = {"actor": world.policy.model}
+    networks = world.networks()
     if world.critic is not None:
         optimizers["critic"] = make_optimizer(world.critic.parameters(), config.critic)
-        networks["critic"] = world.critic
     controller = make_controller(plan)
 
     state, troubles = checkpoint.load_checkpoint(folder.checkpoints, networks, optimizers)
@@ -46,9 +51,12 @@ def train(plan: Plan, folder: RunFolder, display: Any) -> dict[str, Any]:
     if state:
         world.tokens, controller.coef = state["tokens"], state["kl_coef"]
         display.note(f"resumed at step {step}")
-    for name in ("metrics.jsonl", "samples.jsonl"):
-        folder.rewind(name, step if state else -1)
-    loggers = [bound({"path": folder.path}) for bound in plan.loggers]
+    if ranks.first:
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            folder.rewind(name, step if state else -1)
+        stopping.mend_best(folder.path / "best")
+    ranks.wait()
+    loggers = [bound({"path": folder.path}) for bound in plan.loggers if ranks.first]
     for line in folder.read("metrics.jsonl"):  # loggers start anew: they hear what is kept
         for logger in loggers:
             logger.log(line)
@@ -56,51 +64,79 @@ def train(plan: Plan, folder: RunFolder, display: Any) -> dict[str, Any]:
     def seconds() -> float:
         return earlier + time.perf_counter() - began
 
+    def spent() -> float:  # by one clock
+        return ranks.same(progress(config.train, step, world.tokens, seconds()))
+
+    def save() -> None:
+        _save(folder, step, networks, optimizers, controller, world, seconds(), skipped)
+
     def record(line: Mapping[str, Any]) -> None:
-        folder.append("metrics.jsonl", line)
+        if ranks.first:
+            folder.append("metrics.jsonl", line)
         for logger in loggers:
             logger.log(dict(line))
 
-    def run_evaluation() -> dict[str, Any]:
+    def show_notes() -> None:
+        for text in world.notes:
+            display.note(text)
+        world.notes.clear()
+
+    def run_evaluation() -> None:
         found = {"step": step, **evaluate(world, config.eval.samples)}
         record(found)
         display.evaluation(found)
-        return found
+        evaluations.append(found)
+        if config.checkpoint.best and stopping.best(evaluations) is found:
+            weights = whole_weights(world)
+            if ranks.first:
+                stopping.keep_best(
+                    folder.path / "best", found, lambda at: save_model(world, at, weights)
+                )
 
-    if state:
-        evaluations = [r for r in folder.read("metrics.jsonl") if "eval/score" in r]
-    else:
-        evaluations = [run_evaluation()]
-    while progress(config.train, step, world.tokens, seconds()) < 1:
-        spent = progress(config.train, step, world.tokens, seconds())
+    lines = folder.read("metrics.jsonl")
+    evaluations = [line for line in lines if "eval/score" in line]
+    last = next((line for line in reversed(lines) if "reward/mean" in line), None)
+    show_notes()
+    if not evaluations:
+        run_evaluation()
+    while not stopping.reason(config.stop, evaluations, last):
+        share = spent()
+        if share >= 1:
+            break
         for name, optimizer in optimizers.items():
             for group in optimizer.param_groups:
-                group["lr"] = learning_rate(config[name], step, spent)
+                group["lr"] = learning_rate(config[name], step, share)
         batch, metrics = training_step(world, optimizers, controller, step)
         step += 1
         skipped += int(metrics["train/skipped"])
-        line = {"step": step, **metrics, "perf/tokens": world.tokens, "perf/seconds": seconds()}
-        record(line)
-        _write_samples(folder, batch, step, config.run.samples)
-        if config.run.save_batches:
+        last = {"step": step, **metrics, "perf/tokens": world.tokens, "perf/seconds": seconds()}
+        record(last)
+        if ranks.first:
+            _write_samples(folder, batch, step, config.run.samples)
+        if ranks.first and config.run.save_batches:
             save_batch(folder, batch, step, config.run.save_batches)
-        display.step(line, progress(config.train, step, world.tokens, seconds()))
+        display.step(last, progress(config.train, step, world.tokens, seconds()))
+        show_notes()
         if metrics["train/skipped"]:
             display.note(f"step {step}: loss or gradient not finite; that update was skipped")
         if config.eval.every and step % config.eval.every == 0:
-            evaluations.append(run_evaluation())
+            run_evaluation()
         if config.checkpoint.every and step % config.checkpoint.every == 0:
-            _save(folder, step, networks, optimizers, controller, world, seconds(), skipped)
+            save()
 
     if evaluations[-1]["step"] != step:
-        evaluations.append(run_evaluation())
-    _save(folder, step, networks, optimizers, controller, world, seconds(), skipped)
-    world.policy.model.save_pretrained(folder.path / "model")
-    world.tokenizer.save_pretrained(folder.path / "model")
+        run_evaluation()
+    stopped = stopping.reason(config.stop, evaluations, last)
+    if stopped:
+        display.note(f"stopped at step {step}: {stopped}")
+    save()
     for logger in loggers:
         logger.close()
-    summary = summarise(plan, world, evaluations, step, seconds(), skipped)
-    checkpoint.write_json(folder.path / "summary.json", summary)
+    summary = summarise(plan, world, evaluations, step, seconds(), skipped, stopped)
+    weights = whole_weights(world)
+    if ranks.first:
+        save_model(world, folder.path / "model", weights)
+        checkpoint.write_json(folder.path / "summary.json", summary)
     display.finish(summary, folder)
     return summary
 
@@ -137,43 +173,6 @@ def training_step(
     return batch, metrics | {f"timing_s/{k}": v for k, v in timing.items()}
 
 
-def build_world(plan: Plan) -> World:
-    """The models that the plan asks for: nothing that nobody needs."""
-    config = plan.recipe.config
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
-    torch.manual_seed(config.seed)
-    policy = build_policy(config)
-    world = World(plan, policy, seed=config.seed)
-    if plan.reference:
-        world.reference = policy.frozen_copy()
-    if plan.critic:
-        wide = "value_logits" in plan.needs or "value_support" in plan.needs
-        c = config.critic
-        support = torch.linspace(c.low, c.high, c.bins) if wide else None
-        world.critic = Critic(policy, support, shared=c.trunk == "shared")
-    return world
-
-
-def build_policy(config: Any) -> Policy:
-    """The model and tokenizer of a recipe, on its device."""
-    folder = resolve_path(config.model.path)
-    device = pick_device(config.device)
-    tokenizer = load_tokenizer(folder)
-    autocast = config.model.autocast == "bfloat16" or (
-        config.model.autocast == "auto" and device.type == "cuda"
-    )
-    r = config.rollout
-    return Policy(
-        load_causal_lm(folder).to(device),
-        tokenizer,
-        temperature=r.temperature,
-        top_k=r.top_k,
-        top_p=r.top_p,
-        autocast=autocast,
-    )
-
-
 def progress(budget: Any, step: int, tokens: int, seconds: float) -> float:
     """The share of the budget that is spent; the first limit that is reached ends the run."""
     shares = [0.0]
@@ -194,11 +193,19 @@ def timed(timing: dict[str, float], name: str) -> Iterator[None]:
 
 
 def summarise(
-    plan: Plan, world: World, evaluations: list[dict], step: int, seconds: float, skipped: int
+    plan: Plan,
+    world: World,
+    evaluations: list[dict],
+    step: int,
+    seconds: float,
+    skipped: int,
+    stopped: str | None,
 ) -> dict[str, Any]:
     config = plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
     _, after, *after_interval = headline(evaluations[-1])
+    best = stopping.best(evaluations)
+    _, highest, *highest_interval = headline(best)
     return {
         "recipe": plan.recipe.name,
         "task": plan.task_name,
@@ -211,6 +218,10 @@ def summarise(
         "eval_before_interval": before_interval,
         "eval_after": after,
         "eval_after_interval": after_interval,
+        "eval_best": highest,
+        "eval_best_interval": highest_interval,
+        "best_step": best["step"],
+        "stopped": stopped or "budget",
         "steps": step,
         "tokens": world.tokens,
         "seconds": seconds,
@@ -218,6 +229,19 @@ def summarise(
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def whole_weights(world: World) -> dict[str, torch.Tensor] | None:
+    """Weights that are spread over ranks, gathered on the first: all ranks are here."""
+    if not world.sharded:
+        return None
+    return whole_tensors(world.policy.model.state_dict(keep_vars=True), keep=world.ranks.first)
+
+
+def save_model(world: World, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+    """The policy as a folder that transformers loads; `weights` where they are not in it."""
+    world.policy.model.save_pretrained(place, state_dict=weights)
+    world.tokenizer.save_pretrained(place)
 
 
 def _save(
@@ -230,7 +254,8 @@ def _save(
     seconds: float,
     skipped: int,
 ) -> None:
-    for name in ("metrics.jsonl", "samples.jsonl"):
+    first = world.ranks.first
+    for name in ("metrics.jsonl", "samples.jsonl") if first else ():
         folder.sync(name)
     # Prompts and noise are functions of (seed, step): the step is the data position and the
     # random state both.
@@ -243,7 +268,7 @@ def _save(
         "seed": world.seed,
     }
     keep = world.plan.recipe.config.checkpoint.keep
-    checkpoint.save_checkpoint(folder.checkpoints, step, networks, optimizers, state, keep)
+    checkpoint.save_checkpoint(folder.checkpoints, step, networks, optimizers, state, keep, first)
 
 
 def _write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:

@@ -6,7 +6,8 @@ is cut changes no gradient.
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 from rlzoo import noise
 from rlzoo.batch import Batch, take
 from rlzoo.estimate import loss_mask
+from rlzoo.plan import Plan
 from rlzoo.rollout import World
+from rlzoo.shard import whole_tensor
 
 Totals = dict[str, list[float]]
 
@@ -27,7 +30,7 @@ def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
         betas=tuple(config.betas),
         eps=config.eps,
         weight_decay=config.weight_decay,
-        foreach=True,
+        fused=True,  # no copies of the weights on the way
     )
 
 
@@ -53,25 +56,31 @@ def update(
     config = world.plan.recipe.config
     mask = loss_mask(world.plan, batch)
     totals: Totals = defaultdict(list)
-    kept, world.kept = world.kept, None
     for epoch in range(config.train.epochs):
         generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
         parts = _minibatches(world, batch, generator)
-        if kept is not None:  # one update on all rows, in the order of the pass that was kept
+        if world.kept is not None:  # one update on all rows, in the order of the pass that was kept
             parts = [torch.arange(batch.rows, device=mask.device)]
-        for rows in parts:
-            one_step(
-                world,
-                batch.select(rows),
-                mask[rows],
-                optimizers,
-                kl_coef,
-                totals,
-                train_actor=step >= config.train.critic_warmup,
-                kept=kept,
-            )
-    sums = ("train/skipped",)
-    return {k: sum(v) if k in sums else sum(v) / len(v) for k, v in sorted(totals.items())}
+        for part in parts:
+            rows = {**batch.select(part), "response_mask": mask[part]}
+            train_actor = step >= config.train.critic_warmup
+            sums = _fitted_gradients(world, rows, kl_coef, train_actor)
+            _step(world, optimizers, sums, totals, train_actor=train_actor)
+    added = ("train/skipped",)
+    return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
+
+
+def _fitted_gradients(
+    world: World, rows: Mapping[str, Any], kl_coef: float, train_actor: bool
+) -> dict[str, float]:
+    """`gradients`, with what is kept of an earlier pass, and again in halves if need be."""
+
+    def attempt() -> dict[str, float]:
+        return gradients(world, rows, kl_coef, train_actor=train_actor, kept=world.kept)
+
+    sums = world.fitted(attempt)
+    world.kept = None
+    return sums
 
 
 def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list[Tensor]:
@@ -90,40 +99,91 @@ def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list
     ]
 
 
-def one_step(
+def gradients(
     world: World,
     rows: Mapping[str, Any],
-    mask: Tensor,
-    optimizers: Mapping[str, torch.optim.Optimizer],
     kl_coef: float,
-    totals: Totals,
     *,
     train_actor: bool = True,
     kept: dict[str, Tensor] | None = None,
-) -> None:
-    """One optimizer step on a mini-batch: `rows` are its columns, `mask` (B, T) what counts.
+) -> dict[str, float]:
+    """Leave the gradient of one mini-batch in the networks' weights; returns its metrics, summed.
 
-    kept: the forward pass of these very rows, where the rollout's columns needed it already.
+    rows: its columns, `response_mask` (B, T) what counts. kept: the forward pass of these very
+    rows, where the rollout's columns needed it already.
     """
-    plan, config = world.plan, world.plan.recipe.config
+    plan = world.plan
+    mask = rows["response_mask"]
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if world.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    for optimizer in optimizers.values():
-        optimizer.zero_grad(set_to_none=True)
+    for network in world.networks().values():
+        network.zero_grad(set_to_none=True)
     sums: dict[str, float] = defaultdict(float)
-    size = config.train.microbatch or len(mask)
-    parts = torch.arange(len(mask), device=mask.device).split(size)
-    upstream = None
-    if train_actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
-        upstream = _coupled_gradient(world, rows, mask, weights["actor"], parts, sums)
-    for part in parts:
-        micro = {**take(rows, part), "response_mask": mask[part]}
-        mine = {name: w[part] for name, w in weights.items()}
-        coupled = None if upstream is None else upstream[part]
-        scored = kept or world.forward(micro, actor=train_actor)
-        _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
-    _step(world, optimizers, sums, totals, train_actor=train_actor)
+    # A critic with a network of its own goes apart: half the activations are held at a time.
+    together = kept is not None or world.shared
+    actor, critic = train_actor, world.critic is not None
+    for of_actor, of_critic in [(actor, critic)] if together else [(actor, False), (False, critic)]:
+        if not (of_actor or of_critic):
+            continue
+        some = torch.arange(len(mask), device=mask.device)
+        if of_actor and not of_critic:
+            some = _with_signal(plan, rows)
+        parts = [some] if kept is not None else world.parts(take(rows, some), grad=True)
+        upstream = None
+        if of_actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
+            upstream = _coupled_gradient(world, rows, weights["actor"], parts, sums)
+        for part in world.ranks.share(parts):
+            part = some[part]
+            micro = take(rows, part)
+            mine = {name: w[part] for name, w in weights.items()}
+            with _lean_gradients(world):
+                scored = kept or world.forward(micro, actor=of_actor, critic=of_critic)
+            coupled = None if upstream is None else upstream[part]
+            _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
+        if world.sharded and world.ranks.idle(len(parts)):  # passes are collectives
+            micro = take(rows, some[parts[0]])
+            idle = world.forward(micro, actor=of_actor, critic=of_critic)
+            torch.stack([x.sum() for x in idle.values() if x.requires_grad]).sum().mul(0).backward()
+    for network in world.networks().values():
+        for weight in network.parameters():
+            if weight.grad is not None and weight.grad.is_sparse:
+                weight.grad = weight.grad.to_dense()
+    world.ranks.sum_gradients(world.networks().values())
+    return world.ranks.sum(sums)
+
+
+@contextmanager
+def _lean_gradients(world: World) -> Iterator[None]:
+    """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
+    the gradient of the rows that they read, the head's they add in place. Not of weights that are
+    spread over ranks: those gradients leave at once."""
+    if world.sharded:
+        yield
+        return
+    trunks = [world.policy.model, *([world.critic.trunk] if world.critic else [])]
+    found = [trunk.get_input_embeddings() for trunk in trunks if trunk is not None]
+    tables = [x for x in found if type(x) is nn.Embedding]
+    for table in tables:
+        table.sparse = True
+    world.policy.accumulate = True
+    try:
+        yield
+    finally:
+        world.policy.accumulate = False
+        for table in tables:
+            table.sparse = False
+
+
+def _with_signal(plan: Plan, rows: Mapping[str, Any]) -> Tensor:
+    """Rows (R,) whose pass may leave a gradient: all, unless the policy loss is declared to leave
+    none where advantages are 0, and nothing else is in the loss."""
+    config = plan.recipe.config
+    alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
+    everything = torch.arange(len(rows["response_mask"]), device=rows["response_mask"].device)
+    if not (plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal):
+        return everything
+    return everything[(rows["advantages"] != 0).any(1)]
 
 
 def _backward(
@@ -139,7 +199,6 @@ def _backward(
     """Losses and backward of one micro-batch, from its forward pass `scored`; its share of each
     metric goes into `sums`."""
     plan, config, critic = world.plan, world.plan.recipe.config, world.critic
-    shared = critic is not None and config.critic.trunk == "shared"
     columns = dict(micro)
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
@@ -158,7 +217,8 @@ def _backward(
             loss = loss + kl_coef * kl_loss
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
-    if critic is not None:
+    if "prediction" in scored:
+        assert critic is not None
         columns |= critic.columns(scored["prediction"])
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
@@ -167,7 +227,7 @@ def _backward(
         for name, metric in metrics.items():
             sums[f"critic/{name}"] += _mean(metric, weights["critic"])
         sums["weight/critic"] += weights["critic"].sum().item()
-        loss = loss + (config.critic.coef if shared else 1.0) * value_loss
+        loss = loss + (config.critic.coef if world.shared else 1.0) * value_loss
     if loss.requires_grad:
         loss.backward()
 
@@ -203,22 +263,25 @@ def _mean(x: Tensor, weights: Tensor) -> float:
 def _coupled_gradient(
     world: World,
     rows: Mapping[str, Any],
-    mask: Tensor,
     weights: Tensor,
-    parts: tuple[Tensor, ...],
+    parts: list[Tensor],
     sums: dict[str, float],
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
     with torch.no_grad():
-        scored = [world.policy.score(take(rows, part), want=("entropy",)) for part in parts]
-    columns = {**rows, "response_mask": mask}
-    for name in ("log_probs", "entropy"):
-        columns[name] = torch.cat([s[name] for s in scored])
+        scored = world.passes(rows, parts, lambda micro: _log_probs_and_entropy(world, micro))
+    columns = {**rows, "log_probs": scored[..., 0].clone(), "entropy": scored[..., 1]}
     columns["log_probs"].requires_grad_(True)
     token_loss, metrics = _policy_loss(world, columns)
     loss = (weights * token_loss).sum()
-    _note_policy(sums, columns, weights, loss, metrics)
+    if world.ranks.first:  # all ranks have the same; sums are added up
+        _note_policy(sums, columns, weights, loss, metrics)
     return torch.autograd.grad(loss, columns["log_probs"])[0]
+
+
+def _log_probs_and_entropy(world: World, micro: Mapping[str, Any]) -> Tensor:
+    scored = world.policy.score(micro, want=("entropy",))
+    return torch.stack([scored["log_probs"], scored["entropy"]], -1)
 
 
 _PER_WEIGHT = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
@@ -234,17 +297,18 @@ def _step(
 ) -> None:
     """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
     config = world.plan.recipe.config
-    networks: dict[str, nn.Module] = {"actor": world.policy.model}
-    if world.critic is not None:
-        networks["critic"] = world.critic
+    networks = world.networks()
     losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
     for name, optimizer in optimizers.items():
         if name == "actor" and not train_actor:
             continue
         limit = config[name].max_grad_norm
-        norm = nn.utils.clip_grad_norm_(
-            networks[name].parameters(), math.inf if limit is None else limit, foreach=True
-        )
+        trained = [p for p in networks[name].parameters() if p.requires_grad]
+        if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
+            for p in trained:
+                p.grad = torch.zeros_like(p)
+        limit = math.inf if limit is None else limit
+        norm = whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True))
         fine = bool(torch.isfinite(norm)) and math.isfinite(losses[name])
         if fine:
             optimizer.step()

@@ -14,7 +14,8 @@ ALGORITHMIC = (
 )  # fmt: skip
 TORCH_FREE = ("recipe", "registry", "component", "columns", "plan", "stats", "report", "cli",
               "rows", "compare", "compare_tables", "plots", "html_report", "sweep", "workers",
-              "trace", "doctor", "diagnose")  # fmt: skip
+              "trace", "doctor", "diagnose",
+              "eval", "export", "at_k", "weights")  # fmt: skip
 
 
 def strings(tree):

@@ -252,9 +252,9 @@ def verdict(key, bug):
 
 def runs(component):
     """Not without a model, nor before its options are set: then nothing can be seen of it."""
-    if component.kind == "tasks":
-        return True
     subject = Subject(component, ZOO)
+    if component.kind == "tasks":
+        return checks.judge(tasks.made_as_declared, subject).passed is not None
     try:
         subject.call(subject.batch())
     except NotApplicable:
@@ -457,6 +457,12 @@ def unbounded_product(log_probs, old_log_probs, advantages, response_mask):
     return -ratio * advantages * response_mask
 
 
+@broken("policy_losses", "rows_without_signal_leave_no_gradient", needs_signal=True)
+def drawn_back(log_probs, old_log_probs, advantages):
+    """Pulled back to where it was, wherever it has gone.  Source: here."""
+    return (log_probs - old_log_probs).square() - log_probs * advantages
+
+
 @broken("value_losses", "token_by_token")
 def off_by_one(value_preds, returns):
     """Source: here."""
@@ -565,6 +571,14 @@ class Backwards(Sound):
 
     def is_correct(self, responses, answers):
         return ~super().is_correct(responses, answers)
+
+
+@broken("tasks", "answers_row_by_row")
+class Forgetful(Sound):
+    """Answers a row by what the others said.  Source: here."""
+
+    def respond(self, turns):
+        return [turns[0][-1] if len(t) < 2 else None for t in turns]
 
 
 @broken("loggers", "takes_what_a_run_gives")

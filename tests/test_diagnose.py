@@ -200,10 +200,10 @@ def test_swept_options_apply_where_they_are_and_critics_where_they_are_read():
 
 def test_the_whole_zoo_in_time(zoo, capsys):
     torch.set_num_threads(1)
-    began = time.perf_counter()
+    began = time.process_time()
     arguments = parse("recipe=ppo_gae", "estimator=all", "--json")
     assert diagnose.command(arguments) == 0
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     document = json.loads(capsys.readouterr().out)
     assert (document["world"]["vocabulary"], document["world"]["horizon"]) == (6, 5)
     assert seconds < 60
@@ -488,9 +488,9 @@ def test_the_kl_of_a_run_is_from_its_base(trained):
 def space_of(zoo, words, *, horizon=3):
     """A world of two prompts, and its plan."""
     from rlzoo import model_world
+    from rlzoo.build import build_world
     from rlzoo.plan import make_plan
     from rlzoo.recipe import compose
-    from rlzoo.train import build_world
 
     plan = make_plan(compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo), zoo)
     world = build_world(plan)

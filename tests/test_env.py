@@ -403,7 +403,7 @@ def test_a_policy_takes_the_columns_of_the_vector_environment(zoo, model_dir, ov
     start = envs.columns()
     expected = world.policy.generate(start["prompt_ids"], start["prompt_mask"], None, 5)
     for _ in range(5):
-        logits, _ = world.policy.logits(envs.columns())
+        logits = world.policy.logits(envs.columns())
         envs.step(logits[:, -1].argmax(-1))
     assert torch.equal(envs.columns()["response_ids"], expected["response_ids"])
 

@@ -335,11 +335,33 @@ def gigpo(c, gamma=0.95, step_weight=1.0):
     return out
 
 
+def turn_gae(c, gamma=1.0, lam=0.95, token_lam=None):
+    mask, v = c["response_mask"], c["values"]
+    out, returns = torch.zeros_like(v), torch.zeros_like(v)
+    runs = list(_runs(c["turn_ids"], mask))
+    for i in range(len(mask)):
+        begins = sorted({b for j, _, b in runs if j == i}, reverse=True)
+        ahead = c["bootstrap_values"][i]  # V + lam A of the next turn
+        next_v, next_a = ahead, 0.0
+        for begin in begins:
+            tokens = [t for j, t, b in runs if (j, b) == (i, begin)]
+            worth = gamma * (next_v + lam * next_a)
+            whole = c["rewards"][i, tokens].sum() + worth - v[i, begin]
+            acc = 0.0
+            for t, then in reversed(list(zip(tokens, [*tokens[1:], None], strict=True))):
+                what_follows = worth if then is None else v[i, then]
+                acc = c["rewards"][i, t] + what_follows - v[i, t] + (token_lam or 0.0) * acc
+                out[i, t] = whole if token_lam is None else acc
+                returns[i, t] = c["rewards"][i, [s for s in tokens if s >= t]].sum() + worth
+            next_v, next_a = v[i, begin], whole
+    return (out, returns) if token_lam is None else out
+
+
 ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo)
+              gigpo, turn_gae)
 }  # fmt: skip
 VARIANTS = [
     *((name, {}) for name in ORACLES),
@@ -356,6 +378,9 @@ VARIANTS = [
     ("gpg", {"f_norm": 2.0}),
     ("otb", {"handle_zero_tail": False}),
     ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
+    ("turn_gae", {"gamma": 0.8, "lam": 0.4}),
+    ("turn_gae", {"token_lam": 1.0}),
+    ("turn_gae", {"gamma": 0.8, "lam": 0.4, "token_lam": 0.6}),
     *(("pkpo", {"k": k, "baseline": b}) for k in (1, 2, 3) for b in ("none", "leave_one_out")),
 ]
 
@@ -449,6 +474,51 @@ def test_relatives_of_grpo(seed):
     c["score_weights"] = torch.ones(1, dtype=F64)
     close(advantages("gdpo", c), advantages("grpo", c))
     close(advantages("gigpo", c, step_weight=0.0), advantages("dr_grpo", c))
+
+
+@property_test
+@given(seeds)
+def test_turn_gae_is_gae_where_turns_are_tokens_or_the_row_is_one_turn(seed):
+    c = batch(seed, kind="holes")
+    c["turn_ids"] = c["response_mask"].cumsum(1).long()
+    for token_lam in (None, 0.3):
+        found = run("turn_gae", c, gamma=0.9, lam=0.7, token_lam=token_lam)
+        close(found["advantages"], advantages("gae", c, gamma=0.9, lam=0.7))
+        close(found["returns"], found["advantages"] + c["values"])
+    c["turn_ids"] = c["response_mask"].long()
+    found = run("turn_gae", c, lam=0.2, token_lam=0.7)
+    close(found["advantages"], advantages("gae", c, lam=0.7))
+    whole = run("turn_gae", c, lam=0.2)
+    first = advantages("mc", c)
+    for i, t, begin in _runs(c["turn_ids"], c["response_mask"]):
+        close(whole["advantages"][i, t], first[i, begin])
+    close(whole["returns"], run("mc", c)["returns"])
+
+
+@property_test
+@given(seeds)
+def test_turn_gae_at_lam_1_is_monte_carlo(seed):
+    c = batch(seed, kind="holes")
+    close(advantages("turn_gae", c, lam=1.0, token_lam=1.0), advantages("mc", c))
+    close(run("turn_gae", c, lam=1.0)["returns"], run("mc", c)["returns"])
+
+
+def test_turn_gae_by_hand():
+    """Two turns of two tokens, an observation between them."""
+    c = {
+        "rewards": torch.tensor([[0.0, 0.1, 0.0, 0.0, 1.0]], dtype=F64),
+        "values": torch.tensor([[0.3, 0.4, 0.0, 0.6, 0.8]], dtype=F64),
+        "bootstrap_values": torch.zeros(1, dtype=F64),
+        "response_mask": torch.tensor([[1.0, 1, 0, 1, 1]], dtype=F64),
+        "turn_ids": torch.tensor([[1, 1, 0, 2, 2]]),
+    }
+    # A_2 = 1 - .6 = .4, C_1 = .9 (.6 + .5 * .4) = .72, A_1 = .1 + .72 - .3 = .52.
+    found = run("turn_gae", c, gamma=0.9, lam=0.5)
+    close(found["advantages"], torch.tensor([[0.52, 0.52, 0, 0.4, 0.4]], dtype=F64))
+    close(found["returns"], torch.tensor([[0.82, 0.82, 0, 1.0, 1.0]], dtype=F64))
+    # Inside: .1 + .72 - .4 = .42, .4 - .3 + .5 * .42 = .31; 1 - .8 = .2, .8 - .6 + .5 * .2 = .3.
+    found = run("turn_gae", c, gamma=0.9, lam=0.5, token_lam=0.5)
+    close(found["advantages"], torch.tensor([[0.31, 0.42, 0, 0.3, 0.2]], dtype=F64))
 
 
 def test_the_worked_example():

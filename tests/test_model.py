@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from rlzoo.build import build_world
+from rlzoo.decode import truncate
 from rlzoo.metrics import batch_metrics, explained_variance
-from rlzoo.model import truncate
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
 from rlzoo.rollout import add_columns, collect, draw
-from rlzoo.train import build_world
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 
@@ -60,7 +60,7 @@ def test_log_probs_are_of_the_policy_at_its_temperature(zoo, words, temperature)
     again = world.policy.log_probs(batch) * mask
     torch.testing.assert_close(again, batch["old_log_probs"], atol=1e-5, rtol=0)
     torch.testing.assert_close(batch["sampler_log_probs"], batch["old_log_probs"])
-    logits, _ = world.policy.logits(batch)
+    logits = world.policy.logits(batch)
     by_hand = (logits[:, :-1] / temperature).log_softmax(-1)
     by_hand = by_hand.gather(-1, batch["response_ids"][..., None]).squeeze(-1) * mask
     torch.testing.assert_close(by_hand, again)

@@ -8,7 +8,8 @@ from worlds import favour, make_world, one_thread
 
 from rlzoo import base, mdp, noise
 from rlzoo.component import Example
-from rlzoo.model import Policy, truncate
+from rlzoo.decode import truncate
+from rlzoo.model import Policy
 from rlzoo.rollout import collect, draw, left_pad
 
 LIMIT = 6
@@ -118,7 +119,7 @@ def test_tokens_are_as_frequent_as_the_sampler_says(world, temperature, top_k, t
     drawn = policy.generate(ids, mask, noise.uniforms(0, "s", 0, torch.arange(rows), 1))
     token, mu = drawn["response_ids"][:, 0], drawn["sampler_log_probs"][:, 0]
     columns = {"prompt_ids": ids[:1], "prompt_mask": mask[:1], "response_ids": ids[:1, :0]}
-    logits, _ = policy.logits({**columns, "response_attention": mask[:1, :0]})
+    logits = policy.logits({**columns, "response_attention": mask[:1, :0]})
     log_pi = (logits[0, -1] / temperature).log_softmax(-1)
     log_mu = truncate(log_pi[None], top_k, top_p)[0]
     torch.testing.assert_close(mu, log_mu[token], atol=1e-5, rtol=0)
@@ -204,10 +205,10 @@ def test_left_padding_of_any_width_moves_nothing(architecture, pad):
             "response_attention": live[rows],
         }
 
-    bare = [policy.logits(columns([i], [len(prompts[i])]))[0][0].log_softmax(-1) for i in range(3)]
+    bare = [policy.logits(columns([i], [len(prompts[i])]))[0].log_softmax(-1) for i in range(3)]
     assert (bare[0] - bare[1]).abs().max() > 0.1
     for width in (5, 6, 9, 16):
-        padded = policy.logits(columns([0, 1, 2], [width] * 3))[0].log_softmax(-1)
+        padded = policy.logits(columns([0, 1, 2], [width] * 3)).log_softmax(-1)
         for i in range(3):
             n = int(live[i].sum()) + 1
             torch.testing.assert_close(padded[i, :n], bare[i][:n], atol=1e-5, rtol=0)

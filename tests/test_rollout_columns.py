@@ -23,7 +23,7 @@ def fake_sample(lengths, limit=None, calls=None):
     """Continuations of `lengths` tokens, cycling over rows: 5, 5, ..., EOS; what it saw: calls."""
     seen = [] if calls is None else calls
 
-    def sample(prompt_ids, prompt_mask, *, max_new_tokens=None, greedy=False):
+    def sample(prompt_ids, prompt_mask, *, max_new_tokens=None, greedy=False, of=None):
         seen.append((prompt_ids, prompt_mask, max_new_tokens, greedy))
         n = torch.tensor([lengths[i % len(lengths)] for i in range(len(prompt_ids))])
         place = torch.arange(int(n.max())).expand(len(n), -1)
@@ -31,8 +31,8 @@ def fake_sample(lengths, limit=None, calls=None):
         mask = (place < n[:, None]).float()
         ended = torch.ones(len(n), dtype=torch.bool)
         texts = ["f" * (k - 1) for k in n.tolist()]
-        return {"response_ids": ids, "response_mask": mask, "terminated": ended,
-                "truncated": ~ended, "responses": texts}  # fmt: skip
+        return {"response_ids": ids, "response_mask": mask, "response_attention": mask,
+                "terminated": ended, "truncated": ~ended, "responses": texts}  # fmt: skip
 
     if limit is not None:
         sample.max_new_tokens = limit
@@ -163,7 +163,7 @@ def test_intervals():
     assert half(0.7) == 0
 
 
-def test_greedy_rollouts_are_shared_by_rows_of_one_prompt():
+def test_greedy_rollouts_are_shared_by_rows_of_one_prompt_and_answer():
     calls, seen = [], []
     prompts = torch.tensor([[8, 9], [PAD, 9], [8, 9], [PAD, 9], [8, 9]])
     mask = torch.tensor([[1.0, 1], [0, 1], [1, 1], [0, 1], [1, 1]])
@@ -175,13 +175,19 @@ def test_greedy_rollouts_are_shared_by_rows_of_one_prompt():
     result = ZOO.columns["greedy_scores"]({
         "sample": fake_sample([3, 4], calls=calls), "score": score,
         "prompt_ids": prompts, "prompt_mask": mask, "response_mask": torch.ones(5, 2),
+        "answers": list("ababa"),
     })  # fmt: skip
     ((ids, given, _, greedy),) = calls
     assert greedy
     assert sorted(zip(ids.tolist(), given.tolist(), strict=True)) == [
         ([0, 9], [0, 1]), ([8, 9], [1, 1])]  # fmt: skip
-    assert result.tolist() == [4, 13, 24, 33, 44]
-    assert seen[0]["responses"] == ["fff", "ff", "fff", "ff", "fff"]
+    assert result.tolist() == [3, 14, 23, 34, 43]
+    assert seen[0]["responses"] == ["ff", "fff", "ff", "fff", "ff"]
+    ZOO.columns["greedy_scores"]({
+        "sample": fake_sample([3], calls=calls), "score": score, "answers": list("abcba"),
+        "prompt_ids": prompts, "prompt_mask": mask, "response_mask": torch.ones(5, 2),
+    })  # fmt: skip
+    assert len(calls[1][0]) == 3
 
 
 def _lm(seed):

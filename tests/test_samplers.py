@@ -3,11 +3,11 @@
 import pytest
 import torch
 
+from rlzoo.build import build_world
 from rlzoo.ops import group_degenerate
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
 from rlzoo.rollout import add_columns, collect, draw
-from rlzoo.train import build_world
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 

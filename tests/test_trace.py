@@ -244,7 +244,8 @@ def test_every_number_is_the_saved_batchs_column(zoo, run_folder, row):
 
 
 def test_the_ratio_of_a_saved_batch_is_the_final_policys(zoo, run_folder):
-    from rlzoo.model import Policy, load_causal_lm, load_tokenizer
+    from rlzoo.model import Policy
+    from rlzoo.pretrained import load_causal_lm, load_tokenizer
 
     model = run_folder / "model"
     policy = Policy(load_causal_lm(model), load_tokenizer(model))

@@ -13,13 +13,14 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
+from rlzoo.build import build_world
 from rlzoo.estimate import KLController, add_advantages, add_rewards
 from rlzoo.mdp import RewardError
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
 from rlzoo.rollout import add_columns, collect, draw
 from rlzoo.runs import RunError, resume
-from rlzoo.train import build_world, progress
+from rlzoo.train import progress
 from rlzoo.update import learning_rate, make_optimizer, update
 
 
@@ -91,12 +92,16 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
     words = [*words, *LETTERS, f"critic.trunk={trunk}", f"model.autocast={autocast}",
              "train.minibatches=1", "kl.place=none"]  # fmt: skip
     calls = []
+    # Found out by passes of their own. In a tree, rows lie in another order after shuffling, and
+    # bfloat16 rounds their sums otherwise.
+    monkeypatch.setattr(Policy, "plain_head", True)
+    monkeypatch.setattr(Policy, "takes_trees", autocast == "none")
     for place in (Critic, Policy):
-        name = "predict" if place is Critic else "logits"
+        name = "predict" if place is Critic else "_run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
-    assert calls == (["logits"] if trunk == "shared" else ["logits", "predict"])
+    assert calls == (["_run"] if trunk == "shared" else ["_run", "predict"])
     monkeypatch.setattr(Plan, "one_update", False)
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():

@@ -12,7 +12,8 @@ tests of them:
         check()
 """
 
-from collections.abc import Callable, Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,8 +48,16 @@ class CheckResult:
     message: str = ""
 
 
-def run_checks(component: Component, zoo: Zoo | None = None) -> list[CheckResult]:
-    """Judge one component; `zoo` (default: the installed one) has the shapes of exotic columns."""
+def run_checks(
+    component: Component, zoo: Zoo | None = None, options: Mapping[str, Any] | None = None
+) -> list[CheckResult]:
+    """Judge one component; `zoo` (default: the installed one) has the shapes of exotic columns.
+
+    options: in place of defaults, for a component that does nothing until one is set.
+    """
+    given = component.check_options(options or {})
+    preset = {n: dataclasses.replace(o, default=given[n]) for n, o in component.options.items()}
+    component = dataclasses.replace(component, options=preset)
     subject = Subject(component, load_zoo() if zoo is None else zoo)
     return [judge(check, subject) for check in CHECKS[component.kind]]
 

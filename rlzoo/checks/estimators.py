@@ -48,10 +48,14 @@ def exact_values_leave_nothing(s: Subject) -> None:
         columns = s.batch()
         if "bootstrap_values" not in s.needs:
             columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
-        gamma = 1.0
+        gamma: float | torch.Tensor = 1.0
         if "gamma" in s.component.options:
             gamma = options.get("gamma", s.component.options["gamma"].default)
         mask, rewards, end = (columns[n] for n in ("response_mask", "rewards", "bootstrap_values"))
+        if "turn_ids" in s.needs:  # it discounts by turns
+            turns = columns["turn_ids"].to(rewards)
+            inside = next_action(turns, mask) == turns
+            gamma = torch.full_like(turns, float(gamma)).masked_fill(inside, 1)
         values = torch.zeros_like(rewards)
         for _ in range(mask.shape[1]):  # V = r + gamma V', until it has gone through all steps
             values = (rewards + gamma * next_action(values, mask, end)) * mask

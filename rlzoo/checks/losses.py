@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from rlzoo.batch import take
 from rlzoo.checks import made_up
 from rlzoo.checks.subject import NotApplicable, Subject, show
 
@@ -41,6 +42,22 @@ def no_advantage_no_push(s: Subject) -> None:
         assert worst < 1e-9, (
             f"pushes by {worst:.3g} at advantage 0{show(options)}: does a target carry a gradient?"
         )
+
+
+def rows_without_signal_leave_no_gradient(s: Subject) -> None:
+    """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient, wherever
+    the policy stands, and gives none to others. The trainer leaves such rows out."""
+    if not s.component.needs_signal:
+        raise NotApplicable("not declared: such rows are never left out")
+    for options in s.variants():
+        columns = s.batch()
+        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
+        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+        push = s.gradient(columns, **options)["log_probs"]
+        assert not bool(push[silent].any()), f"pushes a row without signal{show(options)}"
+        alone = s.gradient(take(columns, (~silent).nonzero()[:, 0]), **options)["log_probs"]
+        worst = float((push[~silent] - alone).abs().max())
+        assert worst < 1e-12, f"a row without signal moves others by {worst:.3g}{show(options)}"
 
 
 def finite_far_off_policy(s: Subject) -> None:
@@ -151,5 +168,10 @@ def _bins_reach_the_target(s: Subject, columns: made_up.Columns, options: dict) 
     )
 
 
-POLICY = (praise_raises_the_probability, no_advantage_no_push, finite_far_off_policy)
+POLICY = (
+    praise_raises_the_probability,
+    no_advantage_no_push,
+    rows_without_signal_leave_no_gradient,
+    finite_far_off_policy,
+)
 VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token)

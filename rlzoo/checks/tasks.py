@@ -1,12 +1,13 @@
 """Checks of tasks: objects that draw prompts and score responses."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from copy import deepcopy
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlzoo.batch import take
 from rlzoo.checks.made_up import Columns
 from rlzoo.checks.subject import NotApplicable, Subject, others, show
 from rlzoo.component import Example, RlzooError, needs_of
@@ -84,6 +85,8 @@ def scores_are_causal(s: Subject) -> None:
         scores = _score(task, columns)
         if scores.ndim == 1:
             continue
+        if hasattr(task, "respond"):
+            raise NotApplicable("a conversation: the environment looks, step by step")
         per_token = True
         for width in range(columns["response_mask"].shape[1]):
             cut = _score(task, _prefix(columns, width))[:, :width]
@@ -93,6 +96,53 @@ def scores_are_causal(s: Subject) -> None:
             )
     if not per_token:
         raise NotApplicable("scores whole responses")
+
+
+def answers_row_by_row(s: Subject) -> None:
+    """`respond` answers each row by itself, a text or None, the same again; so do `state_keys`."""
+    for options, task, columns in _answered(s):
+        if not hasattr(task, "respond"):
+            raise NotApplicable("holds no conversation")
+        stops = getattr(task, "stops", ())
+        fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
+        assert fits, f"stops are no tuple of texts, but {stops!r}{show(options)}"
+        examples = _draw(task, "train")
+        said = [
+            (e, turns[:k])
+            for e, turns in zip(examples, columns["turns"], strict=True)
+            for k in range(1, len(turns) + 1, 2)
+        ]
+        said += [(e, ["?!"]) for e in examples]
+        begun = [(e, turns[:k]) for e, turns in said for k in range(0, len(turns), 2)]
+        _each_by_itself(task, "respond", said, options, lambda x: x is None or isinstance(x, str))
+        if hasattr(task, "state_keys"):
+            _each_by_itself(task, "state_keys", begun, options, lambda x: isinstance(x, Hashable))
+
+
+def _each_by_itself(
+    task: Any,
+    name: str,
+    rows: list[tuple[Example, list[str]]],
+    options: dict,
+    fits: Callable[[Any], bool],
+) -> None:
+    method = getattr(task, name)
+    given = _told([e for e, _ in rows], [turns for _, turns in rows])
+
+    def call(index: list[int]) -> list[Any]:
+        picked = take(given, torch.tensor(index))
+        return method(*(picked[n] for n in needs_of(method)))
+
+    before, fresh = torch.get_rng_state(), deepcopy(given)
+    found = call(list(range(len(rows))))
+    assert isinstance(found, list), f"{name} gives {type(found).__name__}, no list{show(options)}"
+    assert len(found) == len(rows), f"{name} gives {len(found)} for {len(rows)} rows{show(options)}"
+    wrong = [x for x in found if not fits(x)]
+    assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
+    assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
+    assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
+    alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
+    assert alone == found, f"what {name} gives a row depends on the others{show(options)}"
 
 
 def padding_is_not_scored(s: Subject) -> None:
@@ -140,6 +190,10 @@ def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
         yield {}, s.component()
     except (RlzooError, ImportError) as error:
         raise NotApplicable(f"not to be had here: {error}") from None
+    except ValueError as error:
+        if any(o.default == "" for o in s.component.options.values()):  # one that must be set
+            raise NotApplicable(f"wants its options set: {error}") from None
+        raise
     for name, option in s.component.options.items():
         for value in others(option):
             try:
@@ -161,49 +215,99 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
     for options, task in _made(s):
         draw = torch.Generator().manual_seed(1)
         examples = _draw(task, "train")
-        texts, kinds = [], []
+        rows, kinds = [], []
         for i, example in enumerate(examples):
-            right, wrong = str(example.answer), "?" + str(example.answer)
+            right, wrong = [str(example.answer)], ["?" + str(example.answer)]
             if hasattr(task, "demonstrate"):
-                right, wrong = task.demonstrate(example, draw)
-            kinds.append(i % 5)  # right, wrong, empty, right but cut off, not even begun
-            texts.append((right, wrong, "", right, "")[i % 5][: MOST - 1])
-        columns = _encoded(examples, texts, torch.tensor(kinds))
+                right, wrong = (
+                    [x] if isinstance(x, str) else x[::2] for x in task.demonstrate(example, draw)
+                )
+            kind = i % 5  # right, wrong, empty, right but cut off, not even begun
+            turns, over = _talk(task, example, (right, wrong, [""], right, [])[kind])
+            if kind == 3 and len(turns) % 2:
+                over = False  # the last turn has no end
+            kinds.append(kind)
+            rows.append((turns, over))
+        columns = _encoded(examples, rows, getattr(task, "stops", ()), torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
             raise NotApplicable(f"scores by {', '.join(unknown)}, which only a run has")
         yield options, task, columns
 
 
-def _encoded(examples: list[Example], texts: list[str], kinds: Tensor) -> Columns:
-    """Rollout columns as if each character were a token; kinds 0 to 2 end with EOS."""
-    terminated = kinds < 3
-    tokens = [
-        [*text, *([""] if end else [])]
-        for text, end in zip(texts, terminated.tolist(), strict=True)
-    ]
-    length = torch.tensor([len(row) for row in tokens])
-    steps = int(length.max()) + 2
-    mask = (torch.arange(steps) < length[:, None]).to(torch.float32)
-    ids = torch.zeros(len(tokens), steps, dtype=torch.long)
-    for row, texts_of_row in enumerate(tokens):
-        for t, token in enumerate(texts_of_row):
-            ids[row, t] = ord(token) if token else 1
-    noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(2))
+def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool]:
+    """The turns that follow when the policy says `said`, and whether the episode is over."""
+    turns: list[str] = []
+    for text in said:
+        turns.append(text[: MOST - 1])
+        told = _told([example], [turns]) if hasattr(task, "respond") else {}
+        (answer,) = task.respond(*(told[n] for n in needs_of(task.respond))) if told else (None,)
+        if not isinstance(answer, str):
+            return turns, True
+        turns.append(answer)
+    return turns, False
+
+
+def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
+    """What an environment is told of some rows."""
     return {
-        "kinds": kinds,
-        "prompts": [e.prompt for e in examples],
+        "prompts": [_text(e) for e in examples],
+        "messages": [
+            [{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
+            for e in examples
+        ],
         "answers": [e.answer for e in examples],
         "prompt_index": torch.tensor([e.index for e in examples]),
-        "responses": texts,
-        "response_tokens": tokens,
-        "response_ids": ids,
+        "turns": deepcopy(turns),
+    }
+
+
+def _text(example: Example) -> str:
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n".join(m["content"] for m in example.prompt)
+
+
+def _encoded(
+    examples: list[Example],
+    rows: list[tuple[list[str], bool]],
+    stops: tuple[str, ...],
+    kinds: Tensor,
+) -> Columns:
+    """Rollout columns as if each character were a token, of (turns, whether it is over)."""
+    tokens = [_tokens(turns, over, stops) for turns, over in rows]
+    steps = max(len(row) for row in tokens) + 2
+    mask, ids, attention, turn_ids = (torch.zeros(len(tokens), steps) for _ in range(4))
+    for row, found in enumerate(tokens):
+        for t, (token, turn) in enumerate(found):
+            ids[row, t] = ord(token) if token else 1
+            turn_ids[row, t], mask[row, t], attention[row, t] = turn, turn > 0, 1
+    noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(2))
+    terminated = torch.tensor([over for _, over in rows])
+    return _told(examples, [turns for turns, _ in rows]) | {
+        "kinds": kinds,
+        "responses": ["".join(turns) for turns, _ in rows],
+        "response_tokens": [[token for token, turn in found if turn] for found in tokens],
+        "response_ids": ids.long(),
         "response_mask": mask,
-        "response_attention": mask.clone(),
+        "response_attention": attention,
+        "turn_ids": turn_ids.long(),
         "terminated": terminated,
         "truncated": ~terminated,
         "noise": noise * mask,
     }
+
+
+def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[str, int]]:
+    """(character, turn of the policy or 0) of a row; EOS, "", ends a turn that no stop ends."""
+    found: list[tuple[str, int]] = []
+    for k, text in enumerate(turns):
+        turn = k // 2 + 1 if k % 2 == 0 else 0
+        found += [(char, turn) for char in text]
+        ends = over or k + 1 < len(turns)
+        if turn and ends and not text.endswith(stops):
+            found.append(("", turn))
+    return found
 
 
 def _prefix(columns: Columns, width: int) -> Columns:
@@ -221,5 +325,5 @@ def _prefix(columns: Columns, width: int) -> Columns:
 
 ALL = (
     made_as_declared, draws_by_the_generator, scores_are_finite, scores_repeat, scores_are_causal,
-    padding_is_not_scored, right_is_right,
+    padding_is_not_scored, right_is_right, answers_row_by_row,
 )  # fmt: skip

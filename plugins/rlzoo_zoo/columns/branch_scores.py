@@ -38,7 +38,7 @@ def branch_scores(
     limit = getattr(sample, "max_new_tokens", None)
     ids, mask = _prefixes(prompt_ids[row], prompt_mask[row], response_ids[row], begin)
     longest = None if limit is None else limit - int(begin.min())
-    drawn = sample(ids, mask, max_new_tokens=longest)
+    drawn = sample(ids, mask, max_new_tokens=longest, of=row)
     whole = _join(response_ids[row], response_mask[row], begin, drawn, limit, tokenizer)
     earned = scores.sum(1)[row] - reward_to_go(scores, response_mask)[row, begin]
     further = score({**whole, "rows": row}).to(scores.dtype) - earned
@@ -59,7 +59,7 @@ def _prefixes(prompt_ids, prompt_mask, response_ids, begin):
 
 def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
     """Responses of `begin` (N,) old tokens and the drawn ones after them, cut at `limit`."""
-    length = drawn["response_mask"].long().sum(1)
+    length = drawn["response_attention"].long().sum(1)  # an environment's answers count, too
     room = length if limit is None else (limit - begin).clamp(min=0)
     cut = length > room
     end = begin + torch.minimum(length, room)
@@ -75,18 +75,20 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
 
     ids = merge(response_ids, drawn["response_ids"])
     terminated = drawn["terminated"].bool() & ~cut
-    texts = [  # without the EOS that ended it, as the rollout's own `responses`
-        x[: n - int(ended)]
-        for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)
-    ]
-    return {
+    whole = {
         "response_ids": ids,
         "response_mask": merge(response_mask, drawn["response_mask"]),
         "response_attention": live.to(response_mask.dtype),
         "terminated": terminated,
         "truncated": drawn["truncated"].bool() | cut,
-        "responses": tokenizer.batch_decode(texts, skip_special_tokens=False),
     }
+    if "turns" in drawn:  # of a conversation, whose rows are told from their beginning
+        return whole | {"turns": drawn["turns"], "responses": drawn["responses"]}
+    texts = [  # without the EOS that ended it, as the rollout's own `responses`
+        x[: n - int(ended)]
+        for x, n, ended in zip(ids.tolist(), end.tolist(), terminated.tolist(), strict=True)
+    ]
+    return whole | {"responses": tokenizer.batch_decode(texts, skip_special_tokens=False)}
 
 
 @hookimpl

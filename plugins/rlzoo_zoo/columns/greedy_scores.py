@@ -5,25 +5,27 @@ import torch
 from rlzoo import hookimpl
 
 
-def greedy_scores(sample, score, prompt_ids, prompt_mask):
+def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
     """R of the greedy rollout from each row's prompt, (B,), before KL.
 
-    Rows with the same prompt share one rollout, so the cost is one greedy response for each
-    distinct prompt, metered like any other; each row's own answer judges it.
+    Rows with the same prompt and answer share one rollout, so the cost is one greedy response for
+    each such pair, metered like any other.
     Source: Li et al. 2023, arXiv:2310.10505.
     """
-    both = torch.cat([prompt_ids, prompt_mask.to(prompt_ids.dtype)], 1)
-    distinct, inverse = torch.unique(both, dim=0, return_inverse=True)
-    ids, mask = distinct.tensor_split(2, 1)
-    greedy = sample(ids, mask.to(prompt_mask.dtype), greedy=True)
-    texts = greedy["responses"]
-    columns = {
-        name: greedy[name][inverse]
-        for name in ("response_ids", "response_mask", "terminated", "truncated")
+    inverse = []
+    first: dict[tuple, tuple[int, int]] = {}  # of each pair: its number, and the row that has it
+    for row, (ids, mask) in enumerate(zip(prompt_ids.tolist(), prompt_mask.tolist(), strict=True)):
+        # What is right may be what an environment answers by: it tells rollouts apart, too.
+        key = (tuple(ids), tuple(mask), repr(answers[row]))
+        inverse.append(first.setdefault(key, (len(first), row))[0])
+    of = torch.tensor([row for _, row in first.values()], device=prompt_ids.device)
+    greedy = sample(prompt_ids[of], prompt_mask[of], greedy=True, of=of)
+    rows = torch.arange(len(inverse), device=prompt_ids.device)
+    shared = {
+        name: [x[i] for i in inverse] if isinstance(x, list) else x[inverse]
+        for name, x in greedy.items()
     }
-    columns["responses"] = [texts[i] for i in inverse.tolist()]
-    columns["rows"] = torch.arange(len(inverse), device=inverse.device)
-    return score(columns)
+    return score({**shared, "rows": rows})
 
 
 @hookimpl

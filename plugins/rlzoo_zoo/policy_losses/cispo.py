@@ -30,4 +30,4 @@ def cispo(
 
 @hookimpl
 def register_policy_losses(register):
-    register(cispo)
+    register(cispo, needs_signal=True)

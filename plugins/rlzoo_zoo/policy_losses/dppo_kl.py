@@ -39,4 +39,4 @@ def dppo_kl(
 
 @hookimpl
 def register_policy_losses(register):
-    register(dppo_kl)
+    register(dppo_kl, needs_signal=True)

@@ -36,4 +36,4 @@ def dppo_tv(
 
 @hookimpl
 def register_policy_losses(register):
-    register(dppo_tv)
+    register(dppo_tv, needs_signal=True)

@@ -40,4 +40,4 @@ def gmpo(
 
 @hookimpl
 def register_policy_losses(register):
-    register(gmpo)
+    register(gmpo, needs_signal=True)

@@ -16,4 +16,4 @@ def gpg(log_probs, advantages):
 
 @hookimpl
 def register_policy_losses(register):
-    register(gpg)
+    register(gpg, needs_signal=True)

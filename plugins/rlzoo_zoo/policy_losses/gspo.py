@@ -38,4 +38,4 @@ def gspo(
 
 @hookimpl
 def register_policy_losses(register):
-    register(gspo)
+    register(gspo, needs_signal=True)

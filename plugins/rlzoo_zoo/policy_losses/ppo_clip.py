@@ -33,4 +33,4 @@ def ppo_clip(
 
 @hookimpl
 def register_policy_losses(register):
-    register(ppo_clip)
+    register(ppo_clip, needs_signal=True)

@@ -40,4 +40,4 @@ def ppo_dual_clip(
 
 @hookimpl
 def register_policy_losses(register):
-    register(ppo_dual_clip)
+    register(ppo_dual_clip, needs_signal=True)

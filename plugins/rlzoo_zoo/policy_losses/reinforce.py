@@ -16,4 +16,4 @@ def reinforce(log_probs, advantages):
 
 @hookimpl
 def register_policy_losses(register):
-    register(reinforce)
+    register(reinforce, needs_signal=True)

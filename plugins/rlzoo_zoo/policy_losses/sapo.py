@@ -30,4 +30,4 @@ def sapo(
 
 @hookimpl
 def register_policy_losses(register):
-    register(sapo)
+    register(sapo, needs_signal=True)

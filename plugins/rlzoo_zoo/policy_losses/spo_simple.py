@@ -28,4 +28,4 @@ def spo_simple(
 
 @hookimpl
 def register_policy_losses(register):
-    register(spo_simple)
+    register(spo_simple, needs_signal=True)

@@ -17,4 +17,4 @@ def surrogate(log_probs, old_log_probs, advantages):
 
 @hookimpl
 def register_policy_losses(register):
-    register(surrogate)
+    register(surrogate, needs_signal=True)

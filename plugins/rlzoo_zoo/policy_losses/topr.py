@@ -23,4 +23,4 @@ def topr(log_probs, old_log_probs, advantages, response_mask):
 
 @hookimpl
 def register_policy_losses(register):
-    register(topr)
+    register(topr, needs_signal=True)

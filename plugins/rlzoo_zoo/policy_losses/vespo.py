@@ -38,4 +38,4 @@ def vespo(
 
 @hookimpl
 def register_policy_losses(register):
-    register(vespo)
+    register(vespo, needs_signal=True)

@@ -1,8 +1,12 @@
 """A Python function of yours as the reward."""
 
+import inspect
+import os
+import sys
 from importlib import import_module
 
 from rlzoo import RlzooError, hookimpl
+from rlzoo.columns import nearest
 
 
 def python(prompts, responses, answers, *, function: str = ""):
@@ -11,12 +15,36 @@ def python(prompts, responses, answers, *, function: str = ""):
     The three are lists of B; the module is imported from the current folder or the environment.
     Source: the user.
     """
+    return load(function)(prompts, responses, answers)
+
+
+def load(function: str):
+    """The function; raises RlzooError where there is none."""
     module, _, name = function.partition(":")
     if not module or not name:
         raise RlzooError(f"rewards.python.function must read 'module:function'. Got {function!r}")
-    return getattr(import_module(module), name)(prompts, responses, answers)
+    if os.getcwd() not in sys.path:  # a console script does not look in the current folder
+        sys.path.append(os.getcwd())
+    try:
+        found = import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise RlzooError(f"rewards.python.function: cannot import {module!r}: {error}") from None
+    if not callable(getattr(found, name, None)):
+        there = [n for n, x in vars(found).items() if callable(x) and not n.startswith("_")]
+        hint = nearest(name, there)
+        raise RlzooError(f"rewards.python.function: {module!r} has no function {name!r}{hint}")
+    return getattr(found, name)
+
+
+def check(*, function):
+    try:
+        inspect.signature(load(function)).bind("prompts", "responses", "answers")
+    except TypeError as error:
+        raise RlzooError(
+            f"rewards.python.function: {function} must take (prompts, responses, answers): {error}"
+        ) from None
 
 
 @hookimpl
 def register_rewards(register):
-    register(python)
+    register(python, check=check)

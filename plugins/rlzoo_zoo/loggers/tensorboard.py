@@ -1,0 +1,41 @@
+"""Metrics as TensorBoard event files."""
+
+import shutil
+from importlib.util import find_spec
+
+from rlzoo import RlzooError, hookimpl
+
+
+class Tensorboard:
+    """Writes `tensorboard/` into the run folder: `tensorboard --logdir runs` shows all runs there.
+
+    A scalar for each metric, under its own name, at its step. A resumed run is told the kept lines
+    again, so the files begin anew; those lines then bear the time of the resume.
+    Source: the tensorboard library, by torch.utils.tensorboard.
+    """
+
+    def __init__(self, path):
+        from torch.utils.tensorboard import SummaryWriter
+
+        folder = path / "tensorboard"
+        shutil.rmtree(folder, ignore_errors=True)
+        self.writer = SummaryWriter(folder)
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation."""
+        for name, value in metrics.items():
+            if name != "step":
+                self.writer.add_scalar(name, value, metrics["step"])
+
+    def close(self):
+        self.writer.close()  # writes what is left
+
+
+def installed(**options):
+    if find_spec("tensorboard") is None:
+        raise RlzooError("needs tensorboard: pip install 'rlzoo-llm[tensorboard]'")
+
+
+@hookimpl
+def register_loggers(register):
+    register(Tensorboard, check=installed)

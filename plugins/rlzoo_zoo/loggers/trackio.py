@@ -1,0 +1,50 @@
+"""Metrics in trackio: a local dashboard, with wandb's interface."""
+
+from contextlib import suppress
+from importlib.util import find_spec
+
+from rlzoo import RlzooError, hookimpl
+
+
+class Trackio:
+    """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
+
+    The run has the run folder's name, the metrics theirs, the steps theirs. A resumed run is told
+    the kept lines again, so the run that `trackio-run.txt` in the run folder names is deleted
+    first. That holds for local projects: where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL sends them
+    elsewhere, a resume repeats the kept lines there.
+    Source: the trackio library.
+    """
+
+    def __init__(self, path, *, project: str = "rlzoo"):
+        import trackio
+
+        note = path / "trackio-run.txt"
+        if note.is_file():
+            with suppress(ValueError):  # the project is gone, and the run with it
+                for old in list(trackio.Api().runs(project)):
+                    if old.id == note.read_text():
+                        old.delete()
+        # Its own readings of processor and memory would stand among the run's metrics.
+        self.run = trackio.init(
+            project, path.name, embed=False, auto_log_cpu=False, auto_log_gpu=False
+        )
+        note.write_text(self.run.id)
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation."""
+        rest = {name: value for name, value in metrics.items() if name != "step"}
+        self.run.log(rest, step=metrics["step"])
+
+    def close(self):
+        self.run.finish()  # waits until all is written
+
+
+def installed(**options):
+    if find_spec("trackio") is None:
+        raise RlzooError("needs trackio: pip install 'rlzoo-llm[trackio]'")
+
+
+@hookimpl
+def register_loggers(register):
+    register(Trackio, check=installed)

@@ -1,0 +1,57 @@
+"""Metrics in Weights & Biases; offline unless you say otherwise."""
+
+import os
+import shutil
+import uuid
+from importlib.util import find_spec
+
+from rlzoo import RlzooError, hookimpl
+
+
+class Wandb:
+    """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
+
+    Nothing leaves this machine unless WANDB_MODE says `online`: it is offline without that, and
+    `wandb sync` uploads later. Metrics keep their names, steps theirs; an evaluation shares its
+    step with the training line before it. A resumed run is told the kept lines again: offline its
+    files begin anew; online it is the same run (`wandb-id.txt`), which ignores steps it has.
+    Source: the wandb library.
+    """
+
+    def __init__(self, path, *, project: str = "rlzoo"):
+        import wandb
+
+        mode = os.environ.get("WANDB_MODE", "offline")
+        note = path / "wandb-id.txt"
+        if not note.is_file():
+            note.write_text(uuid.uuid4().hex[:8])
+        if mode == "offline":
+            shutil.rmtree(path / "wandb", ignore_errors=True)
+        self.run = wandb.init(
+            project=project,
+            name=path.name,
+            id=note.read_text(),
+            resume="allow" if mode == "online" else None,
+            dir=str(path),
+            mode=mode,
+            # Only the metrics: no readings of the machine, no copy of what is printed.
+            settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
+        )
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation."""
+        rest = {name: value for name, value in metrics.items() if name != "step"}
+        self.run.log(rest, step=metrics["step"])
+
+    def close(self):
+        self.run.finish()  # writes what is left
+
+
+def installed(**options):
+    if find_spec("wandb") is None:
+        raise RlzooError("needs wandb: pip install 'rlzoo-llm[wandb]'")
+
+
+@hookimpl
+def register_loggers(register):
+    register(Wandb, check=installed)

@@ -1,0 +1,187 @@
+"""A reward by HTTP: an endpoint of yours scores the responses."""
+
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import warnings
+from http.client import HTTPException
+from typing import Annotated, Any, Literal
+
+import torch
+
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.columns import nearest
+
+FIELDS = ("prompts", "responses", "response_tokens", "answers")
+LARGEST = 3e38  # of a float32; no comparison with NaN holds
+SEND = ["prompts", "responses"]
+
+
+def http(
+    prompts,
+    responses,
+    response_tokens,
+    answers,
+    response_attention,
+    response_mask,
+    *,
+    url: Annotated[str, "http:// or https://"] = "",
+    send: Annotated[list[str], "of: prompts, responses, response_tokens, answers"] = SEND,
+    per_token: Annotated[bool, "the endpoint gives a list of scores for each response"] = False,
+    batch: Annotated[int, Range(1), "responses in a request"] = 64,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 30.0,
+    retries: Annotated[int, Range(0), "further attempts"] = 3,
+    backoff: Annotated[float, Range(0), "seconds before the second attempt, then doubled"] = 1.0,
+    on_failure: Annotated[Literal["stop", "zero"], "where no attempt is answered"] = "stop",
+    headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
+):
+    """What the endpoint says of each response, (B,), or of each of its tokens, (B, T).
+
+    POST of {"responses": [...], ...}, lists of `batch` items or fewer, holding the fields in `send`
+    and nothing else; the answer is {"scores": [...]} with a finite number for each response, or
+    with per_token a list of one for each item of its response_tokens. Refused connections,
+    timeouts and the statuses 408, 429 and 5xx are tried again; then the run stops, its last
+    checkpoint intact, or on_failure=zero scores that request 0 with a warning. Any other answer is
+    an error at once, since a wrong one would come again: another status, a redirect (nothing is
+    sent elsewhere), no JSON, the wrong shape. Secrets stay out of recipes: `headers_from` names the
+    variable that holds them. Breaks determinism where the endpoint does.
+    Source: the user.
+    """
+    check(url=url, send=send, headers_from=headers_from, per_token=per_token)
+    columns = dict(zip(FIELDS, (prompts, responses, response_tokens, answers), strict=True))
+    post = _Endpoint(url, headers(headers_from), timeout, retries, backoff)
+    scores = torch.zeros_like(response_mask) if per_token else response_mask.new_zeros(len(answers))
+    for start in range(0, len(answers), batch):
+        part = slice(start, start + batch)
+        body = {name: columns[name][part] for name in send}
+        try:
+            found = post(_encoded(body))
+        except Unanswered as failure:
+            if on_failure == "stop":
+                raise
+            warnings.warn(f"{failure}; {len(answers[part])} responses score 0", stacklevel=2)
+            continue
+        if per_token:
+            lengths = response_attention[part].long().sum(1).tolist()
+            rows = _numbers(found, len(lengths), url, "lists")
+            for i, (row, n) in enumerate(zip(rows, lengths, strict=True), start):
+                scores[i, :n] = torch.tensor(_numbers(row, n, url, f"scores of response {i}"))
+        else:
+            scores[part] = torch.tensor(_numbers(found, len(answers[part]), url, "scores"))
+    return torch.where(response_mask.bool(), scores, 0) if per_token else scores
+
+
+class Unanswered(RlzooError):
+    """No attempt was answered."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_):
+        return None
+
+
+class _Endpoint:
+    """post(body) -> the `scores` of the answer, as they came."""
+
+    def __init__(self, url, headers, timeout, retries, backoff):
+        self.url, self.timeout, self.retries, self.backoff = url, timeout, retries, backoff
+        self.headers = {"Content-Type": "application/json", **headers}
+        self.opener = urllib.request.build_opener(_NoRedirect)
+
+    def __call__(self, body: bytes) -> Any:
+        request = urllib.request.Request(self.url, body, self.headers, method="POST")
+        for attempt in range(self.retries + 1):
+            if attempt:
+                time.sleep(self.backoff * 2 ** (attempt - 1))
+            try:
+                return self.scores(self.read(request))
+            except urllib.error.HTTPError as error:
+                reason = f"status {error.code}"
+                error.close()
+                if error.code not in (408, 429) and error.code < 500:
+                    raise RlzooError(f"{self.url} answers with {reason}") from None
+            except (OSError, HTTPException) as error:  # refused, reset, timed out, no such host
+                reason = str(getattr(error, "reason", error)) or type(error).__name__
+        tries = f"{self.retries + 1} attempts" if self.retries else "one attempt"
+        raise Unanswered(f"{self.url} does not answer after {tries} ({reason})")
+
+    def read(self, request: urllib.request.Request) -> bytes:
+        """The body, within `timeout` as a whole: urllib's is for each packet."""
+        end, parts = time.monotonic() + self.timeout, []
+        with self.opener.open(request, timeout=self.timeout) as answer:
+            while part := answer.read1(2**16):
+                parts.append(part)
+                if time.monotonic() > end:
+                    raise TimeoutError("timed out")
+        return b"".join(parts)
+
+    def scores(self, text: bytes) -> Any:
+        try:
+            found = json.loads(text)
+        except ValueError:
+            raise RlzooError(f"{self.url} answers with no JSON: {text[:60]!r}") from None
+        if not isinstance(found, dict) or "scores" not in found:
+            raise RlzooError(f'{self.url} answers without "scores": {text[:60]!r}')
+        return found["scores"]
+
+
+def _numbers(found: Any, n: int, url: str, what: str) -> list:
+    """`found` as a list of n finite numbers, or of n lists."""
+    if not isinstance(found, list) or len(found) != n:
+        got = f"{len(found)}" if isinstance(found, list) else type(found).__name__
+        raise RlzooError(f"{url} must give {n} {what}. Got {got}")
+    kind = list if what == "lists" else (int, float)
+    for i, x in enumerate(found):
+        right = isinstance(x, kind) and not isinstance(x, bool)
+        if not right or (kind is not list and not abs(x) <= LARGEST):
+            raise RlzooError(f"{url}: item {i} of the {what} is {x!r}")
+    return found
+
+
+def _encoded(body: dict[str, list]) -> bytes:
+    try:
+        return json.dumps(body, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise RlzooError(f"JSON cannot carry what is to be sent: {error}") from None
+
+
+def headers(variable: str) -> dict[str, str]:
+    """The headers in an environment variable; what is wrong is named without its value."""
+    if not variable:
+        return {}
+    if variable not in os.environ:
+        raise ValueError(f"headers_from: no environment variable {variable!r}")
+    found = {}
+    for number, line in enumerate(os.environ[variable].splitlines(), 1):
+        name, colon, value = line.partition(":")
+        if line.strip():
+            if not colon or not name.strip():
+                raise ValueError(f"headers_from: line {number} of {variable!r} is no 'Name: value'")
+            found[name.strip()] = value.strip()
+    return found
+
+
+def check(*, url, send, headers_from, per_token, **_):
+    place = urllib.parse.urlsplit(url)
+    if not url:
+        raise RlzooError("url is missing")
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
+    if place.username or place.password:
+        raise ValueError("url: secrets do not belong in a recipe; see headers_from")
+    for name in send:
+        if name not in FIELDS:
+            raise ValueError(f"send: no field {name!r}{nearest(name, FIELDS)}")
+    if not send:
+        raise ValueError(f"send: name what is sent, of {', '.join(FIELDS)}")
+    if per_token and "response_tokens" not in send:
+        raise ValueError("per_token: the endpoint must see the tokens; send response_tokens, too")
+    headers(headers_from)
+
+
+@hookimpl
+def register_rewards(register):
+    register(http, check=check)

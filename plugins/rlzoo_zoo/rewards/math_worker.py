@@ -1,0 +1,46 @@
+"""The process in which the reward `math_verify` does its mathematics: a job per line of stdin, a
+verdict per line of stdout. It imports no torch, and ends itself where a job takes too much."""
+
+import json
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+MEMORY = 4 * 2**30  # bytes of address space
+
+
+def serve() -> None:
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print is no verdict
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes stdin
+    import math_verify  # noqa: F401  (before memory is limited)
+
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    print("ready", file=out, flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        # Nobody handles this signal, so that it ends the process whatever it computes.
+        signal.setitimer(signal.ITIMER_REAL, job["timeout"])
+        reply = judge(job["response"], job["answers"])
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(reply), file=out, flush=True)
+
+
+def judge(response: str, answers: list[str]) -> dict[str, Any]:
+    from math_verify import parse, verify
+
+    result = parse(response, parsing_timeout=None)
+    for answer in answers:
+        delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
+        gold = parse(answer if delimited else f"${answer}$", parsing_timeout=None)
+        if not gold:
+            return {"error": f"the answer {answer!r} cannot be read as mathematics"}
+        if verify(gold, result, timeout_seconds=None):
+            return {"right": True}
+    return {"right": False}
+
+
+if __name__ == "__main__":
+    serve()

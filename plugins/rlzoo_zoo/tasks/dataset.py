@@ -1,0 +1,267 @@
+"""Tasks from data: prompts and answers from the rows of a file, a folder or the hub."""
+
+import re
+from typing import Annotated, Any, Literal
+
+import torch
+
+from rlzoo import Example, Range, hookimpl
+from rlzoo.columns import nearest
+from rlzoo.datafiles import DataError, messages_of, read
+from rlzoo.fit import hold_out
+from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
+from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
+from rlzoo_zoo.rewards.numeric import last_number, numeric
+from rlzoo_zoo.rewards.regex import compile_pattern, found
+
+FIELD = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
+
+
+class Dataset:
+    """Each row of a data set is a prompt and what is right for it.
+
+    path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id; then `subset`, `split` and
+    `test_split` say which part. Held-out prompts come from test_split or test_path, else
+    test_fraction of the prompts is held out, chosen by split_seed; rows of one prompt stay on one
+    side. A prompt is the column `prompt`, a text or chat messages, or `template` with `{column}`
+    filled in (`{{` is a brace); answer_pattern takes the final answer out of the column `answer`,
+    its first group where it has one, at its last match; response_pattern likewise out of responses.
+    Right is, by `checker`: exact (white space apart), numeric (the last or boxed number), math (by
+    math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and terminated.
+    Bad rows (no JSON, a column missing or null, an empty prompt, an answer that the checker cannot
+    read) stop the run or are skipped and counted; so are prompts over max_prompt tokens: too_long
+    drops them, cuts text at its start or end, or stops. `notes` holds the counts. A prompt's index
+    is its row's number in the file, those of a test file counted on. Draws are without replacement
+    until all rows were drawn. Nothing in the data is executed or unpickled.
+    Source: the user's data.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: str = "",
+        format: Literal["auto", "jsonl", "parquet", "folder", "hub"] = "auto",
+        subset: Annotated[str, "of a hub id: its configuration"] = "",
+        split: Annotated[str, "of a folder or hub id"] = "train",
+        test_split: str = "",
+        test_path: str = "",
+        test_fraction: Annotated[float, Range(0, 1, "neither")] = 0.1,
+        split_seed: int = 0,
+        prompt: Annotated[str, "the column"] = "prompt",
+        template: str = "",
+        answer: Annotated[str | None, "the column; null: there is none"] = "answer",
+        answer_pattern: str = "",
+        response_pattern: str = "",
+        checker: Literal["exact", "numeric", "math", "contains", "none"] = "exact",
+        casefold: Annotated[bool, "exact, contains: case does not count"] = False,
+        tolerance: Annotated[float, Range(0), "numeric: how far off is right"] = 0.0,
+        on_bad_row: Literal["stop", "skip"] = "stop",
+        max_prompt: Annotated[int | None, Range(1), "tokens"] = None,
+        too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
+    ):
+        if not path:
+            raise ValueError("path is missing: a .jsonl or .parquet file, a folder or a hub id")
+        if test_path and test_split:
+            raise ValueError("test_path and test_split exclude each other")
+        if answer is None and checker != "none":
+            raise ValueError("without an answer there is no right: answer=null needs checker=none")
+        if checker == "math":
+            refuse_missing()
+        for pattern in (answer_pattern, response_pattern):
+            compile_pattern(pattern)
+        self.prompt, self.template, self.answer = prompt, template, answer
+        self.answer_pattern, self.response_pattern = answer_pattern, response_pattern
+        self.checker, self.casefold, self.tolerance = checker, casefold, tolerance
+        self.on_bad_row, self.max_prompt, self.too_long = on_bad_row, max_prompt, too_long
+        self.notes: list[str] = []
+        rows = self.load(path, format, subset, split)
+        if test_path or test_split:
+            held = self.load(test_path or path, format, subset, test_split or split)
+            if test_path:
+                offset = 1 + max(e.index for e in rows)
+                held = [e._replace(index=e.index + offset) for e in held]
+            self.rows = {"train": rows, "test": held}
+            known = {repr(e.prompt) for e in rows}
+            shared = sum(repr(e.prompt) in known for e in held)
+            if shared:
+                self.notes.append(f"{shared} of {len(held)} held-out prompts are also trained on")
+        else:
+            train, test = hold_out(rows, lambda e: e.prompt, test_fraction, split_seed)
+            self.rows = {"train": train, "test": test}
+        if checker == "none":
+            self.notes.append("checker=none: the task's own score is 0 throughout")
+        else:
+            self.is_correct = self.right  # without it the task has no notion of right
+
+    def draw(self, split, n, generator):
+        rows = self.rows[split]
+        order: list[int] = []
+        while len(order) < n:
+            order += torch.randperm(len(rows), generator=generator).tolist()
+        return [rows[i] for i in order[:n]]
+
+    def score(self, responses, answers, terminated):
+        if self.checker == "none":
+            return torch.zeros(len(answers), device=terminated.device)
+        return (self.right(responses, answers).to(terminated.device) & terminated).float()
+
+    def right(self, responses, answers):
+        """(B,) bool, by the same functions that are rewards by themselves."""
+        if self.response_pattern:
+            responses = [extract(self.response_pattern, r) or "" for r in responses]
+        if self.checker == "exact":
+            return exact_match(responses, answers, casefold=self.casefold, spaces=True) > 0
+        if self.checker == "numeric":
+            return numeric(responses, answers, tolerance=self.tolerance) > 0
+        if self.checker == "math":
+            return torch.tensor(verdicts(responses, answers), dtype=torch.bool)
+        pairs = zip(responses, answers, strict=True)
+        return torch.tensor([any(contains(r, a, self.casefold) for a in accepted(each))
+                             for r, each in pairs], dtype=torch.bool)  # fmt: skip
+
+    def fit(self, count):
+        """Apply too_long, once a tokenizer is there: count(prompt) -> tokens. Returns a note."""
+        if self.max_prompt is None:
+            return None
+        total, long = 0, 0
+        for split, rows in self.rows.items():
+            kept: list[Example] = []
+            for example in rows:
+                over = count(example.prompt) > self.max_prompt
+                long += over
+                if not over:
+                    kept.append(example)
+                elif self.too_long.startswith("cut"):
+                    kept.append(example._replace(prompt=self.cut(example.prompt, count)))
+                elif self.too_long == "stop":
+                    shown = str(example.prompt)[:60]
+                    raise DataError(
+                        f"prompt {example.index} is longer than task.max_prompt={self.max_prompt} "
+                        f"tokens: {shown!r}..."
+                    )
+            if not kept:
+                raise DataError(
+                    f"all {len(rows)} {split} prompts are longer than "
+                    f"task.max_prompt={self.max_prompt} tokens"
+                )
+            total += len(rows)
+            self.rows[split] = kept
+        if not long:
+            return None
+        done = "dropped" if self.too_long == "drop" else "cut"
+        note = f"{long} of {total} prompts longer than {self.max_prompt} tokens {done}"
+        self.notes.append(note)
+        return note
+
+    def cut(self, prompt, count):
+        """The longest end (cut_start) or beginning (cut_end) of a text that is short enough."""
+        if not isinstance(prompt, str):
+            raise DataError(f"too_long={self.too_long} cuts text; these prompts are chat messages")
+
+        def part(n):
+            return prompt[len(prompt) - n :] if self.too_long == "cut_start" else prompt[:n]
+
+        low, high = 0, len(prompt)  # characters: part(low) fits
+        while high - low > 1:
+            middle = (low + high) // 2
+            if count(part(middle)) <= self.max_prompt:
+                low = middle
+            else:
+                high = middle
+        if not low:
+            raise DataError(f"task.max_prompt={self.max_prompt} leaves nothing of {prompt[:60]!r}")
+        return part(low)
+
+    # ------------------------------------------------------------ reading
+
+    def load(self, path, format, subset, split) -> list[Example]:
+        """The examples of one file or split; bad rows stop, or are skipped and counted."""
+        examples: list[Example] = []
+        faults: list[str] = []
+        columns: dict[str, None] = {}
+        for row in read(path, format=format, subset=subset, split=split):
+            fault = row.fault
+            if row.values is not None:
+                columns |= dict.fromkeys(row.values)
+                try:
+                    examples.append(self.example(row.values, row.number))
+                except ValueError as error:
+                    fault = str(error)
+            if fault:
+                faults.append(f"{row.place}: {fault}")
+                if self.on_bad_row == "stop":
+                    raise DataError(faults[0])
+        lost = [name for name in self.wanted() if name not in columns]
+        if columns and lost:  # in no row: a wrong name, not a bad row
+            raise DataError(f"{path}: {no_column(lost[0], columns)}")
+        if not examples:
+            raise DataError(f"{path}: no row to use{f' ({faults[0]})' if faults else ''}")
+        if faults:
+            total = len(examples) + len(faults)
+            self.notes.append(f"{path}: {len(faults)} of {total} rows skipped, first {faults[0]}")
+        return examples
+
+    def wanted(self) -> list[str]:
+        """The columns that are read."""
+        fields = [m[1] for m in FIELD.finditer(self.template) if m[1]]
+        answer = [] if self.answer is None else [self.answer]
+        return (fields if self.template else [self.prompt]) + answer
+
+    def example(self, values, index) -> Example:
+        """Raises ValueError where the row is of no use."""
+        for name in self.wanted():
+            if values.get(name) is None:
+                raise ValueError(f"{name!r} is null" if name in values else no_column(name, values))
+        prompt: Any
+        if self.template:
+            prompt = FIELD.sub(lambda m: str(values[m[1]]) if m[1] else m[0][0], self.template)
+        else:
+            prompt = values[self.prompt]
+            prompt = prompt if isinstance(prompt, str) else messages_of(prompt)
+        if not (prompt if isinstance(prompt, str) else prompt[-1]["content"]).strip():
+            raise ValueError("empty prompt")
+        answer = None if self.answer is None else values[self.answer]
+        if self.answer_pattern:
+            answer = extract(self.answer_pattern, str(answer))
+            if answer is None:
+                shown = str(values[self.answer])[-40:]
+                raise ValueError(f"answer_pattern finds nothing in ...{shown!r}")
+        self.refuse(answer)
+        return Example(prompt, answer, index)
+
+    def refuse(self, answer) -> None:
+        """Raise ValueError where the checker could do nothing with an answer."""
+        if self.checker == "none":
+            return
+        for text in accepted(answer):
+            if not text.strip():
+                raise ValueError("empty answer")
+            if self.checker == "numeric" and last_number(text) is None:
+                raise ValueError(f"the answer {text!r} holds no number")
+
+
+def extract(pattern, text):
+    """The first group of the last match, or all of it where there is no group; None without."""
+    last = None
+    at = 0
+    while at <= len(text) and (match := found(pattern, text, at=at)):
+        last, at = match, max(match.end(), match.start() + 1)
+    if last is None:
+        return None
+    group = last[1] if last.re.groups else last[0]
+    return None if group is None else group.strip()
+
+
+def contains(response, answer, casefold):
+    answer, response = (normal(x, True, casefold, True, "NFC") for x in (answer, response))
+    return re.search(rf"(?<!\w){re.escape(answer)}(?!\w)", response) is not None
+
+
+def no_column(name, columns):
+    there = ", ".join(columns) or "none"
+    return f"no column {name!r}{nearest(name, columns)} (columns there: {there})"
+
+
+@hookimpl
+def register_tasks(register):
+    register(Dataset)

@@ -1,0 +1,137 @@
+"""Local search: a question that only a folder of texts can answer, and a call that searches it."""
+
+import json
+import zlib
+from pathlib import Path
+from typing import Annotated
+
+import torch
+
+from rlzoo import Example, Range, RlzooError, hookimpl
+
+FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
+
+
+class LocalSearch:
+    """A fact is asked for, `kul?`. The policy may call a search, `[kul]`: the best passage of a
+    BM25 index answers, cut to `characters`, ` kul 73 ` say; then it says the answer, `73`.
+
+    Score (B,): 1.0 where the last turn is the answer, else 0.0. It is over with the first turn that
+    is no call, and with call number `searches` + 1. Without a folder the corpus is made up from
+    `seed`: `facts` names of three letters, each with a number from 10 to 99 that nothing else
+    tells; a fifth of the names is held out, so that learning them by heart helps nobody there.
+    folder: `*.txt` files, whose paragraphs are the passages, and `questions.jsonl`, an object with
+    `question` and `answer` on each line.
+    Source: after Jin et al. 2025 (Search-R1), arXiv:2503.09516; bm25s: arXiv:2407.03618.
+    """
+
+    stops = ("]",)
+
+    def __init__(
+        self,
+        *,
+        folder: str | None = None,
+        facts: Annotated[int, Range(10, 900)] = 500,
+        seed: Annotated[int, Range(0)] = 0,
+        characters: Annotated[int, Range(1)] = 40,
+        searches: Annotated[int, Range(1)] = 2,
+    ):
+        self.characters, self.searches = characters, searches
+        self.passages, pairs = read_folder(Path(folder)) if folder else invent(facts, seed)
+        self.index = index(self.passages)
+        # Which fifth is held out depends on the question alone, never on a seed.
+        self.examples: dict[str, list[Example]] = {"train": [], "test": []}
+        for i, (question, answer) in enumerate(pairs):
+            split = "test" if zlib.crc32(question.encode()) % 5 == 0 else "train"
+            self.examples[split].append(Example(question, answer, i))
+
+    def draw(self, split, n, generator):
+        pool = self.examples[split]
+        if n and not pool:
+            raise RlzooError(f"task local_search: no question falls to the {split} split")
+        picks = torch.randint(max(1, len(pool)), (n,), generator=generator).tolist()
+        return [pool[i] for i in picks]
+
+    def search(self, query):
+        """The best passage for the words of `query`, one line, with a space at either end."""
+        import bm25s
+
+        words = bm25s.tokenize([query], stopwords=None, show_progress=False, return_ids=False)
+        if not any(word in self.index.vocab_dict for word in words[0]):
+            return " none "
+        found, _ = self.index.retrieve(words, k=1, show_progress=False)
+        return f" {' '.join(self.passages[int(found[0, 0])].split())[: self.characters]} "
+
+    def respond(self, turns):
+        return [self.answer(t) for t in turns]
+
+    def answer(self, turns):
+        said = turns[-1]
+        calls = said.endswith("]") and "[" in said and len(turns[::2]) <= self.searches
+        return self.search(said.rpartition("[")[2][:-1]) if calls else None
+
+    def state_keys(self, turns):
+        return [tuple(t[1::2]) for t in turns]
+
+    def score(self, turns, answers, terminated):
+        return (self.is_correct(turns, answers).to(terminated.device) & terminated).float()
+
+    def is_correct(self, turns, answers):
+        pairs = zip(turns, answers, strict=True)
+        return torch.tensor([t[-1:] == [a] and len(t) % 2 == 1 for t, a in pairs])  # (B,)
+
+    def demonstrate(self, example, generator):
+        call = f"[{example.prompt.rstrip('?')}]"
+        right = [call, self.search(call[1:-1]), example.answer]
+        wrong = example.answer
+        while wrong == example.answer:
+            wrong = str(int(torch.randint(10, 100, (), generator=generator)))
+        return right, [wrong]
+
+
+def invent(facts, seed):
+    """(passages, [(question, answer)]) of made-up facts; the names differ."""
+    generator = torch.Generator().manual_seed(seed)
+    names = [a + b + c for a in FIRST for b in SECOND for c in FIRST]
+    picks = torch.randperm(len(names), generator=generator)[:facts].tolist()
+    values = torch.randint(10, 100, (facts,), generator=generator).tolist()
+    pairs = [(names[i], str(v)) for i, v in zip(picks, values, strict=True)]
+    return [f"{name} {value}" for name, value in pairs], [(f"{n}?", v) for n, v in pairs]
+
+
+def read_folder(folder):
+    """(passages, [(question, answer)]) of a user's folder; raises ValueError on what is amiss."""
+    files = sorted(folder.glob("*.txt"))
+    if not files:
+        raise ValueError(f"folder {str(folder)!r} holds no *.txt file")
+    texts = [file.read_text(encoding="utf-8").split("\n\n") for file in files]
+    passages = [part.strip() for text in texts for part in text if part.strip()]
+    questions = folder / "questions.jsonl"
+    if not questions.is_file():
+        raise ValueError(f"folder {str(folder)!r} has no questions.jsonl")
+    pairs = []
+    for number, line in enumerate(questions.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            pairs.append((str(row["question"]), str(row["answer"])))
+        except (json.JSONDecodeError, KeyError, TypeError):
+            raise ValueError(
+                f"{questions}:{number}: not an object with question and answer"
+            ) from None
+    return passages, pairs
+
+
+def index(passages):
+    try:
+        import bm25s
+    except ImportError:
+        raise ValueError("needs bm25s: pip install 'rlzoo-llm[search]'") from None
+    found = bm25s.BM25()
+    tokens = bm25s.tokenize(passages, stopwords=None, show_progress=False)
+    found.index(tokens, show_progress=False)
+    return found
+
+
+@hookimpl
+def register_tasks(register):
+    register(LocalSearch)

@@ -1,0 +1,46 @@
+"""Seasoning: some of it makes the dish, too much spoils it. The true score of a learned reward."""
+
+import zlib
+from typing import Annotated
+
+import torch
+
+from rlzoo import Example, Range, hookimpl
+
+SPICES, DISHES = "aeiou", "bcdfghjklmnpqrstvwxyz"
+
+
+class Seasoning:
+    """The prompt names dish and spice, `tmt+o:`; a good response holds the spice `best` times.
+
+    Score (B,): max(0, 1 - |n - best| / best), n how often the response holds the prompt's letter
+    after the plus: 0 without any, 1 at `best`, 0 again from twice as much on. What else is in the
+    response does not matter. It is meant as the hidden score of a learned reward: answers that all
+    hold little of the spice teach that more is better, which is right only as far as they go.
+    Source: the set-up of a known true reward, Gao et al. 2022, arXiv:2210.10760.
+    """
+
+    def __init__(self, *, best: Annotated[int, Range(1)] = 3):
+        self.best = best
+
+    def draw(self, split, n, generator):
+        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        examples: list[Example] = []
+        while len(examples) < n:
+            dish = torch.randint(len(DISHES), (3,), generator=generator).tolist()
+            spice = SPICES[int(torch.randint(len(SPICES), (), generator=generator))]
+            text = "".join(DISHES[i] for i in dish) + spice
+            prompt = f"{text[:3]}+{spice}:"
+            if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
+                examples.append(Example(prompt, spice, int(text, 36)))
+        return examples
+
+    def score(self, responses, answers):
+        counts = [r.count(spice) for r, spice in zip(responses, answers, strict=True)]
+        off = (torch.tensor(counts, dtype=torch.float) - self.best).abs() / self.best
+        return (1 - off).clamp(min=0)
+
+
+@hookimpl
+def register_tasks(register):
+    register(Seasoning)

@@ -1,0 +1,86 @@
+"""pass@k and maj@k out of n responses to a prompt, and intervals of their means over prompts.
+
+No torch here.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from math import comb
+
+from rlzoo.stats import wilson
+
+
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """The chance that k of the n responses, drawn without replacement, hold a right one.
+
+    1 - C(n - c, k) / C(n, k): an unbiased estimate from any n >= k.
+    Source: Chen et al. 2021, arXiv:2107.03374.
+    """
+    return 1 - comb(n - right, k) / comb(n, k)
+
+
+def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) -> float:
+    """The chance that the most frequent answer among k of the n responses is right.
+
+    The mean over all C(n, k) subsets, exactly, so unbiased like `pass_at_k`. None abstains: it is
+    one of the k and votes for nothing. Of answers that are equally frequent each is taken with the
+    same chance. Equal answers that are judged differently are right in part: by their share.
+    Source: Wang et al. 2022 (self-consistency), arXiv:2203.11171.
+    """
+    votes: dict[str, list[int]] = {}
+    for answer, good in zip(answers, right, strict=True):
+        if answer is not None:
+            tally = votes.setdefault(answer, [0, 0])
+            tally[0] += 1
+            tally[1] += bool(good)
+    return _majority(tuple(sorted(map(tuple, votes.values()))), len(answers), k)
+
+
+@cache
+def _majority(votes: tuple[tuple[int, int], ...], n: int, k: int) -> float:
+    """votes: (how often, how often right) of each answer."""
+    silent = n - sum(count for count, _ in votes)
+    total = 0.0
+    for i, (count, good) in enumerate(votes):
+        if not good:
+            continue
+        others = [c for j, (c, _) in enumerate(votes) if j != i]
+        for most in range(1, min(count, k) + 1):  # as often as this answer comes among the k
+            ways = comb(count, most) * _ways(others, silent, k - most, most)
+            total += good / count * ways
+    return total / comb(n, k)
+
+
+def _ways(others: list[int], silent: int, size: int, most: int) -> float:
+    """Ways of filling `size` places with other answers, none of them more than `most` times; each
+    way divided by the number of answers that are then the most frequent, the one in question
+    included."""
+    ways = {(0, 1): 1}  # (places taken, answers that come `most` times) -> ways
+    for count in others:
+        grown: dict[tuple[int, int], int] = {}
+        for (taken, tied), number in ways.items():
+            for times in range(min(count, most, size - taken) + 1):
+                key = taken + times, tied + (times == most)
+                grown[key] = grown.get(key, 0) + number * comb(count, times)
+        ways = grown
+    return sum(
+        number * comb(silent, size - taken) / tied
+        for (taken, tied), number in ways.items()
+        if size - taken <= silent
+    )
+
+
+def share_interval(shares: Sequence[float], samples: int) -> tuple[float, float]:
+    """95 % interval of the mean of shares in [0, 1], one per prompt, each from `samples` responses.
+
+    Responses to one prompt are alike, so they do not count in full: Wilson's interval with as many
+    independent trials as would have given the variance over prompts, p (1 - p) / Var(mean). With
+    one sample a prompt that is the number of prompts, and the interval Wilson's own.
+    Source: Korn and Graubard 1998, Survey Methodology 24; Franco et al. 2019, JSSAM 7.
+    """
+    n = len(shares)
+    mean = sum(shares) / n
+    square = sum((x - mean) ** 2 for x in shares) / n**2
+    most = n * samples  # all responses are independent
+    trials = min(most, round(mean * (1 - mean) / square)) if square > 1e-12 else n
+    return wilson(mean * trials, trials)

@@ -1,0 +1,80 @@
+"""How the cost of a step grows: with samples and with response length, each with its linear fit."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SAMPLES = (4, 8, 16, 32, 64)  # per prompt, at responses of 32 tokens
+LENGTHS = (16, 32, 64, 128, 256)  # tokens, at 8 samples per prompt
+NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
+
+
+def cases(workload: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], list[str]]]:
+    """(axis, value, workload, words) of each point: 16 prompts, other things equal."""
+    architecture = {**workload["architecture"], "max_position_embeddings": 2 * LENGTHS[-1]}
+    name = f"{workload['name']}-endless"
+    made = {**workload, "name": name, "ends": NEVER, "architecture": architecture}
+    fixed = ["kl.place=none", "rollout.prompts=16"]
+    for samples in SAMPLES:
+        words = [f"rollout.samples={samples}", "rollout.max_new_tokens=32"]
+        yield "samples", samples, made, [*fixed, *words]
+    for length in LENGTHS:
+        words = ["rollout.samples=8", f"rollout.max_new_tokens={length}"]
+        yield "length", length, made, [*fixed, *words]
+
+
+def fit(x: list[float], y: list[float]) -> dict[str, float]:
+    """Least squares y = start + slope x, and R^2, the share of y's variance that it explains."""
+    n = len(x)
+    mean_x, mean_y = sum(x) / n, sum(y) / n
+    spread = sum((a - mean_x) ** 2 for a in x)
+    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
+    start = mean_y - slope * mean_x
+    left = sum((b - start - slope * a) ** 2 for a, b in zip(x, y, strict=True))
+    total = sum((b - mean_y) ** 2 for b in y)
+    return {"start": start, "slope": slope, "r2": 1 - left / total if total else 1.0}
+
+
+def fits(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """For each axis, the fit of CPU seconds and of peak memory."""
+    for axis in dict.fromkeys(row["axis"] for row in rows if "axis" in row):
+        points = [r for r in rows if r.get("axis") == axis and "cpu_seconds" in r]
+        if len(points) < 3:
+            continue
+        x = [float(r["x"]) for r in points]
+        for what in ("cpu_seconds", "peak_mb"):
+            yield {"axis": axis, "what": what, **fit(x, [r[what] for r in points])}
+
+
+def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
+    """CPU seconds and memory over samples and over length: points and their fitted lines."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["svg.fonttype"] = "none"  # letters, not outlines: a small file
+    found = {(f["axis"], f["what"]): f for f in fits(rows)}
+    axes = list(dict.fromkeys(axis for axis, _ in found))
+    names = {"samples": "samples per prompt (32 tokens each)", "length": "tokens per response"}
+    units = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
+    figure, grid = plt.subplots(
+        2, max(1, len(axes)), figsize=(8, 5), squeeze=False, sharex="col", sharey="row"
+    )
+    for i, what in enumerate(units):
+        for j, axis in enumerate(axes):
+            ax = grid[i][j]
+            points = [r for r in rows if r.get("axis") == axis and what in r]
+            x = [r["x"] for r in points]
+            line = found[axis, what]
+            ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6")
+            ax.plot(x, [r[what] for r in points], "o", color="C0")
+            ax.set_title(f"$R^2$ = {line['r2']:.4f}", fontsize=10)
+            ax.set_ylim(bottom=0)
+            if j == 0:
+                ax.set_ylabel(units[what])
+            if i == 1:
+                ax.set_xlabel(names[axis])
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    plt.close(figure)

@@ -1,0 +1,105 @@
+"""The tables of `rlzoo bench`, in 80 columns, and the same as Markdown."""
+
+from collections.abc import Iterator
+from typing import Any
+
+Row = dict[str, Any]
+
+TITLES = {
+    "estimators": "estimators: 256 responses of up to 512 tokens",
+    "head": "log-prob head, forward and backward",
+    "sampling": "sampling",
+    "step": "a whole training step",
+    "startup": "start-up",
+    "scaling": "how the cost of a step grows",
+}
+HEADER = ("case", "by", "tokens", "CPU s", "tok/CPU s", "tok/s", "MB", "faster", "mem")
+
+
+def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
+    """(title, rows) of each part and model."""
+    keys = dict.fromkeys((row["part"], row.get("model")) for row in document["rows"])
+    for part, model in keys:
+        rows = [r for r in document["rows"] if (r["part"], r.get("model")) == (part, model)]
+        yield TITLES[part] + (f", {model}" if model else ""), rows
+
+
+def cells(row: Row) -> list[str]:
+    case = f"{row['case']}, {row['rows']} rows" if "rows" in row else row["case"]
+    if "error" in row:
+        return [case, row["by"], *[""] * 7]
+    return [
+        case,
+        row["by"],
+        _number(row.get("tokens") or None),
+        _number(row.get("cpu_seconds")),
+        _number(row.get("tokens_per_cpu_second") or None),
+        _number(row.get("tokens_per_wall_second") or None),
+        _number(row.get("peak_mb")),
+        f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
+        f"{row['memory_share']:.2f}" if "memory_share" in row else "",
+    ]
+
+
+def _number(x: float | None) -> str:
+    if x is None:
+        return ""
+    if x >= 1e6:
+        return f"{x / 1e6:.3g}M"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+def used(rows: list[Row]) -> list[int]:
+    """The columns in which some row has something to say."""
+    table = [cells(row) for row in rows]
+    same = len({row["by"] for row in rows}) == 1
+    return [i for i in range(len(HEADER)) if any(r[i] for r in table) and not (i == 1 and same)]
+
+
+def tables(document: Row) -> Iterator[Any]:
+    """What a terminal shows: a rich table for each part and model, then what failed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for title, rows in sections(document):
+        columns = used(rows)
+        table = Table(
+            title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0)
+        )
+        for i in columns:
+            table.add_column(HEADER[i], justify="left" if i < 2 else "right", no_wrap=True)
+        last = None
+        for row in rows:
+            line = cells(row)
+            if row["case"] == last:  # said already
+                line[0] = f"  {row['rows']} rows" if "rows" in row else ""
+            last = row["case"]
+            table.add_row(*(Text(line[i]) for i in columns))
+        yield table
+        for text in (*notes(rows), ""):
+            yield Text(text)
+
+
+def notes(rows: list[Row]) -> Iterator[str]:
+    """What stands below a table: faults, fits, what the ratios mean."""
+    from rlzoo.bench_scaling import fits
+
+    for row in rows:
+        if "error" in row:
+            yield f"{row['case']}, {row['by']}: {row['error']}"
+    for found in fits(rows):
+        what = "CPU s" if found["what"] == "cpu_seconds" else "MB"
+        yield (
+            f"{what} = {found['start']:.3g} + {found['slope']:.3g} x {found['axis']}, "
+            f"R^2 = {found['r2']:.4f}"
+        )
+    if any("times_faster" in row for row in rows):
+        yield "faster: rlzoo in tokens per CPU second; mem: its share of that row's memory"
+
+
+def markdown(rows: list[Row]) -> str:
+    columns = used(rows)
+    lines = [[HEADER[i] for i in columns], ["---"] * len(columns)]
+    lines += [[cells(row)[i] for i in columns] for row in rows]
+    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return "\n\n".join([table, *notes(rows)])

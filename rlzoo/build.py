@@ -1,0 +1,147 @@
+"""From a plan to its models: nothing that nobody needs."""
+
+from typing import Any
+
+import torch
+
+from rlzoo.model import Critic, Policy
+from rlzoo.plan import Plan
+from rlzoo.pretrained import (
+    ModelError,
+    add_lora,
+    check_vocabulary,
+    lasting_name,
+    load_causal_lm,
+    load_tokenizer,
+    load_trunk,
+    pick_device,
+    resolve_path,
+)
+from rlzoo.ranks import ALONE, Ranks
+from rlzoo.rollout import World
+from rlzoo.shard import shard
+
+
+def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:
+    """The models that the plan asks for, on the recipe's device."""
+    config = plan.recipe.config
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    torch.manual_seed(config.seed)
+    policy = build_policy(config)
+    world = World(plan, policy, seed=config.seed, ranks=ranks)
+    if world.sharded:
+        if config.model.compile:
+            raise ModelError("parallel.strategy: shard does not go with model.compile")
+        # Found out, and remembered, while a pass is no collective.
+        _ = policy.plain_head, policy.takes_trees
+    fit = getattr(plan.task, "fit", None)
+    note = fit(lambda prompt: len(world.encode(prompt))) if fit else None
+    if note:
+        world.notes.append(note)
+    if plan.reference:
+        world.reference = policy.frozen_copy()
+        if world.sharded and world.reference.model is not policy.model:
+            shard(world.reference.model)
+    if plan.critic:
+        wide = "value_logits" in plan.needs or "value_support" in plan.needs
+        c = config.critic
+        support = torch.linspace(c.low, c.high, c.bins) if wide else None
+        shared = c.trunk == "shared"
+        start = None if shared else _critic_start(plan, policy)
+        world.critic = Critic(policy, support, shared=shared, start=start)
+        if world.sharded and not shared:
+            shard(world.critic.trunk)
+            shard(world.critic.head)
+    if world.sharded:  # last: the others are copies of it
+        shard(policy.model)
+    if config.model.compile:
+        trunk = world.critic.trunk if world.critic else None
+        for one in filter(None, (policy, world.reference)):
+            _compile(one.model)
+            one.compiled = True
+        if trunk is not None:
+            _compile(trunk)
+    return world
+
+
+def _compile(model: Any) -> None:
+    """Compile the layers, which are alike: the first one's compilation serves all."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    for layer in layers or [model.base_model]:
+        layer.compile(dynamic=True)
+
+
+def build_policy(config: Any) -> Policy:
+    """The model and tokenizer of a recipe, on its device."""
+    m, r = config.model, config.rollout
+    folder = resolve_path(m.path)
+    device = pick_device(config.device)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    model = load_causal_lm(
+        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
+    )
+    check_vocabulary(folder, model.config, tokenizer)
+    _prepare(model, m, lasting_name(m.path, folder))
+    policy = Policy(
+        model.to(device),
+        tokenizer,
+        temperature=r.temperature,
+        top_k=r.top_k,
+        top_p=r.top_p,
+        autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
+    )
+    policy.recompute = m.gradient_checkpointing
+    return policy
+
+
+def _prepare(model: Any, m: Any, base: str) -> None:
+    """Adapters and gradient checkpointing, where the recipe asks for them."""
+    if m.lora.rank:
+        targets = None if m.lora.targets is None else list(m.lora.targets)
+        add_lora(model, rank=m.lora.rank, alpha=m.lora.alpha, targets=targets, base=base)
+    if m.gradient_checkpointing:
+        _recompute(model)
+
+
+def _recompute(model: Any) -> None:
+    """Gradient checkpointing. It needs training mode, which would switch dropout on: all of it,
+    modules and rates that a layer keeps, is set to 0."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+    # The older name warns where the newer one is there.
+    enable = getattr(model, "activation_checkpointing_enable", None)
+    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+
+
+def critic_folder(plan: Plan) -> str | None:
+    """The folder that `critic.init` names, by itself or through a reward; None for the actor's."""
+    init = plan.recipe.config.critic.init
+    if init == "actor":
+        return None
+    if init in plan.rewards:
+        return str(plan.rewards[init][1].options["path"])
+    return init
+
+
+def _critic_start(plan: Plan, policy: Policy) -> Any:
+    name = critic_folder(plan)
+    if name is None:
+        return None
+    m = plan.recipe.config.model
+    folder = resolve_path(name, "critic.init")
+    trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
+    theirs = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    if theirs.get_vocab() != policy.tokenizer.get_vocab():
+        raise ModelError(
+            f"critic.init: {folder} has another tokenizer than the policy, so it cannot read its "
+            "tokens"
+        )
+    _prepare(trunk, m, lasting_name(name, folder))
+    return trunk.to(policy.device), weight

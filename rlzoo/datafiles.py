@@ -1,0 +1,173 @@
+"""Rows of data: JSONL, Parquet, folders of `datasets`, data sets of the hub.  No torch here.
+
+None of these runs code: JSON is text, Parquet and Arrow hold tables, and of the hub only data files
+are read, never a repository's script. Nothing is unpickled.
+"""
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rlzoo.columns import nearest
+from rlzoo.component import RlzooError
+
+Message = dict[str, str]
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+
+
+class DataError(RlzooError):
+    """Data that is not there, or cannot be read."""
+
+
+class Row(NamedTuple):
+    """place: `file:line` or `file row 3`; number: from 0; values: None where there is a fault."""
+
+    place: str
+    number: int
+    values: Mapping[str, Any] | None
+    fault: str = ""
+
+
+def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") -> Iterator[Row]:
+    """The rows of a file, a folder or a hub id; raises DataError where there is none.
+
+    format: auto (by what `path` is and how it ends), jsonl, parquet, folder (of `save_to_disk`, or
+        of data files) or hub.
+    subset, split: of a data set with several.
+    """
+    kind = kind_of(path) if format == "auto" else format
+    file = Path(path).expanduser()
+    if kind in ("jsonl", "parquet") and not file.is_file():
+        raise DataError(f"no file {path!r}{_beside(file)}")
+    if kind == "jsonl":
+        return _json_lines(file, path)
+    if kind == "parquet":
+        return _parquet(file, path)
+    return _data_set(path, kind, subset, split)
+
+
+def kind_of(path: str) -> str:
+    file = Path(path).expanduser()
+    if file.is_dir():
+        return "folder"
+    if file.suffix in SUFFIXES:
+        return SUFFIXES[file.suffix]
+    if file.is_file():
+        raise DataError(f"cannot tell what {path!r} holds; say format=jsonl or format=parquet")
+    if path.count("/") == 1 and path[0] not in "./~" and not file.parent.is_dir():
+        return "hub"
+    raise DataError(f"no file or folder {path!r}{_beside(file)}")
+
+
+def _beside(file: Path) -> str:
+    return nearest(file.name, [p.name for p in file.parent.glob("*")])
+
+
+def messages_of(value: Any) -> list[Message]:
+    """Chat messages, checked; raises ValueError."""
+    if not isinstance(value, list) or not value or not all(map(_is_message, value)):
+        got = repr(value)
+        got = got if len(got) <= 60 else f"{got[:57]}..."
+        raise ValueError(f"must be a text or messages with role and content. Got {got}")
+    return [{"role": m["role"], "content": m["content"]} for m in value]
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(value.get(key), str) for key in ("role", "content")
+    )
+
+
+# ---------------------------------------------------------------- formats
+
+
+def _json_lines(file: Path, name: str) -> Iterator[Row]:
+    with file.open("rb") as lines:
+        for line_number, line in enumerate(lines, 1):
+            place, index = f"{name}:{line_number}", line_number - 1
+            try:
+                text = line.decode("utf-8-sig" if line_number == 1 else "utf-8").strip()
+                if not text:
+                    continue
+                values = json.loads(text)
+            except UnicodeDecodeError:
+                yield Row(place, index, None, "not UTF-8")
+            except json.JSONDecodeError as error:
+                yield Row(place, index, None, f"not JSON: {error.msg} at column {error.colno}")
+            except (RecursionError, ValueError):  # nested or numbers without end
+                yield Row(place, index, None, "not JSON: too large")
+            else:
+                fault = "" if isinstance(values, dict) else "not an object with columns"
+                yield Row(place, index, None if fault else values, fault)
+
+
+def _parquet(file: Path, name: str) -> Iterator[Row]:
+    _require("pyarrow", name)
+    import pyarrow
+    from pyarrow import parquet
+
+    index = 0
+    try:
+        with parquet.ParquetFile(file) as table:
+            for batch in table.iter_batches():
+                for values in batch.to_pylist():
+                    yield Row(f"{name} row {index}", index, values)
+                    index += 1
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{name}: no Parquet file: {_first_line(error)}") from None
+
+
+def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
+    _require("datasets", path)
+    import datasets
+
+    datasets.disable_progress_bars()
+    folder = Path(path).expanduser()
+    if kind == "folder" and not folder.is_dir():
+        raise DataError(f"no folder {path!r}{_beside(folder)}")
+    saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+    try:
+        if kind == "folder" and saved:
+            found = datasets.load_from_disk(str(folder))
+        elif kind == "folder":
+            found = datasets.load_dataset(str(folder), subset or None)
+        else:
+            found = _from_hub(path, subset)
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"{path}: {_first_line(error)}") from None
+    if isinstance(found, Mapping):
+        if split not in found and (split or len(found) > 1):
+            there = ", ".join(found)
+            wrong = f"no split {split!r}" if split else "say which split"
+            raise DataError(f"{path}: {wrong}{nearest(split, found)} (there: {there})")
+        found = found[split] if split else next(iter(found.values()))
+    return (Row(f"{path} row {i}", i, values) for i, values in enumerate(found))
+
+
+def _from_hub(name: str, subset: str) -> Any:
+    import datasets
+
+    from rlzoo.pretrained import reachable as reachable
+
+    # Where there is no network, the library's own attempts take half a minute to say so.
+    offline = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = offline or not reachable(datasets.config.HF_ENDPOINT)
+    try:
+        return datasets.load_dataset(name, subset or None)
+    except ConnectionError:
+        why = "HF_HUB_OFFLINE is set" if offline else "there is no network"
+        cache = datasets.config.HF_DATASETS_CACHE
+        raise DataError(f"{name!r} is not in the cache ({cache}), and {why}") from None
+    finally:
+        datasets.config.HF_HUB_OFFLINE = offline
+
+
+def _require(package: str, path: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise DataError(f"{path}: needs {package}: pip install 'rlzoo-llm[data]'")
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

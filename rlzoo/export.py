@@ -1,0 +1,250 @@
+"""`rlzoo export`: a run's model as a transformers folder with a model card.  No torch here."""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext, redirect_stdout
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo import __version__
+from rlzoo.component import RlzooError
+from rlzoo.recipe import config_dirs
+from rlzoo.runs import RunFolder, open_folder
+from rlzoo.weights import Weights, choose
+
+DTYPES = ("float32", "bfloat16", "float16")
+ADAPTER = "adapter_config.json"
+
+
+class ExportError(RlzooError):
+    """An export that cannot be made, and what would make it possible."""
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("out", metavar="DIR", help="a folder that is new or empty")
+    sub.add_argument(
+        "--checkpoint", metavar="WHICH", help="best, last, or a checkpoint's step; else the end's"
+    )
+    sub.add_argument("--merge", action="store_true", help="a LoRA adapter into its base model")
+    sub.add_argument("--dtype", choices=DTYPES, help="of the weights; else as they are")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    # With --json stdout carries one document: whatever a library prints goes to stderr.
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        document = export(
+            arguments.run,
+            arguments.out,
+            checkpoint=arguments.checkpoint,
+            merge=arguments.merge,
+            dtype=arguments.dtype,
+        )
+    if arguments.json:
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+        return 0
+    files = ", ".join(document["files"])
+    print(f"{document['path']}: {document['what']}, after step {document['step']} ({files})")
+    if document["what"] == "adapter":
+        print(f"it needs its base model, {document['base']}; --merge writes both as one")
+    return 0
+
+
+def export(
+    run: str,
+    out: str,
+    *,
+    checkpoint: str | None = None,
+    merge: bool = False,
+    dtype: str | None = None,
+) -> dict[str, Any]:
+    """Write the folder `out`, whole or not at all; what `--json` prints."""
+    folder, place = open_folder(run), Path(out)
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise ExportError(f"DIR: {place} exists already and is not empty")
+    weights = choose(folder, checkpoint)
+    recipe = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".export-") as scratch:
+        source, aside = weights.path, Path(scratch) / "out"
+        if weights.raw:
+            source = Path(scratch) / "raw"
+            _save_checkpoint(folder, weights, source)
+        adapter = (source / ADAPTER).is_file() and not merge
+        if adapter and dtype:
+            raise ExportError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
+        base = _base(recipe)
+        if adapter:
+            shutil.copytree(source, aside, ignore=shutil.ignore_patterns("best.json", "README.md"))
+        else:
+            _save_whole(source, aside, recipe, dtype)
+        what = "adapter" if adapter else "model"
+        card = model_card(folder, weights, recipe, adapter=adapter, dtype=dtype)
+        (aside / "README.md").write_text(card, encoding="utf-8")
+        if place.exists():
+            place.rmdir()  # it is empty
+        aside.rename(place)
+    return {
+        "path": str(place),
+        "run": str(folder.path),
+        "weights": weights.name,
+        "step": weights.step,
+        "what": what,
+        "base": base,
+        "dtype": dtype,
+        "files": sorted(p.name for p in place.iterdir()),
+    }
+
+
+def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path) -> None:
+    """A checkpoint of training as a folder that transformers loads."""
+    from rlzoo.build import build_policy
+    from rlzoo.recipe import compose
+    from rlzoo.registry import load_zoo
+
+    words = [f"recipe={folder.path / 'recipe.yaml'}", "device=cpu"]
+    policy = build_policy(compose(words, load_zoo()).config)
+    weights.load_into(policy.model)
+    policy.model.save_pretrained(place)
+    policy.tokenizer.save_pretrained(place)
+
+
+def _save_whole(source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None) -> None:
+    """Model, tokenizer, and how to sample from it; an adapter is merged (in float32)."""
+    import torch
+    from transformers import GenerationConfig
+
+    from rlzoo.pretrained import eos_ids, load_causal_lm, load_tokenizer
+
+    trust = recipe["model"].get("trust_remote_code", False)
+    model = load_causal_lm(source, trust_remote_code=trust)
+    tokenizer = load_tokenizer(source, trust_remote_code=trust)
+    model.to(getattr(torch, dtype or recipe["model"].get("dtype", "float32")))
+    rollout = recipe["rollout"]
+    model.generation_config = GenerationConfig(
+        do_sample=True,
+        temperature=rollout["temperature"],
+        top_k=rollout["top_k"],
+        top_p=rollout["top_p"],
+        max_new_tokens=rollout["max_new_tokens"],
+        eos_token_id=eos_ids(model.config, tokenizer),
+        pad_token_id=int(tokenizer.pad_token_id),
+    )
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+
+
+def _base(recipe: Mapping[str, Any]) -> str:
+    """The base model: its hub id, or the name or folder by which it is known here."""
+    model = recipe["model"]
+    here = [Path(model["path"]), *(folder / model["path"] for folder in config_dirs())]
+    local = any(path.is_dir() for path in here)
+    return str(model.get("name") or model["path"]) if local else str(model["path"])
+
+
+# ---------------------------------------------------------------- the card
+
+
+def model_card(
+    folder: RunFolder,
+    weights: Weights,
+    recipe: Mapping[str, Any],
+    *,
+    adapter: bool,
+    dtype: str | None,
+) -> str:
+    """README.md: what the model is, how it was trained, what it scored, how to load it."""
+    base, task = _base(recipe), recipe["task"]["name"]
+    estimator = recipe["estimator"]["name"]
+    front = {
+        "base_model": base,
+        "base_model_relation": "adapter" if adapter else "finetune",
+        "library_name": "peft" if adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rlzoo", "reinforcement-learning", estimator],
+    }
+    name = folder.path.resolve().name
+    which = {"model": "the end of training", "best": "the best evaluation"}
+    at = f"{which.get(weights.name, 'a checkpoint')} (step {weights.step})"
+    parts = [
+        "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
+        f"# {name}",
+        f"`{base}` trained on `{task}` with the estimator `{estimator}` by rlzoo; "
+        f"the weights of {at}" + (f", in {dtype}." if dtype else "."),
+        "## Results\n\n" + _results(folder, weights),
+        "## Training\n\n" + _training(folder, weights, recipe),
+        "## How to load it\n\n" + _loading(adapter),
+        "## Recipe\n\nAll settings, resolved:\n\n```yaml\n"
+        + yaml.safe_dump(dict(recipe), sort_keys=False)
+        + "```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _results(folder: RunFolder, weights: Weights) -> str:
+    from rlzoo.evaluate import headline
+
+    found = [line for line in folder.read("metrics.jsonl") if "eval/score" in line]
+    shown = [("before training", line) for line in found[:1]]
+    shown += [("these weights", line) for line in found[1:] if line["step"] == weights.step]
+    rows = ["| | metric | value | 95 % interval | prompts |", "|---|---|---|---|---|"]
+    for label, line in shown:
+        what, value, low, high = headline(line)
+        rows.append(
+            f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
+            f"{line['eval/samples']} |"
+        )
+    text = "Held-out prompts, sampled as in training, one response each.\n\n" + "\n".join(rows)
+    if weights.step and len(shown) < 2:
+        text += f"\n\nThe run was not evaluated at step {weights.step}."
+    if weights.name == "best":
+        text += (
+            "\n\nThe best of several evaluations looks better than it is: it was chosen by them."
+        )
+    return text
+
+
+def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) -> str:
+    steps = [line for line in folder.read("metrics.jsonl") if "perf/tokens" in line]
+    last = next((line for line in reversed(steps) if line["step"] <= weights.step), None)
+    task = {k: v for k, v in recipe["task"].items() if k != "name"}
+    rows = {
+        "task": recipe["task"]["name"] + (f" {json.dumps(task)}" if task else ""),
+        "rewards": ", ".join(f"{n} x {r.get('weight', 1)}" for n, r in recipe["rewards"].items()),
+        "seed": recipe["seed"],
+        "steps": weights.step,
+        "tokens generated": f"{last['perf/tokens']:,}" if last else "0",
+        "seconds": f"{last['perf/seconds']:.0f}" if last else "0",
+        "why it ended": folder.summary().get("stopped", "it has not"),
+        "exported with": ", ".join(f"{n} {v}" for n, v in versions().items()),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
+
+
+def versions() -> dict[str, str]:
+    """Of rlzoo and the libraries that a model depends on, those that are installed."""
+    found = {"rlzoo": __version__}
+    for name in ("torch", "transformers", "peft"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _loading(adapter: bool) -> str:
+    model = "AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM"
+    library = "from peft import AutoPeftModelForCausalLM\n" if adapter else ""
+    names = "AutoTokenizer" if adapter else "AutoModelForCausalLM, AutoTokenizer"
+    return (
+        f"```python\n{library}from transformers import {names}\n\n"
+        f'model = {model}.from_pretrained("DIR")\n'
+        'tokenizer = AutoTokenizer.from_pretrained("DIR")\n```'
+    )

@@ -1,0 +1,168 @@
+"""Supervised training with transformers' Trainer: what `rlzoo sft` and `rlzoo reward train` share.
+
+No torch at module level: the commands' errors come before it.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rlzoo.columns import nearest
+from rlzoo.component import RlzooError
+from rlzoo.recipe import find_config, list_configs
+
+IGNORED = -100  # the label that cross-entropy leaves out
+Item = TypeVar("Item")
+
+
+class FitError(RlzooError):
+    """An argument of a training command that cannot work."""
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, lr: float) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
+    add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
+    add("--out", required=True, metavar="DIR", help="where the trained model goes")
+    add("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (1)")
+    add("--lr", type=float, default=lr, metavar="X", help=f"peak learning rate ({lr:g})")
+    add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
+    add("--max-length", type=int, metavar="N", help="tokens; longer rows are left out, counted")
+    add("--test-fraction", type=float, default=0.1, metavar="X",
+        help="share of the prompts that is held out (0.1)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="of new weights, split and order (0)")
+    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
+    add("--split", default="", metavar="NAME", help="of a data set with several")
+    add("--on-bad-row", choices=("stop", "skip"), default="stop", help="skip counts them")
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """What is wrong with the command line, before anything expensive."""
+    bounds = {
+        "--epochs": (arguments.epochs > 0, "must be above 0"),
+        "--lr": (arguments.lr > 0, "must be above 0"),
+        "--batch": (arguments.batch > 0, "must be at least 1"),
+        "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
+        "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
+        "--seed": (arguments.seed >= 0, "must be at least 0"),
+    }
+    for name, (fine, text) in bounds.items():
+        if not fine:
+            got = getattr(arguments, name[2:].replace("-", "_"))
+            raise FitError(f"{name} {text}. Got {got}")
+    out = Path(arguments.out)
+    if out.is_file() or (out.is_dir() and any(out.iterdir())):
+        raise FitError(f"--out: {out} exists already and is not empty")
+
+
+def find_model(name: str) -> Path:
+    """A transformers folder: a path, a hub id, or what a preset of configs/model/ names."""
+    from omegaconf import OmegaConf
+
+    from rlzoo.pretrained import resolve_path
+
+    file = None if Path(name).is_dir() else find_config("model", name)
+    if file is not None:
+        return resolve_path(str(OmegaConf.select(OmegaConf.load(file), "model.path")), "--model")
+    if not Path(name).is_dir() and "/" not in name:
+        known = list_configs("model")
+        raise FitError(
+            f"--model: {name!r} is no folder and no preset{nearest(name, known)} "
+            f"(presets: {', '.join(known)})"
+        )
+    return resolve_path(name, "--model")
+
+
+# ---------------------------------------------------------------- data
+
+
+def hold_out(
+    rows: Sequence[Item], prompt: Callable[[Item], Any], fraction: float, seed: int
+) -> tuple[list[Item], list[Item]]:
+    """(training rows, held-out rows): all rows of a prompt are on one side."""
+    prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
+    if len(prompts) < 2:
+        raise FitError("one prompt alone cannot be split: held-out rows need prompts of their own")
+    random.Random(seed).shuffle(prompts)
+    held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
+    sides: tuple[list[Item], list[Item]] = ([], [])
+    for row in rows:
+        sides[repr(prompt(row)) in held].append(row)
+    return sides
+
+
+def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
+    """(ids, attention mask), both (B, L) int64."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, (torch.arange(width) < lengths[:, None]).long()
+
+
+# ---------------------------------------------------------------- training
+
+
+def fit(
+    model: Any,
+    rows: Sequence[Any],
+    collate: Callable[[list[Any]], dict[str, Any]],
+    loss: Callable[[Any, dict[str, Any]], Any],
+    arguments: argparse.Namespace,
+    title: str,
+) -> None:
+    """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr."""
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+    from rlzoo.pretrained import pick_device
+
+    class WithLoss(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            value = loss(model, inputs)
+            return (value, None) if return_outputs else value
+
+    class Progress(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **rest):
+            if logs and "loss" in logs:
+                where = f"step {state.global_step:4d} of {state.max_steps}"
+                print(f"{title}: {where}  loss {float(logs['loss']):.4f}", file=sys.stderr)
+
+    steps = max(1, round(arguments.epochs * len(rows) / arguments.batch))
+    device = pick_device(arguments.device)
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = TrainingArguments(
+            output_dir=scratch,
+            num_train_epochs=arguments.epochs,
+            learning_rate=arguments.lr,
+            lr_scheduler_type="linear",
+            warmup_steps=0.05,
+            weight_decay=0.0,
+            per_device_train_batch_size=arguments.batch,
+            logging_steps=max(1, steps // 10),
+            seed=arguments.seed,
+            use_cpu=device.type == "cpu",
+            bf16=device.type == "cuda",
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            dataloader_pin_memory=device.type == "cuda",
+        )
+        trainer = WithLoss(
+            model=model,
+            args=settings,
+            train_dataset=list(rows),
+            data_collator=collate,
+            callbacks=[Progress()],
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.train()
+    model.to(device).eval()

@@ -1,0 +1,197 @@
+"""The log-prob head: log pi, entropy and their kin straight from hidden states.
+
+A plain head holds logits, log-softmax and their gradients, each (positions, V), in float32. Here
+positions go through in chunks, softmax is done in place, and the backward pass is written out:
+
+    d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
+
+so that no more than `CHUNK` logits are held at a time, whatever the batch and the vocabulary.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits held at a time: 32 MiB, 1 GiB in float32
+BLOCK = 2**20  # of them, worked on at a time
+
+
+def chunk_rows(vocabulary: int, device: torch.device) -> int:
+    """Positions whose logits are held at a time."""
+    return max(1, CHUNK.get(device.type, CHUNK["cuda"]) // vocabulary)
+
+
+def score(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    ids: Tensor,
+    temperature: float = 1.0,
+    softcap: float | None = None,
+    *,
+    entropy: bool = False,
+    entropy_grad: bool = False,
+    sum_pi_squared: bool = False,
+    accumulate: bool = False,
+) -> dict[str, Tensor]:
+    """`log_probs` (N,) of tokens `ids` (N,) under softmax(logits / temperature), logits =
+    hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) if asked for.
+
+    softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
+    Gradients flow to hidden, weight and bias from log_probs, and from entropy if `entropy_grad`;
+    sum_pi_squared has none. accumulate: the backward pass adds to `weight.grad` in place where
+    there is one, instead of making another tensor of that size; only for `backward()`. float32 out
+    of half precision, else the dtype of `hidden`.
+    """
+    device = hidden.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        hidden, weight = hidden.to(dtype), weight.to(dtype)
+        bias = None if bias is None else bias.to(dtype)
+    elif weight.dtype != hidden.dtype:
+        hidden = hidden.to(weight.dtype)
+    with torch.autocast(device, enabled=False):
+        log_probs, h, squared = _Head.apply(
+            hidden, weight, bias, ids, temperature, softcap, entropy, entropy_grad, sum_pi_squared,
+            accumulate,
+        )  # fmt: skip
+    out = {"log_probs": log_probs}
+    if entropy:
+        out["entropy"] = h
+    if sum_pi_squared:
+        out["sum_pi_squared"] = squared
+    return out
+
+
+def _logits(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None
+) -> Tensor:
+    """(N, V) over the temperature, in float32 or wider; nobody else holds them, so that what
+    follows may work in place."""
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    if logits.dtype in (torch.float16, torch.bfloat16):
+        logits = logits.float()
+    if softcap is not None:
+        logits.div_(softcap).tanh_().mul_(softcap)
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+class _Head(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        ids: Tensor,
+        temperature: float,
+        softcap: float | None,
+        entropy: bool,
+        entropy_grad: bool,
+        sum_pi_squared: bool,
+        accumulate: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        n = len(hidden)
+        rows = chunk_rows(len(weight), hidden.device)
+        wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
+        log_probs, h, squared = (hidden.new_zeros(n, dtype=wide) for _ in range(3))
+        kept = None
+        needs_grad = any(ctx.needs_input_grad[:3])
+        for start in range(0, n, rows):
+            part = slice(start, start + rows)
+            logits = _logits(hidden[part], weight, bias, temperature, softcap)
+            keep = needs_grad and n <= rows and not entropy_grad and softcap is None
+            step = max(1, BLOCK // logits.shape[1])
+            for first in range(start, min(start + rows, n), step):  # in the cache, and in place
+                some = slice(first, min(first + step, start + rows))
+                log_p = logits[first - start : some.stop - start]
+                log_p.sub_(log_p.logsumexp(-1, keepdim=True))
+                log_probs[some] = log_p.gather(1, ids[some, None])[:, 0]
+                if not (entropy or sum_pi_squared or keep):
+                    continue
+                p = log_p.exp()
+                if entropy:
+                    h[some] = -torch.linalg.vecdot(p, log_p)
+                if sum_pi_squared:
+                    squared[some] = torch.linalg.vecdot(p, p)
+                if keep:
+                    log_p.copy_(p)
+            if keep:
+                kept = logits  # p: one chunk is all, and the backward pass need not make it again
+        ctx.save_for_backward(hidden, weight, bias, ids, h if entropy_grad else None)
+        ctx.kept = kept
+        ctx.temperature, ctx.softcap = temperature, softcap
+        ctx.entropy_grad, ctx.rows, ctx.accumulate = entropy_grad, rows, accumulate
+        ctx.mark_non_differentiable(squared, *([] if entropy_grad else [h]))
+        return log_probs, h, squared
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        d_log_prob, d_entropy, _ = gradients
+        hidden, weight, bias, ids, entropy = ctx.saved_tensors
+        kept, ctx.kept = ctx.kept, None  # worked on in place: a second backward makes it again
+        d_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
+        there = ctx.accumulate and weight.is_leaf and weight.grad is not None
+        there = there and not weight.grad.is_sparse
+        d_weight = weight.grad if there else None
+        d_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[2] else None
+        for start in range(0, len(hidden), ctx.rows):
+            part = slice(start, start + ctx.rows)
+            g = d_log_prob[part, None]
+            if kept is not None:
+                d_logits = kept.mul_(-g)
+            else:
+                log_p = _logits(hidden[part], weight, bias, ctx.temperature, ctx.softcap)
+                if ctx.softcap is not None:  # d c tanh(x / c) / dx
+                    slope = 1 - (log_p * (ctx.temperature / ctx.softcap)).square_()
+                log_p.sub_(log_p.logsumexp(-1, keepdim=True))
+                if ctx.entropy_grad:
+                    p = log_p.exp()
+                    outer = d_entropy[part, None]
+                    # -p (g + outer (log p + H)), in place
+                    log_p.add_(entropy[part, None]).mul_(outer).add_(g)
+                    d_logits = log_p.mul_(p).neg_()
+                else:
+                    d_logits = log_p.exp_().mul_(-g)
+            d_logits.scatter_add_(1, ids[part, None], g.to(d_logits.dtype))
+            if ctx.temperature != 1.0:
+                d_logits.div_(ctx.temperature)
+            if ctx.softcap is not None:
+                d_logits.mul_(slope)
+            d_logits = d_logits.to(weight.dtype)
+            if d_hidden is not None:
+                torch.mm(d_logits, weight, out=d_hidden[part])
+            if ctx.needs_input_grad[1]:
+                if d_weight is None:
+                    d_weight = d_logits.t() @ hidden[part]
+                else:
+                    d_weight.addmm_(d_logits.t(), hidden[part])
+            if d_bias is not None:
+                d_bias.add_(d_logits.sum(0))
+        d_weight = None if there else d_weight
+        return (d_hidden, d_weight, d_bias, *[None] * 7)
+
+
+@torch.no_grad()
+def full_kl(
+    ours: tuple[Tensor, ...],
+    theirs: tuple[Tensor, ...],
+    temperature: float = 1.0,
+    softcap: float | None = None,
+) -> Tensor:
+    """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias)."""
+    n, rows = len(ours[0]), chunk_rows(len(ours[1]), ours[0].device)
+    found = [ours[0].new_zeros(0)]
+    for start in range(0, n, rows):
+        log_p, log_q = (
+            _logits(hidden[start : start + rows], weight, bias, temperature, softcap).log_softmax(
+                -1
+            )
+            for hidden, weight, bias in (ours, theirs)
+        )
+        p = log_p.exp()
+        found.append(torch.linalg.vecdot(p, log_p.sub_(log_q)))
+    return torch.cat(found)

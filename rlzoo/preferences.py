@@ -1,0 +1,164 @@
+"""Pairs to learn from: preferences and demonstrations, read from a file or a data set folder.
+
+    preference      prompt, chosen, rejected    which of two responses is better
+    demonstration   prompt, response            a response to imitate
+
+A prompt is text or chat messages, `[{"role": "user", "content": ...}, ...]`; so may be a response,
+which then ends with the assistant's message, after the messages of the prompt if it repeats them.
+No torch here.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rlzoo import datafiles
+from rlzoo.columns import nearest
+from rlzoo.datafiles import DataError, Message, messages_of
+
+Prompt = str | list[Message]
+
+
+class Preference(NamedTuple):
+    prompt: Prompt
+    chosen: str
+    rejected: str
+
+
+class Demonstration(NamedTuple):
+    prompt: Prompt
+    response: str
+
+
+Row = TypeVar("Row", Preference, Demonstration)
+
+
+@dataclass(frozen=True)
+class Pairs(Generic[Row]):
+    """The rows that were read, and the faults of those that were skipped, counted."""
+
+    rows: list[Row]
+    skipped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def bad(self) -> int:
+        return sum(self.skipped.values())
+
+
+def read_preferences(
+    path: str | Path,
+    columns: Mapping[str, str | None] | None = None,
+    *,
+    split: str = "",
+    on_bad_row: str = "stop",
+) -> Pairs[Preference]:
+    """Preferences from `path`: JSONL, Parquet, a folder or hub id that `datasets` reads.
+
+    columns:    what `prompt`, `chosen` and `rejected` are called there
+    on_bad_row: stop (an error that names file and line) or skip (counted)
+    """
+    found = _names(columns, ("prompt", "chosen", "rejected"))
+    return _read(path, split, on_bad_row, lambda row: _preference(row, found))
+
+
+def read_demonstrations(
+    path: str | Path,
+    columns: Mapping[str, str | None] | None = None,
+    *,
+    split: str = "",
+    on_bad_row: str = "stop",
+) -> Pairs[Demonstration]:
+    """Demonstrations from `path`, as `read_preferences`: columns `prompt` and `response` (or
+    `completion`), or one column `messages` that ends with the assistant's."""
+    found = _names(columns, ("prompt", "response"))
+    given = bool(columns and columns.get("response"))
+    return _read(path, split, on_bad_row, lambda row: _demonstration(row, found, given))
+
+
+def _names(columns: Mapping[str, str | None] | None, known: tuple[str, ...]) -> dict[str, str]:
+    given = {k: v for k, v in (columns or {}).items() if v}
+    return {name: given.get(name, name) for name in known}
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
+    chosen, rejected = (_column(row, names[n]) for n in ("chosen", "rejected"))
+    prompt, better = _split(row, names, chosen, names["chosen"])
+    other, worse = _split(row, names, rejected, names["rejected"])
+    if prompt != other:
+        raise ValueError(f"{names['chosen']!r} and {names['rejected']!r} answer different prompts")
+    if better == worse:
+        raise ValueError(f"{names['chosen']!r} and {names['rejected']!r} are the same")
+    return Preference(prompt, better, worse)
+
+
+def _demonstration(row: Mapping[str, Any], names: Mapping[str, str], given: bool) -> Demonstration:
+    name = names["response"]
+    if not given and name not in row:
+        name = next((n for n in ("completion", "messages") if n in row), name)
+    return Demonstration(*_split(row, names, _column(row, name), name))
+
+
+def _split(
+    row: Mapping[str, Any], names: Mapping[str, str], value: Any, name: str
+) -> tuple[Prompt, str]:
+    """(prompt, response) of a response that is text, or messages that may hold the prompt, too."""
+    if isinstance(value, str):
+        return _prompt(_column(row, names["prompt"]), names["prompt"]), value
+    messages = _messages(value, name)
+    if messages[-1]["role"] != "assistant":
+        raise ValueError(f"{name!r} ends with a message of {messages[-1]['role']!r}, not assistant")
+    before, response = messages[:-1], messages[-1]["content"]
+    if before:  # the conversation is there whole
+        return before, response
+    return _prompt(_column(row, names["prompt"]), names["prompt"]), response
+
+
+def _prompt(value: Any, name: str) -> Prompt:
+    found: Prompt = value if isinstance(value, str) else _messages(value, name)
+    if not found:
+        raise ValueError(f"{name!r} is empty")
+    return found
+
+
+def _column(row: Mapping[str, Any], name: str) -> Any:
+    if row.get(name) is not None:
+        return row[name]
+    if name in row:
+        raise ValueError(f"{name!r} is null")
+    there = ", ".join(row) or "none"
+    raise ValueError(f"no column {name!r}{nearest(name, row)} (columns there: {there})")
+
+
+def _messages(value: Any, name: str) -> list[Message]:
+    try:
+        return messages_of(value)
+    except ValueError as error:
+        raise ValueError(f"{name!r} {error}") from None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _read(
+    path: str | Path, split: str, on_bad_row: str, parse: Callable[[Mapping[str, Any]], Row]
+) -> Pairs[Row]:
+    rows: list[Row] = []
+    skipped: dict[str, int] = {}
+    first = ""
+    for found in datafiles.read(str(path), split=split):
+        try:
+            if found.values is None:
+                raise ValueError(found.fault)
+            rows.append(parse(found.values))
+        except ValueError as error:
+            if on_bad_row != "skip":
+                raise DataError(f"{found.place}: {error}") from None
+            first = first or f" ({found.place}: {error})"
+            skipped[str(error)] = skipped.get(str(error), 0) + 1
+    if not rows:
+        raise DataError(f"{path}: no row can be learned from{first}")
+    return Pairs(rows, skipped)

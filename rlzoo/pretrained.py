@@ -1,0 +1,356 @@
+"""Models and tokenizers from disk or the hub, and how a prompt becomes tokens.
+
+Only safetensors are read: nothing is unpickled, and no code of a model's own runs unless
+`model.trust_remote_code` says so.
+"""
+
+import json
+import os
+import re
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import torch
+
+from rlzoo.component import RlzooError
+from rlzoo.recipe import config_dirs
+
+# transformers is imported inside functions: it takes seconds, and checks come before.
+
+Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
+
+
+class ModelError(RlzooError):
+    """A model folder that is none, or a tokenizer that lacks what is needed."""
+
+
+# ---------------------------------------------------------------- finding
+
+
+def resolve_path(path: str, key: str = "model.path") -> Path:
+    """A model folder: as given, below one of the config folders (`model/tiny`), or the local copy
+    of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be."""
+    for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
+        if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
+            return folder
+    if Path(path).is_dir():
+        raise ModelError(
+            f"{key}: {path!r} is no model: a folder without config.json (transformers writes one)"
+        )
+    if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path):
+        return _from_hub(path, key)
+    raise ModelError(f"{key}: {path!r} is no model: no such folder")
+
+
+def lasting_name(path: str, folder: Path) -> str:
+    """How to name the model of `path`, found in `folder`, so that it is found from anywhere: by its
+    hub id, or by the whole path."""
+    from huggingface_hub import constants
+
+    return path if folder.is_relative_to(constants.HF_HUB_CACHE) else str(folder.resolve())
+
+
+def _from_hub(name: str, key: str) -> Path:
+    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    cache = f"the cache ({constants.HF_HUB_CACHE})"
+    here = f"{key}: {name!r} is no folder here, and as a hub id it"
+    if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
+        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
+        raise ModelError(f"{here} is not in {cache}, and {why}")
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        raise ModelError(f"{here} cannot be had: {_first_line(error)}") from None
+
+
+def reachable(url: str) -> bool:
+    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
+    parts = urlparse(url)
+    if urllib.request.getproxies().get(parts.scheme):
+        return True  # the proxy resolves it
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port or parts.scheme)
+    except OSError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- loading
+
+
+def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    """The model's config; `eos_token_id` lists every token that ends a response."""
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(
+            _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder}: no usable config.json: {_first_line(error)}") from None
+    # Chat models list their end-of-turn tokens in generation_config.json only.
+    file = _base_of(folder) / "generation_config.json"
+    extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
+    listed = {*_as_list(getattr(config, "eos_token_id", None)), *_as_list(extra)}
+    config.eos_token_id = sorted(listed) or None
+    return config
+
+
+def _as_list(value: Any) -> list[int]:
+    return [] if value is None else value if isinstance(value, list) else [value]
+
+
+def _base_of(folder: Path) -> Path:
+    """`folder`, or where it holds an adapter only, the model that the adapter is for."""
+    if (folder / "config.json").is_file():
+        return folder
+    return _base_of(_under(folder))
+
+
+def _under(folder: Path) -> Path:
+    """What the adapter in `folder` is for: a model, or another adapter on one."""
+    found = json.loads((folder / "adapter_config.json").read_text())
+    return resolve_path(str(found["base_model_name_or_path"]), f"{folder}/adapter_config.json")
+
+
+def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
+    from transformers import AutoTokenizer
+
+    own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(
+            own, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder}: no usable tokenizer: {_first_line(error)}") from None
+    tokenizer.padding_side = "left"
+    if tokenizer.eos_token_id is None:
+        raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token  # padding is told by masks, never by its id
+    return tokenizer
+
+
+def load_causal_lm(
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    attention: str = "auto",
+    trust_remote_code: bool = False,
+) -> Any:
+    """The causal LM in `folder`, in eval mode, with its adapter merged if it is one.
+
+    dtype: of the stored weights. Training wants float32 masters: a step of 1e-6 vanishes in
+        bfloat16. attention: an implementation of transformers' ("sdpa", "eager",
+        "flash_attention_2"), or "auto".
+    """
+    from transformers import AutoModelForCausalLM, GenerationConfig
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    asked = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
+    if not (folder / "config.json").is_file():
+        from peft import PeftModel
+
+        base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
+        return PeftModel.from_pretrained(base, str(folder)).merge_and_unload().eval()
+    config = load_config(folder, trust_remote_code=trust_remote_code)
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            **chosen,
+        )
+    except (OSError, ValueError, ImportError) as error:
+        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from None
+    # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
+    # policy unseen; rlzoo's are the recipe's.
+    model.generation_config = GenerationConfig(
+        eos_token_id=config.eos_token_id,
+        pad_token_id=getattr(config, "pad_token_id", None),
+    )
+    # Padding stands at the end, where causal attention never looks: no mask is missing.
+    vars(model.base_model)["warn_if_padding_and_no_attention_mask"] = lambda *given: None
+    return model.eval()
+
+
+def load_trunk(
+    folder: Path, *, dtype: str = "float32", trust_remote_code: bool = False
+) -> tuple[Any, torch.Tensor | None]:
+    """The trunk of the model in `folder`, and of a classifier with one label (a reward model) the
+    weight (1, H) of its head."""
+    from transformers import AutoModelForSequenceClassification
+
+    config = load_config(folder, trust_remote_code=trust_remote_code)
+    kinds = getattr(config, "architectures", None) or []
+    if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
+        causal = load_causal_lm(folder, dtype=dtype, trust_remote_code=trust_remote_code)
+        return causal.base_model, None
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+        )
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from None
+    head = getattr(model, "score", None)
+    trunk = model.base_model.eval()
+    if isinstance(head, torch.nn.Linear) and head.out_features == 1:
+        return trunk, head.weight.detach()
+    return trunk, None
+
+
+def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
+    """Refuse a tokenizer that makes ids which the model has no embedding for."""
+    rows, highest = config.get_text_config().vocab_size, max(tokenizer.get_vocab().values())
+    if highest >= rows:
+        raise ModelError(
+            f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, the "
+            f"model knows {rows} (0 to {rows - 1})"
+        )
+
+
+def eos_ids(config: Any, tokenizer: Any) -> list[int]:
+    """Every token that ends a response: the tokenizer's EOS and the model's own list."""
+    listed = _as_list(getattr(config, "eos_token_id", None))
+    return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own."""
+    if name == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise RlzooError(f"device: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RlzooError(f"device: {name!r} is asked for, and no CUDA device is there")
+    return device
+
+
+# ---------------------------------------------------------------- adapters
+
+
+def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str) -> None:
+    """Put LoRA adapters of `rank` on the linear layers `targets` (None: all but the head), scaled
+    by alpha / rank; only they are trained. B starts at zero, so nothing changes yet.
+
+    base: what the saved adapter names as its model, a folder or a hub id.
+    Source: Hu et al. 2021, arXiv:2106.09685; by the peft library.
+    """
+    from peft import LoraConfig
+    from transformers.pytorch_utils import Conv1D
+
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]
+        target_modules=targets or "all-linear",
+        lora_dropout=0.0,  # models stay in eval mode
+        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # GPT-2's layers
+        task_type="CAUSAL_LM",
+    )
+    model.name_or_path = base
+    try:
+        model.add_adapter(config)
+    except ValueError:
+        linear = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
+        raise ModelError(
+            f"model.lora.targets: {', '.join(targets or [])} matches no layer; the linear ones "
+            f"are {', '.join(sorted(linear))}"
+        ) from None
+    for name, weight in model.named_parameters():
+        weight.requires_grad_("lora_" in name)
+        if "lora_" in name:
+            weight.data = weight.data.float()  # a small step would vanish in half precision
+
+
+def _is_linear(module: Any) -> bool:
+    from transformers.pytorch_utils import Conv1D
+
+    return isinstance(module, (torch.nn.Linear, Conv1D))
+
+
+# ---------------------------------------------------------------- prompts
+
+
+class PromptFormat:
+    """How prompts are read: plain text as it is, messages by the tokenizer's chat template.
+
+    chat: "auto" so; "always" takes plain text for a user's message; "never" joins the contents of
+    messages, a line each. system: a system message put before what goes through the template.
+    """
+
+    def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
+        self.tokenizer = tokenizer
+        self.chat = chat
+        self.system = system
+        if chat == "always" and not tokenizer.chat_template:
+            raise ModelError("model.chat: always, and the tokenizer has no chat template")
+
+    def templated(self, prompt: Prompt) -> bool:
+        """Whether the prompt goes through the chat template."""
+        return self.chat == "always" or (self.chat == "auto" and not isinstance(prompt, str))
+
+    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
+        """The prompt as chat messages."""
+        found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if self.system and self.templated(prompt):
+            return [{"role": "system", "content": self.system}, *found]
+        return found
+
+    def text(self, prompt: Prompt) -> str:
+        """What the policy reads."""
+        if not self.templated(prompt):
+            return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                "the prompts are chat messages, and the tokenizer has no chat template; "
+                "model.chat=never joins them to a text"
+            )
+        return self.tokenizer.apply_chat_template(
+            self.messages(prompt), tokenize=False, add_generation_prompt=True
+        )
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids; raises where the tokenizer does not know a character."""
+        text = self.text(prompt)
+        if self.templated(prompt):  # the template wrote the special tokens already
+            return encode(self.tokenizer, text, add_special_tokens=False)
+        return encode(self.tokenizer, text)
+
+
+def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    """Token ids of a prompt; raises where the tokenizer does not know a character."""
+    ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        alien = next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
+        raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
+    if not ids:
+        raise RlzooError(f"prompt {text!r} is empty: it has no token")
+    return ids

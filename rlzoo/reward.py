@@ -1,0 +1,366 @@
+"""`rlzoo reward train`: a reward model from preference pairs; and how one is read.
+
+A reward model is a transformers sequence classifier with one label. It scores a whole prompt and
+response; whether the response ended is part of what it reads (EOS, or the chat template's end of
+turn). Training and scoring share `encode` and `score`, so that they cannot drift apart.
+
+No torch at module level: the command's errors come before it.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo import fit
+from rlzoo.component import RlzooError
+from rlzoo.preferences import Preference, Prompt, read_preferences
+from rlzoo.stats import mean_interval, wilson
+
+BINS = 10  # of the reliability table
+
+
+class RewardModelError(RlzooError):
+    """A folder that holds no reward model."""
+
+
+# ---------------------------------------------------------------- reading one
+
+
+def refuse(folder: Path) -> None:
+    """Raise where `folder` is no reward model, from its small files alone."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise RewardModelError(f"{folder}: no reward model: a folder without config.json")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RewardModelError(f"{file}: not valid JSON: {error}") from None
+    architecture = (config.get("architectures") or ["?"])[0]
+    if not architecture.endswith("ForSequenceClassification"):
+        raise RewardModelError(
+            f"{folder}: {architecture} is no sequence classifier; `rlzoo reward train` makes one"
+        )
+    labels = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
+    if labels != 1:
+        raise RewardModelError(f"{folder}: a reward model has one label; this one has {labels}")
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
+    if not any((folder / name).is_file() for name in names):
+        raise RewardModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
+
+
+def load(folder: Path, device: Any, dtype: str = "float32") -> tuple[Any, Any]:
+    """(model, tokenizer) of a reward model, frozen, in eval mode."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    refuse(folder)
+    with _quiet(folder):
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    return model.to(device).eval().requires_grad_(False), load_tokenizer(folder)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with _quiet(folder):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[None]:
+    """No progress bars or advice on stderr; a folder that cannot be loaded is one line."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RewardModelError(f"{folder}: cannot be loaded: {first}") from None
+    finally:
+        logging.set_verbosity(before)
+
+
+def encode(
+    tokenizer: Any, prompt: Prompt, response: str, *, ended: bool = True, limit: int | None = None
+) -> list[int]:
+    """Token ids of a prompt and a response, the last `limit` of them.
+
+    With a chat template all goes through it, as a conversation that the assistant has ended or is
+    still writing. Without one a prompt is text, and EOS says that the response ended.
+    """
+    if tokenizer.chat_template:
+        ids = _conversation(tokenizer, prompt, response, ended)
+    elif not isinstance(prompt, str):
+        raise RewardModelError("the prompt is chat messages, and the tokenizer has no template")
+    elif tokenizer.eos_token_id is None:  # an encoder's: it reads two texts
+        ids = tokenizer(prompt, response)["input_ids"]
+    else:
+        ids = tokenizer(prompt)["input_ids"]
+        ids = ids + tokenizer(response, add_special_tokens=False)["input_ids"]
+        ids = ids + [tokenizer.eos_token_id] * ended
+    return ids[-limit:] if limit else ids
+
+
+def _conversation(tokenizer: Any, prompt: Prompt, response: str, ended: bool) -> list[int]:
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if not ended and not response.strip():  # nothing is written yet
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+    answer = {"role": "assistant", "content": response}
+    return tokenizer.apply_chat_template(
+        [*messages, answer], continue_final_message=not ended, return_dict=False
+    )
+
+
+def score(model: Any, rows: Sequence[list[int]], batch: int = 64) -> Any:
+    """Scores (N,) of rows of token ids; with gradient, if the caller has it on."""
+    import torch
+
+    device = next(model.parameters()).device
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
+    scores: list[Any] = [None] * len(rows)
+    for start in range(0, len(rows), batch):
+        part = order[start : start + batch]
+        with _padding([rows[i] for i in part], model) as fill:
+            ids, mask = fit.right_pad([rows[i] for i in part], fill)
+            out = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        for i, x in zip(part, out[:, 0].float(), strict=True):
+            scores[i] = x
+    return torch.stack(scores)
+
+
+@contextlib.contextmanager
+def _padding(rows: Sequence[list[int]], model: Any) -> Iterator[int]:
+    """A padding id that ends none of the rows: transformers reads a row's score at its last token
+    that is not the config's padding, and many tokenizers pad with EOS."""
+    config = model.config.get_text_config()
+    own, last = config.pad_token_id, {row[-1] for row in rows}
+    free = (i for i in range(len(last) + 1) if i not in last)
+    config.pad_token_id = next(free) if own is None or own in last else own
+    try:
+        yield config.pad_token_id
+    finally:
+        config.pad_token_id = own
+
+
+def longest(model: Any, max_length: int | None) -> int | None:
+    """How many tokens the model reads: what is asked for, within its position limit."""
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min((n for n in (max_length, own) if n), default=None)
+
+
+# ---------------------------------------------------------------- judging one
+
+
+def calibration(margins: Sequence[float]) -> dict[str, Any]:
+    """How often the preferred response has the higher score, and how far that agrees with the
+    model's own confidence sigmoid(|margin|).
+
+    ece: sum over bins of confidence of (share of pairs) * |accuracy - mean confidence|, the
+    expected calibration error. log_loss: mean of -log sigmoid(margin), .693 for a coin.
+    Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; Guo et al. 2017, arXiv:1706.04599.
+    """
+    n = len(margins)
+    right = [1.0 if m > 0 else 0.5 if m == 0 else 0.0 for m in margins]
+    sure = [1 / (1 + math.exp(-min(abs(m), 700))) for m in margins]
+    table, ece = [], 0.0
+    for k in range(BINS):
+        low, high = 0.5 + 0.5 * k / BINS, 0.5 + 0.5 * (k + 1) / BINS
+        inside = [i for i, p in enumerate(sure) if low <= p < high or (p == 1 and k == BINS - 1)]
+        if inside:
+            accuracy = sum(right[i] for i in inside) / len(inside)
+            confidence = sum(sure[i] for i in inside) / len(inside)
+            ece += len(inside) / n * abs(accuracy - confidence)
+            row = {"low": low, "high": high, "pairs": len(inside)}
+            table.append({**row, "confidence": confidence, "accuracy": accuracy})
+    mean = sum(margins) / n
+    return {
+        "pairs": n,
+        "accuracy": sum(right) / n,
+        "accuracy_interval": list(wilson(sum(right), n)),
+        "log_loss": sum(max(-m, 0) + math.log1p(math.exp(-abs(m))) for m in margins) / n,
+        "ece": ece,
+        "reliability": table,
+        "margin": mean,
+        "margin_interval": list(mean_interval(list(margins))),
+    }
+
+
+# ---------------------------------------------------------------- training one
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train a reward model by the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
+
+    Returns the report, which is also in OUT/report.json.
+    Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
+    """
+    fit.check_arguments(arguments)
+    names = {n: getattr(arguments, n) for n in ("prompt", "chosen", "rejected")}
+    pairs = read_preferences(
+        arguments.data, names, split=arguments.split, on_bad_row=arguments.on_bad_row
+    )
+    training, held = fit.hold_out(
+        pairs.rows, lambda pair: pair.prompt, arguments.test_fraction, arguments.seed
+    )
+    folder = fit.find_model(arguments.model)
+
+    import torch
+    from transformers import set_seed
+
+    from rlzoo.pretrained import pick_device
+
+    device = pick_device(arguments.device)
+    set_seed(arguments.seed)  # of the new head
+    model, tokenizer = new(folder)
+    limit = longest(model, arguments.max_length)
+    rows, too_long = _encoded(tokenizer, training, limit)
+    tests, too_long_tests = _encoded(tokenizer, held, limit)
+    if not rows or not tests:
+        raise fit.FitError(f"--max-length: no pair is left of {len(pairs.rows)}; all are longer")
+
+    def collate(items: list[tuple[list[int], list[int]]]) -> dict[str, Any]:
+        both = [chosen for chosen, _ in items] + [rejected for _, rejected in items]
+        ids, mask = fit.right_pad(both, model.config.get_text_config().pad_token_id)
+        return {"input_ids": ids, "attention_mask": mask}
+
+    def loss(model: Any, inputs: dict[str, Any]) -> Any:
+        chosen, rejected = model(**inputs).logits[:, 0].float().chunk(2)
+        return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
+
+    fit.fit(model, rows, collate, loss, arguments, "reward")
+    model.to(device)
+    with torch.no_grad():
+        scores = [score(model, side, arguments.batch) for side in zip(*tests, strict=True)]
+    margins = (scores[0] - scores[1]).tolist()
+    both = torch.cat(scores)
+    report = {
+        "model": arguments.model,
+        "data": str(arguments.data),
+        "seed": arguments.seed,
+        "epochs": arguments.epochs,
+        "lr": arguments.lr,
+        "batch": arguments.batch,
+        "pairs": {
+            "trained": len(rows),
+            "held_out": len(tests),
+            "bad_rows": pairs.bad,
+            "too_long": too_long + too_long_tests,
+        },
+        "held_out": calibration(margins),
+        "score": {"mean": both.mean().item(), "std": both.std(correction=0).item()},
+    }
+    out = Path(arguments.out)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def new(folder: Path) -> tuple[Any, Any]:
+    """(model, tokenizer): the network in `folder` under a new head of one label."""
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification
+
+    tokenizer = load_tokenizer(folder)
+    with _quiet(folder):
+        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        classifier = "SequenceClassification" in (config.architectures or [""])[0]
+        if classifier and config.num_labels != 1:
+            raise RewardModelError(
+                f"{folder}: a reward model has one label; this one has {config.num_labels}"
+            )
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            num_labels=1,
+            dtype=torch.float32,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    # A score is read at the last token that is not padding: padding by EOS would hide it.
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
+        tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
+
+
+def _encoded(
+    tokenizer: Any, pairs: Sequence[Preference], limit: int | None
+) -> tuple[list[tuple[list[int], list[int]]], int]:
+    """Token ids of (chosen, rejected), and how many pairs were left out for their length."""
+    rows = [
+        (encode(tokenizer, p.prompt, p.chosen), encode(tokenizer, p.prompt, p.rejected))
+        for p in pairs
+    ]
+    fine = [row for row in rows if limit is None or max(map(len, row)) <= limit]
+    return fine, len(rows) - len(fine)
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
+    fit.add_arguments(parser, lr=1e-5)
+    for name in ("prompt", "chosen", "rejected"):
+        parser.add_argument(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    with contextlib.redirect_stdout(sys.stderr):
+        report = train(arguments)
+    if arguments.json:
+        print(json.dumps(report, indent=1))
+        return 0
+    from rich.console import Console
+
+    for part in _view(report, arguments.out):
+        Console().print(part, highlight=False)
+    return 0
+
+
+def _view(report: dict[str, Any], out: str) -> Iterator[Any]:
+    from rich.table import Table
+
+    held, pairs = report["held_out"], report["pairs"]
+    low, high = held["accuracy_interval"]
+    table = Table(title="when it is that sure, how often is it right? (held-out pairs)")
+    for name in ("confidence", "pairs", "mean confidence", "accuracy"):
+        table.add_column(name, justify="right")
+    for row in held["reliability"]:
+        table.add_row(
+            f"{row['low']:.2f}-{row['high']:.2f}",
+            str(row["pairs"]),
+            f"{row['confidence']:.3f}",
+            f"{row['accuracy']:.3f}",
+        )
+    yield table
+    left = f", {pairs['bad_rows']} bad rows" * bool(pairs["bad_rows"])
+    left += f", {pairs['too_long']} too long" * bool(pairs["too_long"])
+    yield f"{pairs['trained']} pairs trained on, {pairs['held_out']} held out{left}"
+    yield f"held-out pair accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
+    yield (
+        f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
+        f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "
+        f"± {report['score']['std']:.2f}"
+    )
+    yield f"made {out}"

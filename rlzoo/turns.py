@@ -1,0 +1,327 @@
+"""Conversations: when a turn ends, what the environment answers, what of it enters the row.
+
+A task that has `respond` holds conversations. The policy speaks until EOS or one of the task's
+`stops`; then `respond` gives the text that the environment answers, or None where the episode is
+over. A row is the first `max_new_tokens` tokens of what both say:
+
+    policy's turn 1 EOS | answer | policy's turn 2 EOS | answer | ...       response_attention 1
+    1 1 1 1         1     0 0 0    1 1 1 1         1     0 0 0              response_mask
+
+None terminates it; a row of that many tokens is truncated, be it in a turn or in an answer, whose
+further tokens are cut off. The environment goes token by token, the sampler turn by turn, both by
+`Turns.act`.
+"""
+
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.columns import TOLD
+from rlzoo.component import RlzooError, needs_of
+from rlzoo.plan import Plan
+
+MARK = "rlzoo:answer"  # stands for the policy's text where the chat template is asked
+LONGEST = 60  # characters of a text that an error shows
+
+
+class ConversationError(RlzooError):
+    """A task whose `respond` or `state_keys` breaks its contract, or a text that has no tokens."""
+
+
+@dataclass
+class Conversation:
+    """One row as it grows. `turns`: what was said, policy and environment in turn."""
+
+    about: Mapping[str, Any]  # column -> this row's entry: what `respond` may ask for
+    limit: int = 0  # tokens that the row may hold
+    chat: bool = False  # whether the prompt was rendered by a chat template
+    begin: int = 0  # tokens that were there before: `columns` leaves them out
+    ids: list[int] = field(default_factory=list)
+    turn_ids: list[int] = field(default_factory=list)  # of each token, from 1; 0: an answer's
+    turns: list[str] = field(default_factory=list)  # those that have ended
+    now: list[int] = field(default_factory=list)  # tokens of the turn that has not
+    count: int = 0  # turns of the policy begun
+    asks: bool = False  # the policy has spoken, the environment has not
+    terminated: bool = False
+    truncated: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The rules by which a plan's conversations go, with what a model's folder says of tokens."""
+
+    plan: Plan
+    tokenizer: Any
+    eos_ids: list[int]
+
+    def act(self, rows: Sequence[Conversation], chosen: Sequence[list[int]]) -> list[int]:
+        """Append what the policy chose to each row, up to the end of its turn or of the row, and
+        then what the environment answers; how many of the tokens were taken."""
+        taken = [self._speak(row, tokens) for row, tokens in zip(rows, chosen, strict=True)]
+        asking = [row for row in rows if row.asks]
+        if asking:
+            self._answer(asking)
+        return taken
+
+    def _speak(self, row: Conversation, tokens: list[int]) -> int:
+        for n, token in enumerate(tokens, 1):
+            row.count += not row.now
+            row.now.append(token)
+            row.ids.append(token)
+            row.turn_ids.append(row.count)
+            row.asks = ends_turn(self.tokenizer, row.now, self.eos_ids, self.plan.stops)
+            row.truncated = not row.asks and len(row.ids) >= row.limit
+            if row.asks or row.truncated:
+                return n
+        return len(tokens)
+
+    def _answer(self, rows: list[Conversation]) -> None:
+        for row in rows:
+            row.turns.append(self.text(row.now))
+        for row, answer in zip(rows, self._respond(rows), strict=True):
+            after_eos = row.now[-1] in self.eos_ids
+            row.asks, row.now = False, []
+            if answer is None:
+                row.terminated = True
+                continue
+            row.turns.append(answer)
+            room = row.limit - len(row.ids)
+            ids = self._observation(row, answer, after_eos)[:room]
+            row.ids += ids
+            row.turn_ids += [0] * len(ids)
+            row.truncated = len(row.ids) >= row.limit
+
+    def text(self, tokens: list[int]) -> str:
+        """A turn's text, without the EOS that ended it."""
+        tokens = tokens[:-1] if tokens and tokens[-1] in self.eos_ids else tokens
+        return self.tokenizer.decode(tokens, skip_special_tokens=False)
+
+    def texts(self, row: Conversation) -> list[str]:
+        """Its turns, with the one that has not ended."""
+        return [*row.turns, self.text(row.now)] if row.now else list(row.turns)
+
+    # ------------------------------------------------------------ what the environment says
+
+    def _respond(self, rows: list[Conversation]) -> list[str | None]:
+        respond = self.plan.task.respond
+        names = needs_of(respond)
+        try:
+            answers = respond(*_told(rows, names))
+        except RlzooError:
+            raise
+        except Exception as error:  # a user's function may raise anything: name the row, stop
+            raise self._fault(
+                _first_that_raises(respond, names, rows),
+                f"respond raised {type(error).__name__}: {error}",
+            ) from error
+        if not isinstance(answers, list) or len(answers) != len(rows):
+            got = f"{len(answers)} of them" if isinstance(answers, list) else type(answers).__name__
+            raise self._fault(
+                rows[0], f"respond must return a list of {len(rows)} texts or None. Got {got}"
+            )
+        for row, answer in zip(rows, answers, strict=True):
+            if not (answer is None or isinstance(answer, str)):
+                raise self._fault(
+                    row, f"respond must answer with a str or None. Got {type(answer).__name__}"
+                )
+        return answers
+
+    def _observation(self, row: Conversation, answer: str, after_eos: bool) -> list[int]:
+        """The tokens of an answer: of the text as it is, or as the chat template puts it between
+        the policy's turn and its next one."""
+        text = answer
+        if row.chat:
+            text = self._rendered(row, answer, after_eos)
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and unknown in ids:
+            alien = next((c for c in text if unknown in self.tokenizer(c)["input_ids"]), "?")
+            raise self._fault(
+                row, f"the tokenizer does not know {alien!r} in the answer {_short(answer)}"
+            )
+        return ids
+
+    def _rendered(self, row: Conversation, answer: str, after_eos: bool) -> str:
+        from jinja2.exceptions import TemplateError
+
+        role = getattr(self.plan.task, "respond_role", "user")
+        messages = [
+            {"role": "user", "content": "-"},
+            {"role": "assistant", "content": MARK},
+            {"role": role, "content": answer},
+        ]
+        try:
+            whole = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except TemplateError as error:
+            raise self._fault(
+                row, f"the chat template refuses an answer by {role!r}: {error}"
+            ) from None
+        _, found, text = whole.partition(MARK)
+        if not found:
+            raise self._fault(row, "the chat template leaves the policy's own text out")
+        if after_eos:  # the template closes the policy's turn; the policy has done so itself
+            for i in self.eos_ids:
+                eos = self.tokenizer.convert_ids_to_tokens(i)
+                if text.startswith(eos):
+                    return text.removeprefix(eos)
+        return text
+
+    def _fault(self, row: Conversation | None, text: str) -> ConversationError:
+        return fault(self.plan, row.about if row else None, row.turns if row else [], text)
+
+    # ------------------------------------------------------------ as columns
+
+    def columns(self, rows: Sequence[Conversation], pad_id: int, device: Any) -> dict[str, Any]:
+        """The rollout's columns of some rows, as long as the longest of them."""
+        lengths = [len(row.ids) - row.begin for row in rows]
+        width = max(lengths, default=0)
+
+        def padded(lists: list[list[int]], pad: int) -> Tensor:
+            cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
+            return torch.tensor([x + [pad] * (width - len(x)) for x in cut], device=device)
+
+        turn_ids = padded([row.turn_ids for row in rows], 0)
+        length = torch.tensor(lengths, device=device)[:, None]
+        found: dict[str, Any] = {
+            "response_ids": padded([row.ids for row in rows], pad_id),
+            "response_mask": (turn_ids > 0).float(),
+            "response_attention": (torch.arange(width, device=device) < length).float(),
+            "terminated": torch.tensor([row.terminated for row in rows], device=device),
+            "truncated": torch.tensor([row.truncated for row in rows], device=device),
+            "turns": [self.texts(row) for row in rows],
+            "turn_ids": turn_ids,
+        }
+        found["responses"] = ["".join(turns) for turns in found["turns"]]
+        if "state_keys" in self.plan.needs:
+            found["state_keys"] = self._state_keys(rows, turn_ids, found["turns"])
+        return found
+
+    def _state_keys(
+        self, rows: Sequence[Conversation], turn_ids: Tensor, turns: list[list[str]]
+    ) -> Tensor:
+        """(B, T) int64: at each action the key of the state in which its turn began."""
+        states = [
+            Conversation(row.about, turns=said[: 2 * k])  # as it was when turn k + 1 began
+            for row, said in zip(rows, turns, strict=True)
+            for k in range(row.count)
+        ]
+        method = self.plan.task.state_keys
+        keys = method(*_told(states, needs_of(method))) if states else []
+        if not isinstance(keys, list) or len(keys) != len(states):
+            got = f"{len(keys)} of them" if isinstance(keys, list) else type(keys).__name__
+            raise ConversationError(
+                f"task {self.plan.task_name!r}: state_keys must return a list of {len(states)} "
+                f"keys. Got {got}"
+            )
+        numbers = iter([_number(self.plan, s, key) for s, key in zip(states, keys, strict=True)])
+        table = torch.zeros(len(rows), max((row.count for row in rows), default=0) + 1).long()
+        for i, row in enumerate(rows):
+            for k in range(row.count):
+                table[i, k + 1] = next(numbers)
+        return table.to(turn_ids.device).gather(1, turn_ids)
+
+
+def ends_turn(
+    tokenizer: Any, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
+) -> bool:
+    """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop.
+
+    A stop is looked for in the text of as many tokens as it has bytes: none has less than one.
+    """
+    if tokens[-1] in eos_ids:
+        return True
+    if not stops:
+        return False
+    reach = max(len(stop.encode()) for stop in stops)
+    tail = tokenizer.decode(
+        tokens[-reach:], skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
+    return any(stop in tail for stop in stops)
+
+
+def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:
+    """Conversations at their beginning, from the columns of a batch's prompts."""
+    found = []
+    for i in range(rows):
+        about = {name: columns[name][i] for name in TOLD if name in columns}
+        found.append(Conversation(about, limit, _by_template(about)))
+    return found
+
+
+def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
+    """A batch's row as it was before its action at response position `at`, to go on from there."""
+    about = {name: columns[name][row] for name in TOLD if name in columns}
+    turn_ids = columns["turn_ids"][row, : at + 1].tolist()
+    ids = columns["response_ids"][row, :at].tolist()
+    turn = turn_ids.pop()
+    now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
+    turns = columns["turns"][row][: 2 * (turn - 1)]
+    count = turn if now else turn - 1
+    return Conversation(about, limit, _by_template(about), at, ids, turn_ids, turns, now, count)
+
+
+def _by_template(about: Mapping[str, Any]) -> bool:
+    """Whether a chat template wrote the prompt: else it is its messages' text, word for word."""
+    messages = about.get("messages") or []
+    return about.get("prompts") != "\n".join(m["content"] for m in messages)
+
+
+def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
+    """The columns `names` of some rows, as `respond` takes them."""
+    found: list[Any] = []
+    for name in names:
+        values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]
+        if name == "turns":
+            values = [list(turns) for turns in values]  # a task may do with them what it likes
+        found.append(torch.tensor([int(v) for v in values]) if name == "prompt_index" else values)
+    return found
+
+
+def _first_that_raises(
+    respond: Any, names: Sequence[str], rows: list[Conversation]
+) -> Conversation | None:
+    for row in rows:
+        try:
+            respond(*_told([row], names))
+        except Exception:  # the same border as above
+            return row
+    return None
+
+
+def _number(plan: Plan, state: Conversation, key: Any) -> int:
+    """A key as int64: an int that fits as it is, anything else by a hash that never changes."""
+    if isinstance(key, int) and -(2**63) <= key < 2**63:
+        return int(key)
+    if not isinstance(key, Hashable):
+        raise fault(plan, state.about, state.turns, f"state key {_short(key)} is not hashable")
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def fault(
+    plan: Plan, about: Mapping[str, Any] | None, turns: Sequence[str], text: str
+) -> ConversationError:
+    """One line that names the task, the prompt and the policy's turn."""
+    where = f"task {plan.task_name!r}: {text}"
+    if about is None:
+        return ConversationError(f"{where} (on several rows together, on none of them alone)")
+    said = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
+    turn = (len(turns) + 1) // 2
+    return ConversationError(
+        f"{where} (prompt {_short(about['prompts'])}, turn {turn}: {_short(said)})"
+    )
+
+
+def _short(text: Any) -> str:
+    shown = repr(text)
+    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."

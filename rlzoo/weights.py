@@ -1,0 +1,74 @@
+"""Which weights of a run: those at its end, those of its best evaluation, or a checkpoint's."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlzoo.component import RlzooError
+from rlzoo.runs import RunError, RunFolder
+
+WORDS = ("best", "last")
+
+
+@dataclass(frozen=True)
+class Weights:
+    """path: a model folder that transformers loads, or a checkpoint of training (`raw`).
+
+    step: after how many steps; name: "model", "best" or "checkpoint".
+    """
+
+    path: Path
+    step: int
+    name: str
+    raw: bool = False
+
+    def words(self) -> list[str]:
+        """What makes a recipe start from them, as far as words can."""
+        return [] if self.raw else [f"model.path={self.path}"]
+
+    def load_into(self, model: Any) -> None:
+        """Into the run's own policy: a checkpoint's weights; of a folder it was made already."""
+        if not self.raw:
+            return
+        from safetensors.torch import load_file
+
+        from rlzoo import checkpoint
+
+        try:
+            checkpoint._load_network(model, load_file(self.path / "actor.safetensors"))
+        except RuntimeError as error:
+            text = str(error).splitlines()[-1].strip()
+            raise RunError(f"{self.path} does not fit the model: {text}") from None
+
+
+def choose(folder: RunFolder, which: str | None) -> Weights:
+    """`which`: best, last (of an unfinished run its newest checkpoint), the step of a checkpoint;
+    None: the model at the end of a finished run."""
+    summary = folder.summary()
+    if which in (None, "last") and summary:
+        return Weights(folder.path / "model", summary["steps"], "model")
+    there = sorted(folder.checkpoints.glob("step-*"))
+    steps = [int(p.name.removeprefix("step-")) for p in there]
+    best = folder.path / "best" / "best.json"
+    choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
+    known = f"there are: {', '.join(choices)}" if choices else "there is none yet"
+    if which is None:
+        raise RunError(f"{folder.path} has not finished: choose by --checkpoint ({known})")
+    if which == "best":
+        if not best.is_file():
+            raise RunError(
+                f"--checkpoint: {folder.path} keeps no best; train with checkpoint.best=true "
+                f"({known})"
+            )
+        found = json.loads(best.read_text(encoding="utf-8"))
+        return Weights(best.parent, found["step"], "best")
+    if which not in choices:
+        raise RlzooError(f"--checkpoint: {folder.path} has no {which!r} ({known})")
+    path = there[-1 if which == "last" else steps.index(int(which))]
+    from rlzoo.checkpoint import damage
+
+    fault = damage(path)
+    if fault:
+        raise RunError(f"checkpoint {path} is damaged ({fault})")
+    return Weights(path, int(path.name.removeprefix("step-")), "checkpoint", raw=True)
