@@ -427,7 +427,8 @@ def bench_scaling(bench: Bench, workload: Spec) -> Iterator[Row]:
             "warmup": 1,
             "repeat": min(workload["repeat"], 5),
         }
-        yield {"case": f"{name}={value}", "x": value, "axis": name, **bench.run(spec)}
+        point = {"case": f"{name}={value}", "x": value, "axis": name, "model": workload["name"]}
+        yield {**point, **bench.run(spec)}
 
 
 PARTS = {
@@ -438,4 +439,4 @@ PARTS = {
     "startup": bench_startup,
     "scaling": bench_scaling,
 }
-OF_A_MODEL = ("head", "sampling", "step")
+OF_A_MODEL = ("head", "sampling", "step", "scaling")

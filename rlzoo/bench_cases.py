@@ -11,9 +11,10 @@ import contextlib
 import gc
 import importlib.util
 import json
+import mmap
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,12 @@ def _peer() -> Any:
 
 
 peer = _peer()
+
+
+def held_mb() -> float | None:
+    """The memory that this process holds now, where the system tells."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * mmap.PAGESIZE / 2**20 if path.is_file() else None
 
 
 def measure(
@@ -118,10 +125,11 @@ def prompts(spec: Spec) -> dict[str, Any]:
 
 def step(spec: Spec) -> dict[str, Any]:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
+    from rlzoo import train
     from rlzoo.estimate import make_controller
-    from rlzoo.train import training_step
     from rlzoo.update import make_optimizer
 
+    train.timed = timed_in_cpu_seconds
     world = _world(spec)
     config = world.plan.recipe.config
     optimizers = {"actor": make_optimizer(world.policy.model.parameters(), config.actor)}
@@ -133,12 +141,20 @@ def step(spec: Spec) -> dict[str, Any]:
     def once() -> Sample:
         nonlocal done
         before = world.tokens
-        _, metrics = training_step(world, optimizers, controller, done)
+        _, metrics = train.training_step(world, optimizers, controller, done)
         done += 1
         phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
         return {"tokens": world.tokens - before, "phases": phases}
 
     return {"samples": measure(once, spec)}
+
+
+@contextlib.contextmanager
+def timed_in_cpu_seconds(timing: dict[str, float], name: str) -> Iterator[None]:
+    """As `rlzoo.train.timed`, which takes wall seconds: what else runs lengthens those."""
+    began = peer.cpu_seconds()
+    yield
+    timing[name] = peer.cpu_seconds() - began
 
 
 def sampling(spec: Spec) -> dict[str, Any]:
@@ -195,13 +211,14 @@ def head(spec: Spec) -> dict[str, Any]:
         return policy.model.base_model(input_ids=ids, use_cache=False)[0][:, before:].mean(-1)
 
     run = {"score": score, "plain": plain, "trunk": trunk}[spec["how"]]
+    loaded = held_mb()
 
     def once() -> Sample:
         (upstream * run()).sum().backward()
         policy.model.zero_grad(set_to_none=True)
         return {"tokens": rows * steps}
 
-    return {"samples": measure(once, spec)}
+    return {"samples": measure(once, spec), "loaded_mb": loaded}
 
 
 def estimator(spec: Spec) -> dict[str, Any]:

@@ -4,21 +4,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-SAMPLES = (4, 8, 16, 32, 64)  # per prompt, at responses of 32 tokens
-LENGTHS = (16, 32, 64, 128, 256)  # tokens, at 8 samples per prompt
 NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
 
 
 def cases(workload: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], list[str]]]:
-    """(axis, value, workload, words) of each point: 16 prompts, other things equal."""
-    architecture = {**workload["architecture"], "max_position_embeddings": 2 * LENGTHS[-1]}
+    """(axis, value, workload, words) of each point: four prompts, other things equal."""
+    samples, lengths = workload["scaling"]["samples"], workload["scaling"]["length"]
+    architecture = {**workload["architecture"], "max_position_embeddings": 64 + max(lengths)}
     name = f"{workload['name']}-endless"
     made = {**workload, "name": name, "ends": NEVER, "architecture": architecture}
-    fixed = ["kl.place=none", "rollout.prompts=16"]
-    for samples in SAMPLES:
-        words = [f"rollout.samples={samples}", "rollout.max_new_tokens=32"]
-        yield "samples", samples, made, [*fixed, *words]
-    for length in LENGTHS:
+    fixed = ["kl.place=none", "rollout.prompts=4"]
+    for n in samples:
+        words = [f"rollout.samples={n}", "rollout.max_new_tokens=32"]
+        yield "samples", n, made, [*fixed, *words]
+    for length in lengths:
         words = ["rollout.samples=8", f"rollout.max_new_tokens={length}"]
         yield "length", length, made, [*fixed, *words]
 
@@ -54,27 +53,28 @@ def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams["svg.fonttype"] = "none"  # letters, not outlines: a small file
-    found = {(f["axis"], f["what"]): f for f in fits(rows)}
-    axes = list(dict.fromkeys(axis for axis, _ in found))
-    names = {"samples": "samples per prompt (32 tokens each)", "length": "tokens per response"}
+    names = {"samples": "samples per prompt", "length": "tokens per response"}
     units = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
-    figure, grid = plt.subplots(
-        2, max(1, len(axes)), figsize=(8, 5), squeeze=False, sharex="col", sharey="row"
-    )
-    for i, what in enumerate(units):
-        for j, axis in enumerate(axes):
+    points = [row for row in rows if "axis" in row and "cpu_seconds" in row]
+    panels = list(dict.fromkeys((row["model"], row["axis"]) for row in points))
+    wide = max(1, len(panels))
+    figure, grid = plt.subplots(2, wide, figsize=(1 + 3 * wide, 5), squeeze=False, sharex="col")
+    for j, panel in enumerate(panels):
+        mine = [row for row in points if (row["model"], row["axis"]) == panel]
+        lines = {line["what"]: line for line in fits(mine)}
+        x = [row["x"] for row in mine]
+        for i, (what, unit) in enumerate(units.items()):
             ax = grid[i][j]
-            points = [r for r in rows if r.get("axis") == axis and what in r]
-            x = [r["x"] for r in points]
-            line = found[axis, what]
-            ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6")
-            ax.plot(x, [r[what] for r in points], "o", color="C0")
-            ax.set_title(f"$R^2$ = {line['r2']:.4f}", fontsize=10)
+            ax.plot(x, [row[what] for row in mine], "o", color="C0")
+            if what in lines:
+                line = lines[what]
+                ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6", zorder=0)
+                ax.set_title(f"{panel[0]}, $R^2$ = {line['r2']:.3f}", fontsize=10)
             ax.set_ylim(bottom=0)
             if j == 0:
-                ax.set_ylabel(units[what])
+                ax.set_ylabel(unit)
             if i == 1:
-                ax.set_xlabel(names[axis])
+                ax.set_xlabel(names[panel[1]])
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)

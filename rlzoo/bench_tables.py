@@ -13,7 +13,7 @@ TITLES = {
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
 }
-HEADER = ("case", "by", "tokens", "CPU s", "tok/CPU s", "tok/s", "MB", "faster", "mem")
+HEADER = ("case", "by", "tokens", "CPU s", "tok/CPU s", "tok/s", "MB", "work MB", "faster", "mem")
 
 
 def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
@@ -27,7 +27,7 @@ def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
 def cells(row: Row) -> list[str]:
     case = f"{row['case']}, {row['rows']} rows" if "rows" in row else row["case"]
     if "error" in row:
-        return [case, row["by"], *[""] * 7]
+        return [case, row["by"], *[""] * 8]
     return [
         case,
         row["by"],
@@ -36,6 +36,7 @@ def cells(row: Row) -> list[str]:
         _number(row.get("tokens_per_cpu_second") or None),
         _number(row.get("tokens_per_wall_second") or None),
         _number(row.get("peak_mb")),
+        _number(row["peak_mb"] - row["loaded_mb"]) if row.get("loaded_mb") else "",
         f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
         f"{row['memory_share']:.2f}" if "memory_share" in row else "",
     ]
@@ -93,6 +94,8 @@ def notes(rows: list[Row]) -> Iterator[str]:
             f"{what} = {found['start']:.3g} + {found['slope']:.3g} x {found['axis']}, "
             f"R^2 = {found['r2']:.4f}"
         )
+    if any("loaded_mb" in row for row in rows):
+        yield "work MB: peak memory above what the process held before the first pass"
     if any("times_faster" in row for row in rows):
         yield "faster: rlzoo in tokens per CPU second; mem: its share of that row's memory"
 

@@ -30,15 +30,14 @@ def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:
     torch.manual_seed(config.seed)
     policy = build_policy(config)
     world = World(plan, policy, seed=config.seed, ranks=ranks)
-    if world.sharded:
-        if config.model.compile:
-            raise ModelError("parallel.strategy: shard does not go with model.compile")
-        # Found out, and remembered, while a pass is no collective.
-        _ = policy.plain_head, policy.takes_trees
+    if world.sharded and config.model.compile:
+        raise ModelError("parallel.strategy: shard does not go with model.compile")
     fit = getattr(plan.task, "fit", None)
     note = fit(lambda prompt: len(world.encode(prompt))) if fit else None
     if note:
         world.notes.append(note)
+    # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
+    _ = policy.plain_head, policy.takes_trees
     if plan.reference:
         world.reference = policy.frozen_copy()
         if world.sharded and world.reference.model is not policy.model:
@@ -67,8 +66,11 @@ def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:
 
 def _compile(model: Any) -> None:
     """Compile the layers, which are alike: the first one's compilation serves all."""
+    from torch import _dynamo
     from transformers.modeling_layers import GradientCheckpointingLayer
 
+    # One for each network, with a gradient and without, with a mask and without.
+    _dynamo.config.recompile_limit = max(32, _dynamo.config.recompile_limit)
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
     for layer in layers or [model.base_model]:
         layer.compile(dynamic=True)
@@ -77,7 +79,7 @@ def _compile(model: Any) -> None:
 def build_policy(config: Any) -> Policy:
     """The model and tokenizer of a recipe, on its device."""
     m, r = config.model, config.rollout
-    folder = resolve_path(m.path)
+    folder = resolve_path(m.path, code=m.trust_remote_code)
     device = pick_device(config.device)
     tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
     model = load_causal_lm(
@@ -135,7 +137,7 @@ def _critic_start(plan: Plan, policy: Policy) -> Any:
     if name is None:
         return None
     m = plan.recipe.config.model
-    folder = resolve_path(name, "critic.init")
+    folder = resolve_path(name, "critic.init", code=m.trust_remote_code)
     trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
     theirs = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
     if theirs.get_vocab() != policy.tokenizer.get_vocab():

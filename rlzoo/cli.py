@@ -30,13 +30,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "doctor": ("RUN", "what is wrong with a run, in words"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
     "export": ("RUN DIR", "a run's model as a transformers folder with a model card"),
+    "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
     "sft": ("DATA --model MODEL --out DIR", "a supervised start: train on prompts and responses"),
     "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs"),
 }
 
 # Commands with a module of their own, `rlzoo.NAME`: add_arguments(parser), command(arguments).
 MODULES = (
-    "sweep", "compare", "diagnose", "trace", "doctor", "eval", "export", "sft", "reward",
+    "sweep", "compare", "diagnose", "trace", "doctor", "eval", "export", "sft", "reward", "bench",
 )  # fmt: skip
 
 

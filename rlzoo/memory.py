@@ -143,7 +143,7 @@ def _config_file(path: str) -> Path | None:
 def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
     """Floats that a pass holds for each position: those of all layers where there is a gradient,
     of one where there is none; where they are computed again, of one and each layer's input."""
-    of_layer = 10 * hidden + 3 * inner
+    of_layer = 10 * hidden + 4 * inner
     if not grad:
         return of_layer
     return layers * hidden + of_layer if recompute else layers * of_layer
@@ -250,7 +250,10 @@ def estimate(plan: Plan) -> Estimate | None:
         f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
     )
     positions, how = _pass(config, sizes, device, long, rows)
-    add("activations", positions * _floats(config, sizes) * stored, "update", how)
+    activated = positions * _floats(config, sizes) * stored
+    add("activations", activated, "update", how)
+    if plan.one_update and plan.critic and config.critic.trunk == "own":
+        add("critic: activations", activated, "update", "its pass for the values is kept, too")
     chunk = min(positions, _chunk(device) // sizes.vocabulary) * sizes.vocabulary
     add("logits", chunk * 12, "update", "a chunk of the log-prob head, with its gradient")
     add("AdamW at work", max(steps), "step", "the roots of its second moments")

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from rlzoo import head
 from rlzoo.batch import Aligned, align, trees_pay, widen
 from rlzoo.decode import decode, wide
+from rlzoo.memory import activations
 from rlzoo.pretrained import ModelError, eos_ids
 from rlzoo.shard import whole
 
@@ -75,8 +76,9 @@ class Policy:
         config = self.model.config.get_text_config()
         h = config.hidden_size
         inner = getattr(config, "intermediate_size", None) or 4 * h
-        layers = config.num_hidden_layers if grad and not self.recompute else 1
-        floats = layers * (10 * h + 3 * inner) + (self.vocabulary if grad else 0)
+        layers = config.num_hidden_layers
+        floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
+        floats += self.vocabulary if grad else 0
         return max(1, ROOM.get(self.device.type, ROOM["cuda"]) // (4 * floats))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rlzoo.columns import COLUMNS, RESOURCES, STAGES, TOLD, nearest
@@ -231,6 +232,7 @@ def _check_needs(plan: Plan) -> None:
             f"Got {config.rollout.samples}"
         )
     _check_conversation(plan)
+    _check_critic(plan)
     if config.whiten == "group" and config.rollout.samples < 2:
         raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")
     if config.rollout.truncation == "bootstrap" and not plan.critic:
@@ -252,6 +254,31 @@ def _check_needs(plan: Plan) -> None:
         raise RecipeError(
             f"{recipe.blame('train.minibatches')}: {config.train.minibatches} mini-batches of "
             f"{rows} rows (rollout.prompts x rollout.samples) would be empty"
+        )
+
+
+def _check_critic(plan: Plan) -> None:
+    """That a critic of its own starts from something that has a trunk."""
+    recipe, init = plan.recipe, plan.recipe.config.critic.init
+    if init == "actor" or not plan.critic:
+        return
+    if recipe.config.critic.trunk == "shared":
+        raise RecipeError(
+            f"{recipe.blame('critic.init')}: {init!r} is for a critic with a network of its own "
+            "(critic.trunk=own)"
+        )
+    with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
+    if init in plan.rewards:
+        if init not in with_path:
+            have = f"those that have: {', '.join(with_path)}" if with_path else "none here has one"
+            raise RecipeError(
+                f"{recipe.blame('critic.init')}: reward {init!r} has no option 'path', so no "
+                f"model to start from ({have})"
+            )
+    elif not Path(init).expanduser().exists() and "/" not in init:
+        raise RecipeError(
+            f"{recipe.blame('critic.init')}: {init!r} is no reward of this recipe and no folder"
+            f"{nearest(init, ['actor', *plan.rewards])}"
         )
 
 
@@ -313,6 +340,12 @@ def _warnings(plan: Plan) -> Iterable[str]:
         caution = plan.kl.component.caution.get(config.kl.place)
         if caution:
             yield f"kl.place={config.kl.place} with {plan.kl.name}: {caution}"
+    if config.model.dtype != "float32" and not config.model.lora.rank:
+        yield (
+            f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
+            "float32 ones (model.autocast computes in bfloat16 all the same) or adapters "
+            "(model.lora.rank)"
+        )
     truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
     if truncates and not plan.correction:
         yield (

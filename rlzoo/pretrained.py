@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import urllib.request
+import warnings
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
@@ -30,9 +31,9 @@ class ModelError(RlzooError):
 # ---------------------------------------------------------------- finding
 
 
-def resolve_path(path: str, key: str = "model.path") -> Path:
+def resolve_path(path: str, key: str = "model.path", *, code: bool = False) -> Path:
     """A model folder: as given, below one of the config folders (`model/tiny`), or the local copy
-    of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be."""
+    of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its `code` if that is wanted."""
     for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder
@@ -41,7 +42,7 @@ def resolve_path(path: str, key: str = "model.path") -> Path:
             f"{key}: {path!r} is no model: a folder without config.json (transformers writes one)"
         )
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path):
-        return _from_hub(path, key)
+        return _from_hub(path, key, code)
     raise ModelError(f"{key}: {path!r} is no model: no such folder")
 
 
@@ -53,13 +54,15 @@ def lasting_name(path: str, folder: Path) -> str:
     return path if folder.is_relative_to(constants.HF_HUB_CACHE) else str(folder.resolve())
 
 
-def _from_hub(name: str, key: str) -> Path:
+def _from_hub(name: str, key: str, code: bool) -> Path:
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
-    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", *(["*.py"] if code else [])]
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+        folder = Path(snapshot_download(name, allow_patterns=wanted, local_files_only=True))
+        if any(folder.glob("*.py")) or not code:
+            return folder
     except LocalEntryNotFoundError:
         pass
     cache = f"the cache ({constants.HF_HUB_CACHE})"
@@ -70,7 +73,7 @@ def _from_hub(name: str, key: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(f"{here} cannot be had: {_first_line(error)}") from None
+        raise ModelError(f"{here} cannot be had: {_told(error)}") from None
 
 
 def reachable(url: str) -> bool:
@@ -97,7 +100,7 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder}: no usable config.json: {_first_line(error)}") from None
+        raise ModelError(f"{folder}: no usable config.json: {_told(error)}") from None
     # Chat models list their end-of-turn tokens in generation_config.json only.
     file = _base_of(folder) / "generation_config.json"
     extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
@@ -132,7 +135,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
             own, local_files_only=True, trust_remote_code=trust_remote_code
         )
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: no usable tokenizer: {_first_line(error)}") from None
+        raise ModelError(f"{folder}: no usable tokenizer: {_told(error)}") from None
     tokenizer.padding_side = "left"
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
@@ -163,7 +166,9 @@ def load_causal_lm(
         from peft import PeftModel
 
         base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
-        return PeftModel.from_pretrained(base, str(folder)).merge_and_unload().eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
+            return PeftModel.from_pretrained(base, str(folder)).merge_and_unload().eval()
     config = load_config(folder, trust_remote_code=trust_remote_code)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -177,7 +182,7 @@ def load_causal_lm(
             **chosen,
         )
     except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from None
+        raise ModelError(f"{folder}: cannot be loaded: {_told(error)}") from None
     # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
     # policy unseen; rlzoo's are the recipe's.
     model.generation_config = GenerationConfig(
@@ -210,7 +215,7 @@ def load_trunk(
             trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {_first_line(error)}") from None
+        raise ModelError(f"{folder}: cannot be loaded: {_told(error)}") from None
     head = getattr(model, "score", None)
     trunk = model.base_model.eval()
     if isinstance(head, torch.nn.Linear) and head.out_features == 1:
@@ -234,7 +239,10 @@ def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})
 
 
-def _first_line(error: Exception) -> str:
+def _told(error: Exception) -> str:
+    """What a library's error says, on one line and in this house's words."""
+    if "trust_remote_code" in str(error):
+        return "it brings code of its own, which runs only with model.trust_remote_code=true"
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

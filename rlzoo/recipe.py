@@ -514,8 +514,10 @@ def _nest(flat: Flat) -> dict[str, Any]:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-        # A copy: options that are put beside it must not show in `flat`.
-        node.setdefault(leaf, dict(value)) if isinstance(value, dict) else node.update({leaf: value})
+        if isinstance(value, dict):
+            node.setdefault(leaf, dict(value))  # a copy: what is put into it must not show in flat
+        else:
+            node[leaf] = value
     return tree
 
 

@@ -142,12 +142,15 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     from rlzoo.plan import make_plan
 
     plan = make_plan(recipe, zoo)  # finds unmet needs before the folder is made
+    from rlzoo.build import critic_folder
     from rlzoo.pretrained import pick_device, resolve_path
     from rlzoo.ranks import check_alike, open_ranks
     from rlzoo.stopping import refuse
 
     refuse(plan)
     resolve_path(recipe.config.model.path)  # as does a model or device that is none
+    if plan.critic and (path := critic_folder(plan)):
+        resolve_path(path, "critic.init")
     pick_device(recipe.config.device)
     ranks = open_ranks(recipe.config.device)
     check_alike(ranks, recipe.to_yaml())

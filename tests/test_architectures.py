@@ -208,8 +208,9 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     policy = make(name).policy
     policy.eos_ids, (policy.top_k, policy.top_p) = ENDS, extra
     texts = ["1+2=", "17+25=", "1+2=", "a prompt that is longer than others=", "17+25=", "9"]
+    texts += [*"ABCDEF"]
     ids, mask = left_pad([TOKENIZER(t)["input_ids"] for t in texts], policy.pad_id, policy.device)
-    uniforms = torch.rand(6, 20, generator=torch.Generator().manual_seed(1))
+    uniforms = torch.rand(12, 20, generator=torch.Generator().manual_seed(1))
     ends = set()
     for u in (uniforms, None):
         found = []
@@ -260,7 +261,7 @@ def test_rows_that_have_ended_leave_the_batch(make):
     mask = episode_columns(out["response_ids"], ENDS, 30, 0)["response_mask"]
     live = mask.sum(0)[1:].tolist()  # rows that still say something at each step
     assert read[1:] != [20] * (len(read) - 1)
-    assert all(there * 0.9 <= rows or rows == there for rows, there in zip(live, read[1:], strict=True))
+    assert all(rows >= 0.9 * there for rows, there in zip(live, read[1:], strict=True))
 
 
 def test_a_cache_that_cannot_give_up_rows_goes_through_generate(make, monkeypatch):
@@ -344,8 +345,8 @@ def test_a_lora_checkpoint_holds_the_adapters_and_a_resumed_run_is_the_same(
     words = [f"model.path={folders['llama']}", *SMALL, *LORA, f"critic.trunk={trunk}",
              "train.steps=3", "checkpoint.every=1"]  # fmt: skip
     whole = rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path}/whole"], zoo=zoo)
+    cut = [*words, f"run.dir={tmp_path}/cut"]
     with pytest.raises(Stop):
-        cut = [*words, f"run.dir={tmp_path}/cut"]
         rlzoo.run("ppo_gae", cut, zoo=zoo, display=StopAt(2))
     again = resume(tmp_path / "cut", zoo=zoo)
     assert [line["reward/mean"] for line in again.metrics if "reward/mean" in line] == [
@@ -460,7 +461,7 @@ def first_mlp(trunk):
     return next(m for n, m in trunk.named_modules() if n.endswith("0.mlp"))
 
 
-@pytest.mark.parametrize("extra", [[], ["critic.trunk=shared"], LORA], ids=["own", "shared", "lora"])
+@pytest.mark.parametrize("extra", [[], ["critic.trunk=shared"], LORA], ids=str)
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
 def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, extra):
     results = []
@@ -488,6 +489,34 @@ def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, 
     assert same_sums == pytest.approx(sums, abs=1e-6)
 
 
+def watch_passes(monkeypatch):
+    """(positions, whether with a gradient) of each pass of a policy from here on."""
+    seen, plain = [], Policy._run
+
+    def run(self, rows):
+        seen.append((rows.ids.numel(), torch.is_grad_enabled()))
+        return plain(self, rows)
+
+    monkeypatch.setattr(Policy, "_run", run)
+    return seen
+
+
+def with_gradient(seen):
+    return sum(positions for positions, grad in seen if grad)
+
+
+def test_half_the_room_is_half_the_rows_in_a_pass(make):
+    for words in (["train.microbatch=4"], ["train.token_budget=60"], []):
+        world = make("llama", *words, "rollout.prompts=16")
+        batch = rolled(world)
+        before = world.parts(batch, grad=True)
+        world.room = 0.5
+        after = world.parts(batch, grad=True)
+        if words:
+            assert len(after) > 1.5 * len(before)
+        assert sorted(torch.cat(after).tolist()) == list(range(batch.rows))
+
+
 def out_of_memory(monkeypatch, place, name, *, times):
     """The next `times` calls of `place.name` with a gradient find no memory."""
     plain, left = getattr(place, name), [times]
@@ -513,16 +542,10 @@ MEMORY = (
 
 
 @pytest.mark.parametrize(("extra", "place"), MEMORY)
-def test_out_of_memory_halves_the_passes_once_and_changes_nothing(
-    make, monkeypatch, extra, place
-):
+def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypatch, extra, place):
     want = make("llama", *extra)
     step(want)
     world = make("llama", *extra)
-    sizes = []
-    plain = Policy._run
-    monkeypatch.setattr(Policy, "_run", lambda self, rows: sizes.append(
-        (rows.ids.numel(), torch.is_grad_enabled())) or plain(self, rows))  # fmt: skip
     left = out_of_memory(monkeypatch, *place, times=1)
     _, metrics = step(world)
     assert left == [0]
@@ -583,7 +606,7 @@ def test_a_run_that_ran_out_of_memory_says_so(zoo, folders, tmp_path, monkeypatc
     words = [f"model.path={folders['llama']}", *SMALL, "train.steps=2", f"run.dir={tmp_path}/run"]
     rlzoo.run("grpo", words, zoo=zoo, display=Listening(None))
     assert [text for text in said if "out of memory" in text] == [
-        "step 1: out of memory; going on with half the rows in a pass (same gradient)"
+        "out of memory; going on with half the rows in a pass (same gradient)"
     ]
 
 
@@ -625,28 +648,25 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, recipe, 
         assert len(set(lengths(batch)[1].tolist())) > 2
         for group in (1, 4):  # groups without a signal
             batch["advantages"][batch["group_ids"] == group] = 0
-        read = []
-        plain = Policy._run
-        with monkeypatch.context() as patch:
-            patch.setattr(Policy, "_run", lambda self, rows: read.append(
-                rows.ids.numel() * torch.is_grad_enabled()) or plain(self, rows))  # fmt: skip
-            update(world, _padded(batch, left, right), optimizers_of(world), 0, 0.1)
-        return state_of(world), sum(read)
+        seen.clear()
+        update(world, _padded(batch, left, right), optimizers_of(world), 0, 0.1)
+        counts.append(len(seen))
+        return state_of(world)
 
-    longest = 30
-    whole, positions = after("train.skip_no_signal=false")
+    seen, counts = watch_passes(monkeypatch), []
+    whole = after("train.skip_no_signal=false")
     variants = {
-        "skipped": after()[0],
-        "padding": after(left=3, right=4)[0],
-        "microbatch 1": after("train.microbatch=1")[0],
-        "microbatch 5": after("train.microbatch=5")[0],
-        "budget of a row": after(f"train.token_budget={longest}")[0],
-        "budget of some": after("train.token_budget=70")[0],
+        "skipped": after(),
+        "padding": after(left=3, right=4),
+        "microbatch of 1": after("train.microbatch=1"),
+        "microbatch of 5": after("train.microbatch=5"),
+        "budget of a row": after("train.token_budget=14"),
+        "budget of some": after("train.token_budget=70"),
     }
+    assert max(counts) > 3 * counts[0]  # it was cut, indeed
     for how, state in variants.items():
         for key, x in whole.items():
             torch.testing.assert_close(state[key], x, atol=1e-9, rtol=0, msg=f"{how}: {key}")
-    assert positions > 0
 
 
 def _padded(batch, left, right):
@@ -665,21 +685,17 @@ def _padded(batch, left, right):
 
 
 def test_groups_without_a_signal_are_not_read(make, monkeypatch):
+    seen = watch_passes(monkeypatch)
     read = {}
     for skip in ("true", "false"):
         world = make("llama", "kl.place=none", f"train.skip_no_signal={skip}", recipe="grpo")
         batch = rolled(world)
         batch["advantages"][batch["group_ids"] != 2] = 0
-        rows = batch.select((batch["group_ids"] == 2).nonzero()[:, 0])
-        seen = []
-        plain = Policy._run
-        with monkeypatch.context() as patch:
-            patch.setattr(Policy, "_run", lambda self, x: seen.append(
-                x.ids.numel() * torch.is_grad_enabled()) or plain(self, x))  # fmt: skip
-            gradients(world, batch.select(torch.arange(batch.rows)), 0.0)
-        read[skip] = sum(seen)
-        if skip == "true":
-            assert sum(seen) == world.policy.layout(rows).ids.numel()
+        seen.clear()
+        gradients(world, batch.select(torch.arange(batch.rows)), 0.0)
+        read[skip] = with_gradient(seen)
+    rows = batch.select((batch["group_ids"] == 2).nonzero()[:, 0])
+    assert read["true"] == world.policy.layout(rows).ids.numel()
     assert read["true"] < 0.5 * read["false"]
 
 
@@ -772,9 +788,9 @@ def test_positions_beyond_the_models_are_refused(make):
 # ---------------------------------------------------------------- compile
 
 
-def compiled_like_plain(make, name, *words):
+def compiled_like_plain(make, name, *words, steps=2):
     plain, world = (make(name, *words, *more) for more in ([], ["model.compile=true"]))
-    for number in range(2):
+    for number in range(steps):
         _, want = step(plain, number)
         _, metrics = step(world, number)
         assert metrics["actor/pg_loss"] == pytest.approx(want["actor/pg_loss"], abs=1e-5)
@@ -796,8 +812,8 @@ def test_compiled_layers_do_the_same_and_are_compiled_a_few_times(make, monkeypa
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **kw: plain(
         self, **kw, backend=backend))  # fmt: skip
     torch.compiler.reset()
-    compiled_like_plain(make, "llama")
-    assert 1 <= len(graphs) <= 8  # with and without a gradient, a mask, of three networks
+    compiled_like_plain(make, "llama", "critic.trunk=shared", steps=1)
+    assert 1 <= len(graphs) <= 5  # with and without a gradient, a mask; of the reference
 
 
 @pytest.mark.study

@@ -582,13 +582,6 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_trainer_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    words = ["train", "rows.jsonl", "--model", "nano", "--out", tmp_path / "out"]
-    with pytest.raises(RlzooError, match=r"accelerate: pip install 'rlzoo-llm\["):
-        reward.train(parsed(reward, *words))
-
-
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
         "import argparse, sys\nfrom rlzoo import RlzooError, reward\n"
