@@ -41,7 +41,7 @@ class BenchError(RlzooError):
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
-    add("part", nargs="?", default=WHOLE, metavar="PART", help=f"{', '.join(PARTS)} or {WHOLE}")
+    add("parts", nargs="*", metavar="CASE", help=f"{', '.join(PARTS)}; none or {WHOLE}: all")
     add("--recipes", default=RECIPES, help="of step and startup")
     add("--model", default="small", help=f"of configs/bench: {', '.join(list_configs('bench'))}")
     add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
@@ -101,21 +101,22 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def parts_of(arguments: argparse.Namespace) -> list[str]:
     """The parts to measure; raises BenchError for what cannot be, before anything runs."""
-    if arguments.part != WHOLE and arguments.part not in PARTS:
-        known = [*PARTS, WHOLE]
-        raise BenchError(
-            f"bench: no part {arguments.part!r}{nearest(arguments.part, known)} "
-            f"(there are: {', '.join(known)})"
-        )
+    known = [*PARTS, WHOLE]
+    for part in arguments.parts:
+        if part not in known:
+            raise BenchError(
+                f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
+            )
     for name in ("repeat", "threads"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise BenchError(f"--{name} must be at least 1. Got {value}")
-    parts = list(PARTS) if arguments.part == WHOLE else [arguments.part]
+    everything = not arguments.parts or WHOLE in arguments.parts
+    parts = [p for p in PARTS if everything or p in arguments.parts]
     if "step" not in parts and arguments.peer:
-        raise BenchError(f"--peer {arguments.peer} measures steps. Got bench {arguments.part}")
+        raise BenchError(f"--peer {arguments.peer} measures steps. Got bench {' '.join(parts)}")
     if "scaling" not in parts and arguments.plot:
-        raise BenchError(f"--plot draws `bench scaling`. Got bench {arguments.part}")
+        raise BenchError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
     if arguments.against and not (Path(arguments.against) / "rlzoo" / "train.py").is_file():
         raise BenchError(f"--against: {arguments.against} is no checkout of rlzoo")
     if arguments.peer and not arguments.peer_python and not importlib.util.find_spec("trl"):
@@ -128,6 +129,10 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
             raise BenchError(f"--peer-python: no such file {python!r}")
     if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
         raise BenchError(f"--plot: {arguments.plot!r} must end in .svg or .png")
+    for name in ("plot", "out"):
+        file = getattr(arguments, name)
+        if file and not Path(file).parent.is_dir():
+            raise BenchError(f"--{name}: {file!r} is to lie in a folder that does not exist")
     for name in arguments.recipes.split(","):
         if find_config("recipes", name) is None:
             hint = nearest(name, list_configs("recipes"))

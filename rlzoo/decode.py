@@ -28,6 +28,8 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
+    from rlzoo.cache import let_grow  # transformers is there by now
+
     model, device = policy.model, prompt_ids.device
     rows = len(prompt_ids)
     first = torch.cat([prompt_ids, prompt_mask.long()], 1)
@@ -41,6 +43,7 @@ def decode(
     cache = out.past_key_values
     if not _gives_up_rows(cache):
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
+    let_grow(cache)
     cache.batch_select_indices(home)
     logits, mask, place = out.logits[home, -1], mask[home], place[home, -1]
     tokens = torch.full((rows, limit), policy.pad_id, device=device)

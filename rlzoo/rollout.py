@@ -154,7 +154,8 @@ def _out_of_memory(error: RuntimeError) -> bool:
 
 
 def _refuse_short_budget(columns: Mapping[str, Any], budget: int) -> None:
-    longest = max(sum(lengths(columns)).tolist(), default=0)
+    prompt, response = lengths(columns)
+    longest = max((prompt + response).tolist(), default=0)
     if budget < longest:
         raise RlzooError(
             f"train.token_budget: {budget} positions are less than the longest row, which has "
