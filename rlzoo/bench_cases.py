@@ -8,6 +8,7 @@ by its path: so it can measure any checkout of rlzoo that PYTHONPATH names.
 """
 
 import contextlib
+import functools
 import gc
 import importlib.util
 import json
@@ -97,14 +98,19 @@ def _end_at(made: Any, eos: int, share: float) -> None:
     write[eos, 0] += torch.tensor(odds).log() / height
 
 
+@functools.cache
+def _zoo() -> Any:
+    from rlzoo.registry import load_zoo
+
+    return load_zoo()
+
+
 def _world(spec: Spec) -> Any:
     from rlzoo.plan import make_plan
     from rlzoo.recipe import compose
-    from rlzoo.registry import load_zoo
     from rlzoo.train import build_world
 
-    zoo = load_zoo()
-    world = build_world(make_plan(compose(spec["words"], zoo), zoo))
+    world = build_world(make_plan(compose(spec["words"], _zoo()), _zoo()))
     torch.set_num_threads(spec["threads"])
     return world
 
@@ -224,9 +230,8 @@ def head(spec: Spec) -> dict[str, Any]:
 def estimator(spec: Spec) -> dict[str, Any]:
     """One estimator, as a run calls it, on made-up columns: ragged rows with holes, groups of 8."""
     from rlzoo.checks.made_up import made_up
-    from rlzoo.registry import load_zoo
 
-    zoo = load_zoo()
+    zoo = _zoo()
     component = zoo.estimators[spec["name"]]
     rows, steps = spec["rows"], spec["steps"]
     draw = torch.Generator().manual_seed(0)

@@ -58,15 +58,13 @@ def used(rows: list[Row]) -> list[int]:
 
 
 def tables(document: Row) -> Iterator[Any]:
-    """What a terminal shows: a rich table for each part and model, then what failed."""
+    """What a terminal shows: for each part and model its title, a rich table, notes."""
     from rich.table import Table
     from rich.text import Text
 
     for title, rows in sections(document):
         columns = used(rows)
-        table = Table(
-            title=title, title_justify="left", header_style="bold", box=None, padding=(0, 1, 0, 0)
-        )
+        table = Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
         for i in columns:
             table.add_column(HEADER[i], justify="left" if i < 2 else "right", no_wrap=True)
         last = None
@@ -76,6 +74,7 @@ def tables(document: Row) -> Iterator[Any]:
                 line[0] = f"  {row['rows']} rows" if "rows" in row else ""
             last = row["case"]
             table.add_row(*(Text(line[i]) for i in columns))
+        yield Text(title, style="italic")  # a table's own title breaks at the table's width
         yield table
         for text in (*notes(rows), ""):
             yield Text(text)
