@@ -249,8 +249,9 @@ def process(
         env=environment, cwd=folder,
     )  # fmt: skip
     if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        return {"error": lines[-1]}
+        if done.returncode < 0:  # killed, for want of memory or by somebody
+            return {"error": f"ended by signal {-done.returncode}"}
+        return {"error": (done.stderr.strip().splitlines() or ["no word of why"])[-1]}
     found = json.loads(done.stdout.splitlines()[-1])
     found["process_seconds"] = time.perf_counter() - began
     samples = found.pop("samples", [])

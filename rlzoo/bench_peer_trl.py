@@ -27,7 +27,7 @@ def reward(prompts: list[str], responses: list[str], answers: Any = None) -> lis
     """1 for about one response in six, by its text alone: a mixed signal that no learning moves,
     equal for whoever samples. About a quarter of the groups of eight have none."""
     return [
-        float(zlib.crc32(f"{p}|{r}".encode()) % 4 == 0)
+        float(zlib.crc32(f"{p}|{r}".encode()) % 6 == 0)
         for p, r in zip(prompts, responses, strict=True)
     ]
 
