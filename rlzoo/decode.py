@@ -40,7 +40,7 @@ def decode(
         input_ids=ids, attention_mask=_needed(mask), position_ids=place, use_cache=True,
         logits_to_keep=1,
     )  # fmt: skip
-    cache = out.past_key_values
+    cache: Any = getattr(out, "past_key_values", None)
     if not _gives_up_rows(cache):
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
     let_grow(cache)
@@ -89,8 +89,13 @@ def _needed(mask: Tensor) -> Tensor | None:
 
 
 def _gives_up_rows(cache: Any) -> bool:
+    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+
     layers = getattr(cache, "layers", None) or []
-    return bool(layers) and all(hasattr(layer, "batch_select_indices") for layer in layers)
+    # Kinds derived from these hold more than keys and values (a recurrent state, say).
+    return bool(layers) and all(
+        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers
+    )
 
 
 def draw(policy: "Policy", logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

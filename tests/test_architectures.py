@@ -443,6 +443,7 @@ def test_weights_below_float32_lose_it_and_the_plan_says_so(make, zoo):
     world = make("llama", *words, *LORA, recipe="grpo")
     assert not any("model.dtype" in text for text in world.plan.warnings)
     before = {k: x for k, x in state_of(world).items() if "lora_B" in k}
+    assert {x.dtype for x in before.values()} == {torch.float32}
     step(world)
     assert changed(before, state_of(world)) > 0.5
     assert not any("model.dtype" in text for text in make("llama").plan.warnings)
@@ -559,6 +560,35 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
     out_of_memory(monkeypatch, *place, times=1)
     with pytest.raises(torch.OutOfMemoryError):
         step(world, 1)
+
+
+def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
+    """It is what fills the memory; the update makes smaller ones."""
+    from rlzoo import update as module
+
+    world = make("llama", "train.minibatches=1")
+    seen = watch_passes(monkeypatch)
+    plain, left = module._backward, [1]
+
+    def backward(*given, **named):
+        if left[0]:
+            left[0] -= 1
+            seen.clear()
+            assert world.kept is not None
+            # As torch says it on a CPU.
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+        return plain(*given, **named)
+
+    monkeypatch.setattr(module, "_backward", backward)
+    step(world)
+    assert world.kept is None
+    assert with_gradient(seen) > 0
+    monkeypatch.undo()
+    want = make("llama", "train.minibatches=1")
+    step(want)
+    now = state_of(world)
+    for key, x in state_of(want).items():
+        torch.testing.assert_close(now[key], x, atol=1e-6, rtol=0, msg=key)
 
 
 def test_the_failed_pass_is_gone_before_the_next_is_tried(make):
