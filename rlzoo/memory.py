@@ -14,7 +14,7 @@ from typing import Any
 from rlzoo.plan import Plan
 from rlzoo.recipe import config_dirs
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 # What each family adds to a Llama's layers: biases of q, k and v; norms of q and k; norms in all.
 QKV_BIAS = ("qwen2",)
 HEAD_NORMS = ("qwen3", "gemma3_text")

@@ -173,15 +173,16 @@ class Policy:
         lm_head = self.model.get_output_embeddings()
         if type(lm_head) is not nn.Linear:
             return False
-        # Two by two: a compiler would take sizes of 1 for constants.
-        ids = torch.full((2, 2), self.pad_id, device=self.device)
+        # Not of padding, whose embedding may be 0: then all logits are, whatever is done to them.
+        ids = torch.tensor([[1, 2], [3, 4]], device=self.device)
+        ids = torch.where(ids == self.pad_id, 5, ids) % self.vocabulary
         probe = Aligned(ids, torch.zeros_like(ids), 2)
         seen: list[Tensor] = []
         hook = lm_head.register_forward_hook(lambda module, given, out: seen.append(out))
         with torch.no_grad():
             got = self.through(probe, lambda hidden: F.linear(hidden, lm_head.weight, lm_head.bias))
         hook.remove()
-        return len(seen) == 1 and torch.equal(seen[0], got)
+        return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
     def score(
         self, columns: Mapping[str, Any], *, want: tuple[str, ...] = (), entropy_grad: bool = True

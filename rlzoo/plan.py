@@ -340,7 +340,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
         caution = plan.kl.component.caution.get(config.kl.place)
         if caution:
             yield f"kl.place={config.kl.place} with {plan.kl.name}: {caution}"
-    if config.model.dtype != "float32" and not config.model.lora.rank:
+    if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
             "float32 ones (model.autocast computes in bfloat16 all the same) or adapters "

@@ -168,7 +168,8 @@ def load_causal_lm(
         base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
-            return PeftModel.from_pretrained(base, str(folder)).merge_and_unload().eval()
+            merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+        return merged.requires_grad_(True).eval()  # peft froze them
     config = load_config(folder, trust_remote_code=trust_remote_code)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
@@ -283,14 +284,16 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, 
         task_type="CAUSAL_LM",
     )
     model.name_or_path = base
+    linear = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
     try:
         model.add_adapter(config)
-    except ValueError:
-        linear = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
-        raise ModelError(
-            f"model.lora.targets: {', '.join(targets or [])} matches no layer; the linear ones "
-            f"are {', '.join(sorted(linear))}"
-        ) from None
+    except ValueError as error:
+        if targets and not linear.intersection(t.rpartition(".")[2] for t in targets):
+            raise ModelError(
+                f"model.lora.targets: {', '.join(targets)} matches no layer; the linear ones are "
+                f"{', '.join(sorted(linear))}"
+            ) from None
+        raise ModelError(f"model.lora: {_told(error)}") from None
     for name, weight in model.named_parameters():
         weight.requires_grad_("lora_" in name)
         if "lora_" in name:

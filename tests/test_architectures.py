@@ -5,7 +5,15 @@ import math
 
 import pytest
 import torch
-from architectures import CONFIGS, TOKENIZER, columns_of, ragged, save_model
+from architectures import (
+    COMMON,
+    CONFIGS,
+    SPECIAL,
+    TOKENIZER,
+    columns_of,
+    ragged,
+    save_model,
+)
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
@@ -158,6 +166,55 @@ def test_log_probs_are_those_of_the_bare_row_whatever_the_padding(make, bare, na
             assert not out["log_probs"][i, len(response) :].any()
             if "entropy" in out:
                 torch.testing.assert_close(out["entropy"][i, : len(response)], entropy, **NEAR)
+
+
+@pytest.mark.parametrize("kind", ["granite", "cohere"])
+def test_logits_that_are_scaled_after_the_head_are_seen(make, tmp_path, kind):
+    """Then log-probs come from the model's own logits, and there is no head to put another to."""
+    from transformers import AutoModelForCausalLM, CohereConfig, GraniteConfig
+
+    scaled = {"granite": (GraniteConfig, {"logits_scaling": 2.0}),
+              "cohere": (CohereConfig, {"logit_scale": 0.5})}  # fmt: skip
+    known, extra = scaled[kind]
+    model = AutoModelForCausalLM.from_config(known(**COMMON, **SPECIAL, **extra)).eval()
+    model.save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    world = make(tmp_path)
+    assert not world.policy.plain_head
+    prompts, responses, _ = ragged(4)
+    found = world.policy.log_probs(columns_of(prompts, responses))
+    for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        with torch.no_grad():
+            logits = model(input_ids=torch.tensor([prompt + response])).logits[0]
+        want = logits[len(prompt) - 1 : -1].log_softmax(-1)
+        want = want.gather(1, torch.tensor(response)[:, None])[:, 0]
+        torch.testing.assert_close(found[i, : len(response)], want, **NEAR)
+    _, metrics = step(world)
+    assert all(math.isfinite(value) for value in metrics.values())
+    with pytest.raises(ModelError, match="critic.trunk: shared needs a model whose head is one"):
+        make(tmp_path, "critic.trunk=shared")
+
+
+@EACH
+def test_the_others_heads_are_plain(make, name):
+    assert make(name).policy.plain_head
+
+
+def test_a_model_with_a_state_instead_of_a_cache_is_sampled_by_its_own_loop(make, tmp_path):
+    from transformers import AutoModelForCausalLM, Lfm2Config
+
+    config = Lfm2Config(**{**COMMON, "num_hidden_layers": 3}, full_attn_idxs=[1], **SPECIAL)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    TOKENIZER.save_pretrained(tmp_path)
+    world = make(tmp_path, "rollout.old_log_probs=sampled")
+    world.policy.eos_ids = ENDS
+    called = []
+    plain = world.policy.model.generate
+    world.policy.model.generate = lambda **kw: called.append(1) or plain(**kw)
+    batch = rolled(world)
+    assert called
+    again = world.policy.log_probs(batch) * batch["response_mask"]
+    torch.testing.assert_close(again, batch["old_log_probs"], **NEAR)
 
 
 def test_only_models_without_a_window_read_a_prompt_once(make):
@@ -394,7 +451,8 @@ def test_a_lora_run_leaves_an_adapter_that_peft_transformers_and_rlzoo_load(
         assert not torch.allclose(by_peft, bare(name)(ids).logits, atol=1e-3)
         torch.testing.assert_close(by_transformers, by_peft)
         torch.testing.assert_close(by_rlzoo, by_peft, **NEAR)
-        # It is a start, too; the adapter of such a run lies on top of it.
+        # It is a start, too: for all weights, or for an adapter that lies on top of it.
+        assert all(x.requires_grad for x in load_causal_lm(folder).parameters())
         world = make(folder, *LORA)
         torch.testing.assert_close(world.policy.model(ids).logits, by_peft, **NEAR)
         randomise_adapters(world.policy.model)

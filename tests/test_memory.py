@@ -155,6 +155,12 @@ def test_each_network_has_weights_gradients_and_two_moments(zoo):
     assert "reference: weights" not in items_of(zoo, "kl.place=none")[0]
 
 
+@pytest.mark.parametrize(("dtype", "size"), [("float64", 8), ("bfloat16", 2), ("float16", 2)])
+def test_every_dtype_has_its_bytes(zoo, dtype, size):
+    items, found = items_of(zoo, f"model.dtype={dtype}")
+    assert items["actor: weights"] == size * found.sizes.parameters
+
+
 def test_what_is_shared_is_not_counted_twice(zoo):
     items, found = items_of(zoo, "critic.trunk=shared")
     assert items["critic: head"] == 16 * (found.sizes.hidden + 1)
