@@ -18,8 +18,8 @@ from rlzoo.pretrained import (
     resolve_path,
 )
 from rlzoo.ranks import ALONE, Ranks
-from rlzoo.rollout import World
 from rlzoo.shard import shard
+from rlzoo.world import World
 
 
 def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:

@@ -1,8 +1,9 @@
 """`rlzoo diagnose`: bias, variance and what they cost, of any estimator, against the exact truth.
 
 A recipe names the estimators, their options and the group size; the truth comes from a small
-enumerated world (`rlzoo.worlds`) or, with `--model`, from the recipe's own task and model with few
-tokens allowed. A run folder in the place of a recipe compares estimators on its saved batches.
+enumerated world (`rlzoo.oracle_worlds`) or, with `--model`, from the recipe's own task and model
+with few tokens allowed. A run folder in the place of a recipe compares estimators on its saved
+batches.
 """
 
 import argparse
@@ -177,7 +178,7 @@ def diagnose(
         torch.set_num_threads(config.run.threads)
     from rlzoo.measure import STEP_KL, truth
     from rlzoo.oracle import enumerate_episodes, make_tree
-    from rlzoo.worlds import make_critic, make_world
+    from rlzoo.oracle_worlds import make_critic, make_world
 
     sizes = sizes_of(arguments.batches, samples)
     kl_coef = config.kl.coef if arguments.kl and config.kl.place == "reward" else 0.0

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rlzoo import checkpoint, mdp, noise
+from rlzoo.annotate import add_columns
 from rlzoo.batch import Batch
 from rlzoo.build import build_world
 from rlzoo.component import RlzooError
@@ -28,11 +29,12 @@ from rlzoo.ops import group_mean
 from rlzoo.plan import CRITIC_COLUMNS, Plan, make_plan
 from rlzoo.recipe import Recipe, RecipeError, compose
 from rlzoo.registry import Zoo, load_zoo
-from rlzoo.rollout import World, _sample, add_columns, collect, draw, left_pad
+from rlzoo.rollout import collect, draw, left_pad, respond
 from rlzoo.runs import RunError, RunFolder, open_folder
 from rlzoo.stats import mean_interval, student_quantile, wilson
 from rlzoo.trace import readable
 from rlzoo.trace_batch import _together
+from rlzoo.world import World
 
 STATES = 64  # unless told, or all of a batch that has fewer
 SHOWN = 12  # states in the table; all are in the document
@@ -345,7 +347,7 @@ def _branch(
     ids, mask = left_pad(prefixes, policy.pad_id, policy.device)
     prompts = {"prompt_ids": ids, "prompt_mask": mask}
     room = limit - begin
-    drawn = _sample(
+    drawn = respond(
         world, plan.base_sampler, prompts, numbers, stream=STREAM, step=step,
         max_new_tokens=int(room.max()),
     )  # fmt: skip

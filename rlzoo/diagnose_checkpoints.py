@@ -34,12 +34,12 @@ from rlzoo.diagnose import (
 from rlzoo.measure import STEP_KL
 from rlzoo.model_world import draw_prompts, greedy_mass, likely_tokens, make_space
 from rlzoo.oracle import Oracle, enumerate_episodes, make_tree
+from rlzoo.oracle_worlds import make_critic
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
 from rlzoo.registry import Zoo, load_zoo
-from rlzoo.rollout import World
 from rlzoo.runs import RunError, RunFolder, open_folder
-from rlzoo.worlds import make_critic
+from rlzoo.world import World
 
 OWN = "own"  # the run's critic, a choice of --critic
 

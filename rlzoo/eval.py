@@ -151,7 +151,7 @@ def evaluate_policy(
             f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
         )
     from rlzoo.build import build_policy
-    from rlzoo.rollout import World
+    from rlzoo.world import World
 
     policy = build_policy(config)
     if weights is not None:

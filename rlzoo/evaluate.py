@@ -8,8 +8,9 @@ from torch import Tensor
 from rlzoo.batch import Batch
 from rlzoo.component import needs_of
 from rlzoo.plan import Plan
-from rlzoo.rollout import World, collect, draw
+from rlzoo.rollout import collect, draw
 from rlzoo.stats import mean_interval, wilson
+from rlzoo.world import World
 
 
 def evaluate(world: World, n: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlzoo import checkpoint, noise
+from rlzoo.annotate import add_columns, in_chunks
 from rlzoo.batch import Batch
 from rlzoo.build import build_policy, build_world
 from rlzoo.columns import COLUMNS
@@ -22,10 +23,11 @@ from rlzoo.ops import masked_sum, td_lambda
 from rlzoo.plan import Plan, make_plan
 from rlzoo.recipe import Recipe, compose, split_values
 from rlzoo.registry import Zoo
-from rlzoo.rollout import World, add_columns, collect, draw, in_chunks
+from rlzoo.rollout import collect, draw
 from rlzoo.runs import RunFolder
 from rlzoo.trace import Credit, Numbers, Token, Trace, TraceError, number, readable
 from rlzoo.trace_explain import explain_credit, explain_shared
+from rlzoo.world import World
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
 CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes

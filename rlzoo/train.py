@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rlzoo import checkpoint, stopping
+from rlzoo.annotate import add_columns
 from rlzoo.batch import Batch
 from rlzoo.build import build_world
 from rlzoo.estimate import KLController, add_advantages, add_rewards, make_controller
@@ -21,10 +22,11 @@ from rlzoo.evaluate import evaluate, headline
 from rlzoo.metrics import batch_metrics, kl_per_response
 from rlzoo.plan import Plan
 from rlzoo.ranks import ALONE, Ranks
-from rlzoo.rollout import World, add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 from rlzoo.runs import RunFolder
 from rlzoo.shard import whole_tensors
 from rlzoo.update import learning_rate, make_optimizer, update
+from rlzoo.world import World
 
 
 def train(plan: Plan, folder: RunFolder, display: Any, ranks: Ranks = ALONE) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from worlds import favour, make_world, one_thread
 
 import rlzoo
 from rlzoo import noise
+from rlzoo.annotate import add_columns
 from rlzoo.build import build_world
 from rlzoo.component import Example, RlzooError
 from rlzoo.env import TokenEnv, TokenVectorEnv
 from rlzoo.estimate import add_advantages, add_rewards
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
-from rlzoo.rollout import _resources, add_columns, collect, draw
+from rlzoo.rollout import collect, draw, resources
 from rlzoo.turns import Turns, ends_turn, resume
 from rlzoo.update import gradients
 
@@ -381,7 +382,7 @@ def test_a_row_continues_from_any_action_as_it_went_on(zoo, model_dir):
 def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 8)
-    sample = _resources(world, batch, iter("abc"), 0)["sample"]
+    sample = resources(world, batch, iter("abc"), 0)["sample"]
     of = torch.tensor([5, 2, 11])
     tokens = world.tokens
     found = sample(batch["prompt_ids"][of], batch["prompt_mask"][of], greedy=True, of=of)
@@ -400,7 +401,7 @@ def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
 def test_branches_of_what_is_no_beginning_of_a_row_are_refused(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 4)
-    sample = _resources(world, batch, iter("abc"), 0)["sample"]
+    sample = resources(world, batch, iter("abc"), 0)["sample"]
     whole = sample(batch["prompt_ids"], batch["prompt_mask"])
     assert whole["response_mask"].shape[0] == batch.rows
     other = int((batch["prompt_index"] != batch["prompt_index"][0]).nonzero()[0])

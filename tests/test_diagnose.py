@@ -12,7 +12,7 @@ import rlzoo
 from rlzoo import RlzooError, diagnose, measure
 from rlzoo.measure import Subject, expected_gradient, means, report
 from rlzoo.oracle import enumerate_episodes, make_columns, make_tree
-from rlzoo.worlds import WORLDS, make_critic, make_world
+from rlzoo.oracle_worlds import WORLDS, make_critic, make_world
 
 STRANGER = '''
 from rlzoo import hookimpl

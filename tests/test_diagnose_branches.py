@@ -128,14 +128,14 @@ def test_states_come_as_often_as_the_policy_visits_them():
 
 def test_every_token_is_metered(run_folder, monkeypatch):
     seen = []
-    sample = branches._sample
+    sample = branches.respond
 
     def counted(world, sampler, prompts, rows, **more):
         out = sample(world, sampler, prompts, rows, **more)
         seen.append((rows, int(out["response_mask"].sum())))
         return out
 
-    monkeypatch.setattr(branches, "_sample", counted)
+    monkeypatch.setattr(branches, "respond", counted)
     document = diagnose_branches(run_folder, ["estimator=mc,remax"], branches=4, states=12)
     tokens = document["tokens"]
     assert tokens["branches"] == sum(n for _, n in seen) > 0
@@ -148,7 +148,7 @@ def test_every_token_is_metered(run_folder, monkeypatch):
 
 def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monkeypatch):
     starts, ends = {}, []
-    sample, score = branches._sample, branches.mdp.score
+    sample, score = branches.respond, branches.mdp.score
     encoded = {}
 
     def started(world, sampler, prompts, rows, **more):
@@ -162,7 +162,7 @@ def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monk
         ends.append((length, columns["truncated"], columns["terminated"], last))
         return score(plan, columns)
 
-    monkeypatch.setattr(branches, "_sample", started)
+    monkeypatch.setattr(branches, "respond", started)
     monkeypatch.setattr(branches.mdp, "score", ended)
     words = ["estimator=mc", "rollout.max_new_tokens=3", "rollout.prompts=16"]
     states = diagnose_branches(run_folder, words, branches=4, states=40)["states"]

@@ -16,11 +16,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from worlds import favour, make_world, one_thread
 
 import rlzoo  # noqa: F401 - registers the environment
+from rlzoo.annotate import add_columns
 from rlzoo.component import RlzooError
 from rlzoo.env import KLRewardWrapper, TokenEnv, TokenVectorEnv
 from rlzoo.estimate import add_rewards
 from rlzoo.mdp import RewardError
-from rlzoo.rollout import add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 
 ENV = "rlzoo/TokenMDP-v0"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -22,7 +22,7 @@ from rlzoo.oracle import (
     supply,
     visitation,
 )
-from rlzoo.worlds import WORLDS, make_critic, make_world
+from rlzoo.oracle_worlds import WORLDS, make_critic, make_world
 
 TIGHT = 1e-10
 

@@ -3,11 +3,12 @@
 import pytest
 import torch
 
+from rlzoo.annotate import add_columns
 from rlzoo.build import build_world
 from rlzoo.ops import group_degenerate
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
-from rlzoo.rollout import add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 

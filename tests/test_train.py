@@ -13,12 +13,13 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
+from rlzoo.annotate import add_columns
 from rlzoo.build import build_world
 from rlzoo.estimate import KLController, add_advantages, add_rewards
 from rlzoo.mdp import RewardError
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
-from rlzoo.rollout import add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 from rlzoo.runs import RunError, resume
 from rlzoo.train import progress
 from rlzoo.update import learning_rate, make_optimizer, update

@@ -6,11 +6,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
+from rlzoo.annotate import add_columns
 from rlzoo.build import build_world
 from rlzoo.component import RlzooError
 from rlzoo.plan import make_plan
 from rlzoo.recipe import RecipeError, compose
-from rlzoo.rollout import add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 
 
 class Engine:
