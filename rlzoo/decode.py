@@ -6,16 +6,22 @@ batch, and each row's noise is its own, so that neither moves a token. Models wh
 give up rows go through `model.generate`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from rlzoo.turns import ends_turn
 
 if TYPE_CHECKING:
     from rlzoo.model import Policy
 
+BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
+FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 LEAVE = 0.9  # rows leave once no more than this share of the batch is live
 
 
@@ -83,6 +89,39 @@ def decode(
     }
 
 
+@contextmanager
+def few_rows(model: nn.Module) -> Iterator[None]:
+    """Within, on a CPU in float32, large linear layers take `FEW` rows by W x^T in place of x W^T:
+    1.2 to 1.8 times as fast there, and slower elsewhere."""
+    found = [
+        module
+        for module in model.modules()
+        if type(module) is nn.Linear
+        and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
+        and module.weight.numel() >= LARGE
+    ]
+    for module in found:
+        module.forward = partial(_linear, module)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for module in found:
+            del module.forward
+
+
+def _linear(module: nn.Linear, x: Tensor) -> Tensor:
+    rows = x.numel() // x.shape[-1]
+    if rows not in FEW or x.dtype != module.weight.dtype:
+        return F.linear(x, module.weight, module.bias)
+    out, start = x.new_empty(rows, len(module.weight)), 0
+    given = x.reshape(rows, -1).t().contiguous()
+    for block in module.weight.split(2048):  # turned around while it is in the cache
+        out[:, start : start + len(block)] = torch.mm(block, given).t()
+        start += len(block)
+    out = out if module.bias is None else out.add_(module.bias)
+    return out.view(*x.shape[:-1], -1)
+
+
 def _needed(mask: Tensor) -> Tensor | None:
     """The attention mask, or None where nothing is padded: attention is faster without."""
     return mask if not bool(mask.all()) else None
@@ -101,17 +140,45 @@ def _gives_up_rows(cache: Any) -> bool:
 def draw(policy: "Policy", logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under what is sampled from, and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); the likeliest without."""
-    log_pi = (wide(logits) / policy.temperature).log_softmax(-1)  # (B, V)
-    if u is None:
-        token = log_pi.argmax(-1, keepdim=True)
-        log_mu = log_pi
-    else:
-        log_mu = truncate(log_pi, policy.top_k, policy.top_p)
-        cdf = log_mu.exp().cumsum(-1, dtype=torch.float64)
-        # `right`: the first entry above u, so a token of probability 0 is never drawn.
-        token = torch.searchsorted(cdf, u[:, None].to(cdf) * cdf[:, -1:], right=True)
-        token = token.clamp(max=cdf.shape[1] - 1)
-    return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
+    logits = wide(logits)
+    logits = logits if policy.temperature == 1.0 else logits / policy.temperature
+    if u is None or policy.top_k > 0 or policy.top_p < 1:
+        log_pi = logits.log_softmax(-1)  # (B, V)
+        log_mu = log_pi if u is None else truncate(log_pi, policy.top_k, policy.top_p)
+        token = (log_pi.argmax(-1) if u is None else pick(log_mu.exp(), u))[:, None]
+        return token[:, 0], log_mu.gather(1, token)[:, 0], log_pi.gather(1, token)[:, 0]
+    p = logits.softmax(-1)
+    token = pick(p, u)
+    log_pi = p.gather(1, token[:, None]).log()[:, 0]
+    return token, log_pi, log_pi
+
+
+def pick(p: Tensor, u: Tensor) -> Tensor:
+    """The index (B,) at which the running sum of p (B, V) passes u (B,) of the whole sum; never
+    one where p is 0.
+
+    A block of the vocabulary first, then within it: running sums in float64 over all of it would
+    cost as much as the softmax.
+    """
+    width = p.shape[1] if p.shape[1] <= BLOCK else BLOCK
+    blocks = F.pad(p, (0, -p.shape[1] % width)).view(len(p), -1, width)
+    sums = blocks.sum(-1).double()
+    block, left = _passes(sums, u.double() * sums.sum(1))
+    inner = blocks[torch.arange(len(p), device=p.device), block].double()
+    # The block's own sum was rounded: what is left is a share of it.
+    share = left / sums.gather(1, block[:, None])[:, 0]
+    index, _ = _passes(inner, share * inner.sum(1))
+    return (block * width + index).clamp(max=p.shape[1] - 1)
+
+
+def _passes(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The first index (B,) at which the running sum of x (B, N) is above `target` (B,), and what
+    of the target is left there."""
+    sums = x.cumsum(1)
+    # At most just below the end: rounding must not step over the last entry above 0.
+    target = target.minimum(sums[:, -1].nextafter(sums.new_zeros(())))
+    index = torch.searchsorted(sums, target[:, None], right=True).clamp(max=x.shape[1] - 1)
+    return index[:, 0], target - (sums - x).gather(1, index)[:, 0]
 
 
 def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from rlzoo import head
 from rlzoo.batch import Aligned, align, trees_pay, widen
-from rlzoo.decode import decode, wide
+from rlzoo.decode import decode, few_rows, wide
 from rlzoo.memory import activations
 from rlzoo.pretrained import ModelError, eos_ids
 from rlzoo.shard import whole
@@ -293,7 +293,7 @@ class Policy:
                 f"ones are more than the model's {knows} positions"
             )
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        eager = torch.compiler.set_stance("force_eager") if self.compiled else nullcontext()
+        eager = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
         with self._as_asked(), eager:
             return decode(self, prompt_ids, prompt_mask, uniforms, limit)
 

@@ -17,8 +17,8 @@ from rlzoo import noise
 from rlzoo.batch import Batch, take
 from rlzoo.estimate import loss_mask
 from rlzoo.plan import Plan
-from rlzoo.rollout import World
 from rlzoo.shard import whole_tensor
+from rlzoo.world import World
 
 Totals = dict[str, list[float]]
 
@@ -63,24 +63,30 @@ def update(
             parts = [torch.arange(batch.rows, device=mask.device)]
         for part in parts:
             rows = {**batch.select(part), "response_mask": mask[part]}
-            train_actor = step >= config.train.critic_warmup
-            sums = _fitted_gradients(world, rows, kl_coef, train_actor)
-            _step(world, optimizers, sums, totals, train_actor=train_actor)
+            for names in _turns(world, step):
+                sums = _fitted_gradients(world, rows, kl_coef, names)
+                _step(world, optimizers, sums, totals, names)
+            world.kept = None
     added = ("train/skipped",)
     return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
 
 
+def _turns(world: World, step: int) -> list[tuple[str, ...]]:
+    """The networks that are trained, by name: those on one trunk in one pass, others one after the
+    other, so that gradients and activations of one are held at a time."""
+    names = [n for n in world.networks() if n != "actor" or world.trains_actor(step)]
+    return [tuple(names)] if world.shared else [(name,) for name in names]
+
+
 def _fitted_gradients(
-    world: World, rows: Mapping[str, Any], kl_coef: float, train_actor: bool
+    world: World, rows: Mapping[str, Any], kl_coef: float, names: tuple[str, ...]
 ) -> dict[str, float]:
     """`gradients`, with what is kept of an earlier pass, and again in halves if need be."""
 
     def attempt() -> dict[str, float]:
-        return gradients(world, rows, kl_coef, train_actor=train_actor, kept=world.kept)
+        return gradients(world, rows, kl_coef, names, kept=world.kept)
 
-    sums = world.fitted(attempt)
-    world.kept = None
-    return sums
+    return world.fitted(attempt)
 
 
 def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list[Tensor]:
@@ -103,11 +109,12 @@ def gradients(
     world: World,
     rows: Mapping[str, Any],
     kl_coef: float,
+    names: tuple[str, ...] = ("actor", "critic"),
     *,
-    train_actor: bool = True,
     kept: dict[str, Tensor] | None = None,
 ) -> dict[str, float]:
-    """Leave the gradient of one mini-batch in the networks' weights; returns its metrics, summed.
+    """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
+    metrics, summed.
 
     rows: its columns, `response_mask` (B, T) what counts. kept: the forward pass of these very
     rows, where the rollout's columns needed it already.
@@ -120,31 +127,27 @@ def gradients(
     for network in world.networks().values():
         network.zero_grad(set_to_none=True)
     sums: dict[str, float] = defaultdict(float)
-    # A critic with a network of its own goes apart: half the activations are held at a time.
-    together = kept is not None or world.shared
-    actor, critic = train_actor, world.critic is not None
-    for of_actor, of_critic in [(actor, critic)] if together else [(actor, False), (False, critic)]:
-        if not (of_actor or of_critic):
-            continue
-        some = torch.arange(len(mask), device=mask.device)
-        if of_actor and not of_critic:
-            some = _with_signal(plan, rows)
-        parts = [some] if kept is not None else world.parts(take(rows, some), grad=True)
-        upstream = None
-        if of_actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
-            upstream = _coupled_gradient(world, rows, weights["actor"], parts, sums)
-        for part in world.ranks.share(parts):
-            part = some[part]
-            micro = take(rows, part)
-            mine = {name: w[part] for name, w in weights.items()}
-            with _lean_gradients(world):
-                scored = kept or world.forward(micro, actor=of_actor, critic=of_critic)
-            coupled = None if upstream is None else upstream[part]
-            _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
-        if world.sharded and world.ranks.idle(len(parts)):  # passes are collectives
-            micro = take(rows, some[parts[0]])
-            idle = world.forward(micro, actor=of_actor, critic=of_critic)
-            torch.stack([x.sum() for x in idle.values() if x.requires_grad]).sum().mul(0).backward()
+    actor, critic = "actor" in names, "critic" in names and world.critic is not None
+    some = torch.arange(len(mask), device=mask.device)
+    if actor and not critic and kept is None:
+        some = _with_signal(plan, rows)
+    parts = [some] if kept is not None else world.parts(take(rows, some), grad=True)
+    upstream = None
+    if actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
+        upstream = _coupled_gradient(world, rows, weights["actor"], parts, sums)
+    for part in world.ranks.share(parts):
+        part = some[part]
+        micro = take(rows, part)
+        mine = {name: w[part] for name, w in weights.items()}
+        with _lean_gradients(world):
+            scored = kept or world.forward(micro, actor=actor, critic=critic)
+        scored = {n: x for n, x in scored.items() if (critic if n == "prediction" else actor)}
+        coupled = None if upstream is None else upstream[part]
+        _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
+    if world.sharded and world.ranks.idle(len(parts)):  # passes are collectives
+        micro = take(rows, some[parts[0]])
+        idle = world.forward(micro, actor=actor, critic=critic)
+        torch.stack([x.sum() for x in idle.values() if x.requires_grad]).sum().mul(0).backward()
     for network in world.networks().values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
@@ -292,16 +295,14 @@ def _step(
     optimizers: Mapping[str, torch.optim.Optimizer],
     sums: dict[str, float],
     totals: Totals,
-    *,
-    train_actor: bool,
+    names: tuple[str, ...],
 ) -> None:
     """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
     config = world.plan.recipe.config
     networks = world.networks()
     losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
-    for name, optimizer in optimizers.items():
-        if name == "actor" and not train_actor:
-            continue
+    for name in names:
+        optimizer = optimizers[name]
         limit = config[name].max_grad_norm
         trained = [p for p in networks[name].parameters() if p.requires_grad]
         if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
@@ -313,6 +314,7 @@ def _step(
         if fine:
             optimizer.step()
             totals[f"{name}/grad_norm"].append(norm.item())
+        optimizer.zero_grad(set_to_none=True)  # not to be held while the next batch is sampled
         totals["train/skipped"].append(0.0 if fine else 1.0)
     for name, value in sums.items():
         owner = name.split("/")[0]

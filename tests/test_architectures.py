@@ -18,6 +18,8 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import rlzoo
+from rlzoo import update as update_module
+from rlzoo.annotate import add_columns
 from rlzoo.batch import align, lengths, pack, take
 from rlzoo.build import build_world
 from rlzoo.component import RlzooError
@@ -28,7 +30,7 @@ from rlzoo.model import Critic, Policy
 from rlzoo.plan import make_plan
 from rlzoo.pretrained import ModelError, load_causal_lm
 from rlzoo.recipe import compose
-from rlzoo.rollout import add_columns, collect, draw, left_pad
+from rlzoo.rollout import collect, draw, left_pad
 from rlzoo.runs import resume
 from rlzoo.train import training_step
 from rlzoo.update import gradients, make_optimizer, update
@@ -770,6 +772,34 @@ def _padded(batch, left, right):
         by = {"BT": (0, right), "BP": (left, 0)}.get(shape)
         wider.add(name, F.pad(x, by) if by else x)
     return wider
+
+
+@pytest.mark.parametrize(
+    "words", [["train.microbatch=2"], ["train.epochs=1", "train.minibatches=1"]]
+)
+def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
+    """Those of the actor are gone when the critic's are made, and all of them after the step; also
+    where the forward passes of both were kept."""
+    world, held = make("llama", *words), []
+
+    def with_gradient():
+        return {
+            n
+            for n, x in world.networks().items()
+            if any(p.grad is not None for p in x.parameters())
+        }
+
+    def watched(*arguments, **options):
+        backward(*arguments, **options)
+        held.append(with_gradient())
+
+    backward = update_module._backward
+    monkeypatch.setattr(update_module, "_backward", watched)
+    step(world)
+    assert {"actor"} in held
+    assert {"critic"} in held
+    assert {"actor", "critic"} not in held
+    assert not with_gradient()
 
 
 def test_groups_without_a_signal_are_not_read(make, monkeypatch):

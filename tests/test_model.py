@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from torch import nn
 
+from rlzoo.annotate import add_columns
 from rlzoo.build import build_world
-from rlzoo.decode import truncate
+from rlzoo.decode import few_rows, pick, truncate
 from rlzoo.metrics import batch_metrics, explained_variance
 from rlzoo.plan import make_plan
 from rlzoo.recipe import compose
-from rlzoo.rollout import add_columns, collect, draw
+from rlzoo.rollout import collect, draw
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 
@@ -82,6 +84,45 @@ def test_truncate_by_hand():
     assert truncate(log_pi, 0, 0.6).exp().tolist()[0] == pytest.approx([0.625, 0.375, 0, 0])
     assert truncate(log_pi, 0, 0.01).exp().tolist()[0] == pytest.approx([1, 0, 0, 0])
     assert truncate(log_pi, 0, 1.0) is log_pi
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("vocabulary", [1, 3, 512, 513, 1300, 32000])
+def test_a_pick_is_where_the_running_sum_passes(vocabulary, dtype):
+    """As the plain running sum in float64 says, and never a token of probability 0."""
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(200, vocabulary, dtype=dtype)
+    logits[torch.rand(200, vocabulary) < 0.5] = -torch.inf
+    logits[:, 0] = 0
+    logits[:50, vocabulary // 2 + 1 :] = -torch.inf  # whole blocks without anything
+    p = logits.softmax(-1)
+    cdf = p.double().cumsum(-1)
+    for u in (torch.rand(200), torch.zeros(200), torch.full((200,), 1 - 2**-24)):
+        token = pick(p, u)
+        assert (p.gather(1, token[:, None]) > 0).all()
+        passed = u.double() * cdf[:, -1]
+        after = cdf.gather(1, token[:, None])[:, 0]
+        before = after - p.gather(1, token[:, None])[:, 0].double()
+        slack = 1e-6 if dtype == torch.float32 else 1e-14  # of a block's sum
+        assert (before - slack <= passed).all()
+        assert (passed <= after + slack).all()
+
+
+def test_few_rows_give_what_the_layers_give_and_leave_them_as_they_were():
+    torch.manual_seed(0)
+    layers = [nn.Linear(300, 3000), nn.Linear(3000, 200, bias=False), nn.Linear(200, 200)]
+    model = nn.Sequential(*layers)
+    for shape in [(16,), (4, 3), (2,), (100,)]:
+        x = torch.randn(*shape, 300)
+        expected = model(x)
+        with few_rows(model):
+            assert ["forward" in vars(layer) for layer in layers] == [True, True, False]
+            found = model(x)
+        assert found.is_contiguous()
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(RuntimeError), few_rows(model):
+        model(torch.randn(16, 7))
+    assert not any("forward" in vars(layer) for layer in layers)
 
 
 def test_the_reference_stays_where_the_policy_began(zoo, words):
