@@ -224,6 +224,10 @@ class Bench:
             self.models[name] = folder
         return self.models[name]
 
+    def variants(self, recipe: str) -> list[Spec]:
+        """How a recipe is measured: label, words, what is the same in TRL."""
+        return self.settings["steps"].get(recipe, [{"label": "", "words": [], "peer": None}])
+
     def words(self, workload: Spec, *more: str) -> list[str]:
         """A recipe's words on a workload, but for the recipe."""
         return [
@@ -300,7 +304,9 @@ def _key(row: Row) -> tuple:
 
 
 def _tell(row: Row) -> None:
-    what = row.get("error") or f"{row.get('cpu_seconds', 0):.3g} CPU s, {row['peak_mb']:.0f} MB"
+    clock = "cpu" if "cpu_seconds" in row else "wall"
+    seconds = row.get(f"{clock}_seconds", 0)
+    what = row.get("error") or f"{seconds:.3g} {clock} s, {row['peak_mb']:.0f} MB"
     name = " ".join(filter(None, [row["part"], row.get("model"), row["case"], row["by"]]))
     print(f"{name}: {what}", file=sys.stderr)
 
@@ -313,8 +319,7 @@ def bench_step(bench: Bench, workload: Spec) -> Iterator[Row]:
     steps = times["warmup"] + times["repeat"]
     texts: list[str] | None = None
     for recipe in bench.recipes:
-        known = bench.settings["steps"].get(recipe, [{"label": "", "words": [], "peer": None}])
-        for variant in known:
+        for variant in bench.variants(recipe):
             name = {"case": f"{recipe} {variant['label']}".strip(), "model": workload["name"]}
             words = [f"recipe={recipe}", *bench.words(workload, *variant["words"])]
             for by in bench.ours:
@@ -437,6 +442,17 @@ def bench_scaling(bench: Bench, workload: Spec) -> Iterator[Row]:
         yield {**point, **bench.run(spec)}
 
 
+def bench_processes(bench: Bench, workload: Spec) -> Iterator[Row]:
+    from rlzoo.bench_processes import measure
+
+    for recipe in bench.recipes:
+        for variant in bench.variants(recipe):
+            case = f"{recipe} {variant['label']}".strip()
+            words = [f"recipe={recipe}", *bench.words(workload, *variant["words"])]
+            for row in measure(words, workload, bench.threads, bench.folder):
+                yield {"case": case, "model": workload["name"], **row}
+
+
 PARTS = {
     "estimators": bench_estimators,
     "head": bench_head,
@@ -444,5 +460,6 @@ PARTS = {
     "step": bench_step,
     "startup": bench_startup,
     "scaling": bench_scaling,
+    "processes": bench_processes,
 }
-OF_A_MODEL = ("head", "sampling", "step", "scaling")
+OF_A_MODEL = ("head", "sampling", "step", "scaling", "processes")

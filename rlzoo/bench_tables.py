@@ -12,8 +12,12 @@ TITLES = {
     "step": "a whole training step",
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
+    "processes": "a step on several processes, wall time",
 }
-HEADER = ("case", "by", "tokens", "CPU s", "tok/CPU s", "tok/s", "MB", "work MB", "faster", "mem")
+HEADER = (
+    *("case", "by", "tokens", "CPU s", "wall s", "tok/CPU s", "tok/s", "MB", "work MB"),
+    *("faster", "mem", "of one's time"),
+)
 
 
 def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
@@ -24,21 +28,30 @@ def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
         yield TITLES[part] + (f", {model}" if model else ""), rows
 
 
+def variant(row: Row) -> str:
+    """What tells a row from others of its case and of the same maker."""
+    if "processes" in row:
+        return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
+    return f"{row['rows']} rows" if "rows" in row else ""
+
+
 def cells(row: Row) -> list[str]:
-    case = f"{row['case']}, {row['rows']} rows" if "rows" in row else row["case"]
+    case = ", ".join(filter(None, [row["case"], variant(row)]))
     if "error" in row:
-        return [case, row["by"], *[""] * 8]
+        return [case, row["by"], *[""] * (len(HEADER) - 2)]
     return [
         case,
         row["by"],
         _number(row.get("tokens") or None),
         _number(row.get("cpu_seconds")),
+        _number(row.get("wall_seconds")) if "processes" in row else "",
         _number(row.get("tokens_per_cpu_second") or None),
         _number(row.get("tokens_per_wall_second") or None),
         _number(row.get("peak_mb")),
         _number(row["peak_mb"] - row["loaded_mb"]) if row.get("loaded_mb") else "",
         f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
         f"{row['memory_share']:.2f}" if "memory_share" in row else "",
+        f"{row['wall_share']:.2f}" if row.get("wall_share") else "",
     ]
 
 
@@ -71,7 +84,7 @@ def tables(document: Row) -> Iterator[Any]:
         for row in rows:
             line = cells(row)
             if row["case"] == last:  # said already
-                line[0] = f"  {row['rows']} rows" if "rows" in row else ""
+                line[0] = f"  {variant(row)}"
             last = row["case"]
             table.add_row(*(Text(line[i]) for i in columns))
         yield Text(title, style="italic")  # a table's own title breaks at the table's width

@@ -177,11 +177,10 @@ class Estimate:
     @property
     def peak(self) -> int:
         """The most that is held at a time."""
-        parts = [
-            sum(i.bytes for i in self.items if i.when == when)
-            for when in ("sampling", "update", "step")
-        ]
-        return self.always + max(parts)
+        phases: dict[str, int] = {}
+        for item in self.items:
+            phases[item.when] = phases.get(item.when, 0) + item.bytes
+        return phases.pop("always", 0) + max(phases.values(), default=0)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -212,7 +211,7 @@ def estimate(plan: Plan) -> Estimate | None:
         if size > 0:
             items.append(Item(what, int(size), when, how))
 
-    def add_network(name: str, parameters: int, head: int) -> int:
+    def add_network(name: str, parameters: int, head: int) -> None:
         targets = None if m.lora.targets is None else list(m.lora.targets)
         adapters = sizes.adapters(m.lora.rank, targets)
         trained = adapters or parameters
@@ -222,11 +221,10 @@ def estimate(plan: Plan) -> Estimate | None:
             add(f"{name}: adapters", adapters * 4, "always", f"{_count(adapters)} float32")
         add(f"{name}: head", head * 4, "always", f"{_count(head)} float32")
         size = trained * width + head * 4
-        add(f"{name}: gradients", size, "always", f"{_count(trained + head)} trained")
+        add(f"{name}: gradients", size, f"{name}'s update", f"{_count(trained + head)} trained")
         add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
-        return size
 
-    steps = [add_network("actor", sizes.parameters, 0)]
+    add_network("actor", sizes.parameters, 0)
     if plan.reference and not m.lora.rank:
         how = f"{_count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
@@ -234,7 +232,7 @@ def estimate(plan: Plan) -> Estimate | None:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)
         if config.critic.trunk == "own":
-            steps.append(add_network("critic", sizes.trunk, head))
+            add_network("critic", sizes.trunk, head)
         else:
             add("critic: head", head * 16, "always", "on the policy's trunk, with AdamW's")
 
@@ -245,18 +243,26 @@ def estimate(plan: Plan) -> Estimate | None:
     add("KV cache", rows * long * cache * stored, "sampling", how)
     add(
         "next-token logits",
-        rows * sizes.vocabulary * 24,  # log pi, what is sampled from, its sum in float64
+        # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
+        rows * sizes.vocabulary * (32 if r.top_k or r.top_p < 1 else 12),
         "sampling",
         f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
     )
     positions, how = _pass(config, sizes, device, long, rows)
     activated = positions * _floats(config, sizes) * stored
-    add("activations", activated, "update", how)
-    if plan.one_update and plan.critic and config.critic.trunk == "own":
-        add("critic: activations", activated, "update", "its pass for the values is kept, too")
+    add("actor: activations", activated, "actor's update", how)
+    if plan.critic and config.critic.trunk == "own":
+        if plan.one_update:
+            add(
+                "critic: activations",
+                activated,
+                "actor's update",
+                "kept of the pass for the values",
+            )
+        else:
+            add("critic: activations", activated, "critic's update", how)
     chunk = min(positions, _chunk(device) // sizes.vocabulary) * sizes.vocabulary
-    add("logits", chunk * 12, "update", "a chunk of the log-prob head, with its gradient")
-    add("AdamW at work", max(steps), "step", "the roots of its second moments")
+    add("logits", chunk * 12, "actor's update", "a chunk of the log-prob head, with its gradient")
     return Estimate(device, sizes, source, prompt, items)
 
 

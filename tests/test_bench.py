@@ -262,6 +262,43 @@ def test_a_command_measures_and_prints_one_document(nano, capsys):
     assert 100 < row["peak_mb"] < 2000
 
 
+def test_a_run_is_timed_from_the_end_of_a_step_to_the_next(tmp_path):
+    from rlzoo import bench_processes
+
+    seconds, tokens = [9.0, 10.0, 12.0, 15.0, 19.0], [10, 20, 40, 70, 110]
+    lines = [{"step": 0, "eval/score": 0.5}]
+    lines += [{"perf/seconds": s, "perf/tokens": t} for s, t in zip(seconds, tokens, strict=True)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (tmp_path / "summary.json").write_text('{"peak_rss_mb": 7.0}')
+    assert bench_processes.timed(tmp_path, 1) == {
+        "tokens": 30, "wall_seconds": 3.0, "tokens_per_wall_second": 10.0, "peak_mb": 7.0,
+        "repeat": 3}  # fmt: skip
+
+
+@pytest.mark.study
+def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsys):
+    words = ["bench", "processes", "--model", "nano", "--recipes", "dr_grpo", "--repeat", "1"]
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [(r["case"], r["processes"]) for r in rows] == [("dr_grpo", 1), ("dr_grpo", 2)]
+    one, two = rows
+    assert one["tokens"] == two["tokens"] > 0  # the same rollout
+    assert one["wall_share"] is None
+    assert two["wall_share"] == pytest.approx(two["wall_seconds"] / one["wall_seconds"])
+    assert two["tokens_per_wall_second"] == pytest.approx(two["tokens"] / two["wall_seconds"])
+    text = bench_tables.markdown(rows)
+    assert "| dr_grpo, 1 process |" in text
+    assert "| dr_grpo, 2 processes |" in text
+
+
+def test_processes_that_fail_are_a_row_with_the_last_word(nano, tmp_path):
+    from rlzoo import bench_processes
+
+    workload = {"warmup": 0, "repeat": 1}
+    (row,) = bench_processes.measure(["recipe=grppo"], workload, 1, tmp_path)
+    assert "did you mean 'grpo'" in row["error"]
+
+
 def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, capsys):
     spec = {"case": "estimator", "name": "gaee", "threads": 1}
     row = bench.process(

@@ -184,20 +184,24 @@ def test_the_cache_grows_with_rows_and_positions(zoo):
 
 def test_a_pass_is_as_large_as_the_recipe_says(zoo):
     words = ["rollout.max_new_tokens=100"]
-    one = items_of(zoo, *words, "train.token_budget=1000")[0]["activations"]
-    assert items_of(zoo, *words, "train.token_budget=2000")[0]["activations"] == 2 * one
+    one = items_of(zoo, *words, "train.token_budget=1000")[0]["actor: activations"]
+    assert items_of(zoo, *words, "train.token_budget=2000")[0]["actor: activations"] == 2 * one
     assert one == 1000 * activations(576, 1536, 30, grad=True, recompute=False) * 4
     rows, found = items_of(zoo, *words, "train.microbatch=2")
-    assert rows["activations"] == one * 2 * (found.prompt + 100) // 1000
+    assert rows["actor: activations"] == one * 2 * (found.prompt + 100) // 1000
     again = items_of(zoo, *words, "train.token_budget=1000", "model.gradient_checkpointing=true")
-    assert again[0]["activations"] < one / 10
+    assert again[0]["actor: activations"] < one / 10
 
 
 def test_the_peak_is_of_one_phase(zoo):
-    _, found = items_of(zoo)
+    """Networks are updated one after the other: of the gradients the larger ones count."""
+    items, found = items_of(zoo)
     by_when = {w: sum(i.bytes for i in found.items if i.when == w) for w in
-               ("always", "sampling", "update", "step")}  # fmt: skip
+               ("always", "sampling", "actor's update", "critic's update")}  # fmt: skip
+    assert sum(by_when.values()) == sum(i.bytes for i in found.items)
     assert found.peak == by_when.pop("always") + max(by_when.values())
+    own = items["critic: gradients"] + items["critic: activations"]
+    assert own == by_when["critic's update"] < by_when["actor's update"]
 
 
 def test_bytes_in_words():
