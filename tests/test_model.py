@@ -120,6 +120,10 @@ def test_few_rows_give_what_the_layers_give_and_leave_them_as_they_were():
             found = model(x)
         assert found.is_contiguous()
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):  # as the layers that were left alone
+        expected = model(torch.ones(16, 300))
+        with few_rows(model):
+            assert torch.equal(model(torch.ones(16, 300)), expected)
     with pytest.raises(RuntimeError), few_rows(model):
         model(torch.randn(16, 7))
     assert not any("forward" in vars(layer) for layer in layers)

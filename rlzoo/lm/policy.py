@@ -293,8 +293,8 @@ class Policy:
                 f"ones are more than the model's {knows} positions"
             )
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        eager = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
-        with self._as_asked(), eager:
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
+        with self._as_asked(), how:
             return decode(self, prompt_ids, prompt_mask, uniforms, limit)
 
 

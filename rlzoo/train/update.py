@@ -141,6 +141,7 @@ def gradients(
         mine = {name: w[part] for name, w in weights.items()}
         with _lean_gradients(world):
             scored = kept or world.forward(micro, actor=actor, critic=critic)
+        # Of a pass that was kept, what these networks made.
         scored = {n: x for n, x in scored.items() if (critic if n == "prediction" else actor)}
         coupled = None if upstream is None else upstream[part]
         _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)

@@ -304,8 +304,8 @@ def _key(row: Row) -> tuple:
 
 
 def _tell(row: Row) -> None:
-    clock = "cpu" if "cpu_seconds" in row else "wall"
-    seconds = row.get(f"{clock}_seconds", 0)
+    clock = "CPU" if "cpu_seconds" in row else "wall"
+    seconds = row.get(f"{clock.lower()}_seconds", 0)
     what = row.get("error") or f"{seconds:.3g} {clock} s, {row['peak_mb']:.0f} MB"
     name = " ".join(filter(None, [row["part"], row.get("model"), row["case"], row["by"]]))
     print(f"{name}: {what}", file=sys.stderr)
@@ -407,20 +407,23 @@ def bench_startup(bench: Bench, workload: Spec) -> Iterator[Row]:
 def _help(bench: Bench, by: str) -> Row:
     """The command line's own start: no torch, so not through a case's process."""
     code = (
-        "import json, resource, sys, time\n"
+        "import json, resource, runpy, sys\n"
         "sys.path[:0] = json.loads(sys.argv.pop())\n"
         "out, sys.stdout = sys.stdout, sys.stderr\n"
         "from rlzoo.cli import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "use = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "print(json.dumps([use.ru_utime + use.ru_stime, use.ru_maxrss / 1024]), file=out)\n"
+        "peak = runpy.run_path(sys.argv.pop())['peak_mb']()\n"
+        "print(json.dumps([use.ru_utime + use.ru_stime, peak]), file=out)\n"
     )
     tree = bench.ours[by]
     path = json.dumps([] if tree is None else [tree, str(Path(tree) / "plugins")])
+    # The last argument first: `code` takes them off the end.
+    asked = [sys.executable, "-c", code, str(HERE / "bench_peer_trl.py"), path]
     samples, peak = [], 0.0
     for _ in range(5):
         began = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
+        done = subprocess.run(asked, capture_output=True, text=True)
         if done.returncode:
             return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
         cpu, peak = json.loads(done.stdout)

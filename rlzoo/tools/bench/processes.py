@@ -5,6 +5,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +23,7 @@ def measure(words: list[str], workload: Row, threads: int, folder: Path) -> Iter
     for n in COUNTS:
         steps = workload["warmup"] + workload["repeat"] + 1
         more = [REWARD, f"train.steps={steps}", "eval.samples=4", "eval.every=0"]
-        place = folder / f"processes-{len(list(folder.iterdir()))}"
+        place = Path(tempfile.mkdtemp(dir=folder)) / "run"
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}"]
         done = subprocess.run(
             [sys.executable, *(launcher if n > 1 else []), "-m", "rlzoo", "run",
