@@ -16,10 +16,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from rlzoo.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
-from rlzoo.component import KINDS, REQUIRED, Component, Option
-from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, WEIGHT, describe, read_layer
-from rlzoo.registry import Zoo, load_zoo
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
+from rlzoo.plugin.component import KINDS, Component
+from rlzoo.plugin.options import REQUIRED, Option
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.files import describe, read_layer
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from rlzoo.bench_tables import markdown, sections
+from rlzoo.tools.bench.tables import markdown, sections
 
 PAGE = Path(__file__).resolve().parent / "speed.md"
 

@@ -46,10 +46,10 @@ def preferences(arguments: argparse.Namespace) -> None:
     right more than half of the time. No pair is chosen by how far apart the two are.
     """
     import rlzoo
-    from rlzoo.build import build_world
-    from rlzoo.plan import make_plan
-    from rlzoo.recipe import compose
-    from rlzoo.rollout import collect, draw
+    from rlzoo.lm.build import build_world
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+    from rlzoo.rollout.sample import collect, draw
 
     zoo = rlzoo.load_zoo()
     words = ["recipe=grpo", f"task={TASK}", f"model.path={arguments.model}", "device=cpu"]
@@ -198,7 +198,7 @@ def probe(arguments: argparse.Namespace) -> None:
     place, and the others are of the dish."""
     import torch
 
-    from rlzoo import reward
+    from rlzoo.lm import reward_model as reward
 
     model, tokenizer = reward.load(Path(arguments.model), "cpu")
     dice = random.Random(0)

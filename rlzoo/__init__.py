@@ -8,15 +8,17 @@ from importlib import import_module
 from rlzoo.registration import register_with_gymnasium
 
 __version__ = "0.1.0"
+
 register_with_gymnasium()
 
+
 _HOMES = {
-    "Example": "rlzoo.component",
-    "Range": "rlzoo.component",
-    "RlzooError": "rlzoo.component",
-    "hookimpl": "rlzoo.hookspecs",
-    "load_zoo": "rlzoo.registry",
-    "run": "rlzoo.runs",
+    "Example": "rlzoo.plugin.component",
+    "Range": "rlzoo.plugin.options",
+    "RlzooError": "rlzoo.errors",
+    "hookimpl": "rlzoo.plugin.hookspecs",
+    "load_zoo": "rlzoo.plugin.registry",
+    "run": "rlzoo.train.start",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",
     "group_sum": "rlzoo.ops",
@@ -28,6 +30,7 @@ _HOMES = {
     "next_action": "rlzoo.ops",
     "td_lambda": "rlzoo.ops",
 }
+
 
 __all__ = ["__version__", *_HOMES]
 

@@ -6,13 +6,9 @@ import sys
 import warnings
 from contextlib import nullcontext, redirect_stdout
 from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 from rlzoo import __version__
-from rlzoo.component import KINDS, RlzooError
-
-Result = tuple[int, Any]  # exit status, and the document that --json prints
+from rlzoo.errors import RlzooError
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
@@ -35,10 +31,33 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs"),
 }
 
+
 # Commands with a module of their own, `rlzoo.NAME`: add_arguments(parser), command(arguments).
 MODULES = (
     "sweep", "compare", "diagnose", "trace", "doctor", "eval", "export", "sft", "reward", "bench",
 )  # fmt: skip
+
+
+VERBS = {
+    "sweep": "rlzoo.tools.sweep.command",
+    "compare": "rlzoo.tools.compare.command",
+    "diagnose": "rlzoo.tools.diagnose.command",
+    "trace": "rlzoo.tools.trace.command",
+    "doctor": "rlzoo.tools.doctor.command",
+    "eval": "rlzoo.tools.eval.command",
+    "bench": "rlzoo.tools.bench.command",
+    "export": "rlzoo.tools.export",
+    "sft": "rlzoo.tools.supervised.sft",
+    "reward": "rlzoo.tools.supervised.reward",
+    "run": "rlzoo.tools.run.command",
+    "resume": "rlzoo.tools.run.command",
+    "plugins": "rlzoo.tools.catalog.command",
+    "recipes": "rlzoo.tools.catalog.command",
+    "show": "rlzoo.tools.catalog.command",
+    "check": "rlzoo.tools.check",
+    "new": "rlzoo.tools.new",
+    "base": "rlzoo.tools.supervised.base",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -81,7 +100,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     own.set_defaults(command=name)
     own.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    import_module(f"rlzoo.{name}").add_arguments(own)
+    import_module(VERBS[name]).add_arguments(own)
     return own.parse_intermixed_args(argv[1:])  # key=value may follow an option
 
 
@@ -90,11 +109,12 @@ def main(argv: list[str] | None = None) -> int:
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
         if arguments.command in MODULES:
-            return import_module(f"rlzoo.{arguments.command}").command(arguments)
+            return import_module(VERBS[arguments.command]).command(arguments)
         # With --json stdout carries one document: whatever a plugin prints goes to stderr.
         quiet = redirect_stdout(sys.stderr) if arguments.json else nullcontext()
         with quiet:
-            status, document = globals()[f"command_{arguments.command}"](arguments)
+            verb = import_module(VERBS[arguments.command])
+            status, document = getattr(verb, f"command_{arguments.command}")(arguments)
         if arguments.json:
             print(json.dumps(document, indent=1, ensure_ascii=False, default=str))
         return status
@@ -110,203 +130,3 @@ def _show_warning(message, category, filename, lineno, file=None, line=None) -> 
     own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
     text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
     print(text, file=sys.stderr)
-
-
-def _display(as_json: bool) -> Any:
-    from rich.console import Console
-
-    from rlzoo.live import Panelled, Plain
-
-    console = Console(stderr=as_json)
-    return Panelled(console) if console.is_terminal else Plain(console)
-
-
-def command_run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.recipe import compose
-    from rlzoo.registry import load_zoo
-    from rlzoo.runs import start
-
-    zoo = load_zoo()
-    recipe = compose(arguments.words, zoo)
-    return _finish(lambda display: start(recipe, zoo, display), arguments.json)
-
-
-def command_resume(arguments: argparse.Namespace) -> Result:
-    from rlzoo.runs import resume
-
-    return _finish(lambda display: resume(arguments.path, display=display), arguments.json)
-
-
-def _finish(go: Any, as_json: bool) -> Result:
-    display = _display(as_json)
-    try:
-        run = go(display)
-    finally:
-        display.close()
-    return 0, {"path": str(run.path), **run.summary}
-
-
-def command_plugins(arguments: argparse.Namespace) -> Result:
-    from rich.console import Console
-
-    from rlzoo.registry import load_zoo
-    from rlzoo.report import plugins_view
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the broken ones are listed below
-        zoo = load_zoo()
-    if arguments.json:
-        rows = [
-            {
-                "kind": KINDS[c.kind].singular,
-                "name": c.name,
-                "summary": c.summary,
-                "needs": list(c.needs),
-                "options": {
-                    o.name: {"type": o.type_text, "default": o.default} for o in c.options.values()
-                },
-                "source": c.source,
-                "origin": c.origin,
-                "file": c.file,
-            }
-            for c in zoo
-        ]
-        broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-        return 0, {"components": rows, "broken": broken}
-    console = Console()
-    for part in plugins_view(zoo, console.width):
-        console.print(part)
-    for b in zoo.broken:
-        console.print(f"{b}", style="red", markup=False, soft_wrap=True)
-    return 0, None
-
-
-def command_recipes(arguments: argparse.Namespace) -> Result:
-    from rlzoo.recipe import describe, list_configs, show_path
-
-    recipes = list_configs("recipes")
-    if arguments.json:
-        return 0, [{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()]
-    from rich.console import Console
-
-    from rlzoo.report import recipes_table
-
-    Console().print(recipes_table(recipes, describe, show_path))
-    return 0, None
-
-
-def command_show(arguments: argparse.Namespace) -> Result:
-    from omegaconf import OmegaConf
-
-    from rlzoo import memory
-    from rlzoo.plan import make_plan
-    from rlzoo.recipe import compose
-    from rlzoo.registry import load_zoo
-
-    zoo = load_zoo()
-    recipe = compose(arguments.words, zoo)
-    plan = make_plan(recipe, zoo)
-    for text in plan.warnings:
-        warnings.warn(text, stacklevel=1)
-    values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
-    if arguments.json:
-        return 0, {
-            "recipe": recipe.name,
-            "values": {
-                key: {
-                    "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
-                    "origin": recipe.origins[key],
-                }
-                for key, v in values.items()
-            },
-            "needs": sorted(plan.needs),
-            "critic": plan.critic,
-            "reference": plan.reference,
-            "memory": found.document() if (found := memory.estimate(plan)) else None,
-        }
-    from rich.console import Console
-
-    from rlzoo.report import memory_view, recipe_view
-
-    for part in [*recipe_view(recipe, values, plan), *memory_view(memory.estimate(plan))]:
-        Console().print(part)
-    return 0, None
-
-
-def command_check(arguments: argparse.Namespace) -> Result:
-    from rlzoo import checks
-    from rlzoo.recipe import read_options
-    from rlzoo.registry import load_zoo
-
-    if bool(arguments.name) == arguments.all:
-        raise RlzooError("check: give the NAME of a component, or --all")
-    zoo = load_zoo()
-    found = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
-    options = read_options(arguments.words)
-    results = {component: checks.run_checks(component, zoo, options) for component in found}
-    failed = sum(r.passed is False for rs in results.values() for r in rs)
-    status = 1 if failed else 0
-    if arguments.json:
-        return status, [
-            {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
-            for c, rs in results.items()
-            for r in rs
-        ]
-    from rich.console import Console
-
-    from rlzoo.report import checks_table
-
-    console = Console()
-    for table in checks_table(results, brief=arguments.all):
-        console.print(table)
-    return status, None
-
-
-def command_new(arguments: argparse.Namespace) -> Result:
-    from rlzoo import scaffold
-
-    written = scaffold.new(arguments.kind, arguments.name, Path(arguments.dir))
-    if arguments.json:
-        return 0, {"files": [str(p) for p in written]}
-    for path in written:
-        print(path)
-    folder = written[0].parent
-    print(f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}")
-    return 0, None
-
-
-def command_base(arguments: argparse.Namespace) -> Result:
-    from omegaconf import OmegaConf
-    from rich.console import Console
-    from rich.progress import track
-
-    from rlzoo.columns import nearest
-    from rlzoo.recipe import find_config, list_configs
-    from rlzoo.registry import load_zoo
-
-    file = find_config("base", arguments.name)
-    if file is None:
-        known = list_configs("base")
-        raise RlzooError(
-            f"no base {arguments.name!r}{nearest(arguments.name, known)} "
-            f"(there are: {', '.join(known)})"
-        )
-    out = Path(arguments.out)
-    if out.exists() and any(out.iterdir()):
-        raise RlzooError(f"--out: {out} exists already and is not empty")
-    from rlzoo.base import make_base
-
-    spec: Any = OmegaConf.to_container(OmegaConf.load(file))
-    zoo = load_zoo()
-    tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
-    console = Console(stderr=True)
-    bar = iter(track(range(spec["steps"]), description=f"base {arguments.name}", console=console))
-
-    def progress(done: int, steps: int, loss: float) -> None:
-        next(bar, None)
-
-    make_base(spec, tasks, out, progress)
-    for _ in bar:
-        pass
-    console.print(f"made {out}")
-    return 0, {"path": str(out)}

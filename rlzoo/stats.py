@@ -42,8 +42,11 @@ def mean_interval(values: list[float], z: float = 1.959964) -> tuple[float, floa
 # `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.
 
 ALPHA = 0.05
+
 POWER = 0.8
+
 EXACT_SEEDS = 14  # up to here all 2^n sign flips are tried, beyond a sample of as many
+
 REPETITIONS = 10_000
 
 

@@ -12,7 +12,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from rlzoo.base import build_tokenizer
+from rlzoo.lm.tiny import build_tokenizer
 
 COMMON = {
     "hidden_size": 16,

@@ -29,7 +29,7 @@ def model_dir(tmp_path_factory):
     """A random character model of some 5,000 parameters, as a transformers folder."""
     import torch
 
-    from rlzoo.base import build_model, build_tokenizer, save
+    from rlzoo.lm.tiny import build_model, build_tokenizer, save
 
     folder = tmp_path_factory.mktemp("micro")
     tokenizer = build_tokenizer()

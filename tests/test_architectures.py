@@ -18,22 +18,25 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 import rlzoo
-from rlzoo import update as update_module
-from rlzoo.annotate import add_columns
-from rlzoo.batch import align, lengths, pack, take
-from rlzoo.build import build_world
-from rlzoo.component import RlzooError
-from rlzoo.decode import _by_generation, decode
-from rlzoo.estimate import add_advantages, add_rewards, make_controller
-from rlzoo.mdp import episode_columns
-from rlzoo.model import Critic, Policy
-from rlzoo.plan import make_plan
-from rlzoo.pretrained import ModelError, load_causal_lm
-from rlzoo.recipe import compose
-from rlzoo.rollout import collect, draw, left_pad
-from rlzoo.runs import resume
-from rlzoo.train import training_step
-from rlzoo.update import gradients, make_optimizer, update
+from rlzoo.errors import ModelError, RlzooError
+from rlzoo.lm.build import build_world
+from rlzoo.lm.critic import Critic
+from rlzoo.lm.decode import _by_generation, decode
+from rlzoo.lm.layout import align, lengths, pack
+from rlzoo.lm.loading import load_causal_lm
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp.batch import left_pad, take
+from rlzoo.mdp.rules import episode_columns
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.advantages import add_advantages, add_rewards, make_controller
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.train import update as update_module
+from rlzoo.train.loop import training_step
+from rlzoo.train.optimizer import make_optimizer
+from rlzoo.train.start import resume
+from rlzoo.train.update import gradients, update
 
 EACH = pytest.mark.parametrize("name", CONFIGS)
 NEAR = {"atol": 1e-5, "rtol": 0}
@@ -624,7 +627,7 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
 
 def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
     """It is what fills the memory; the update makes smaller ones."""
-    from rlzoo import update as module
+    from rlzoo.train import update as module
 
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)
@@ -761,8 +764,8 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, recipe, 
 
 def _padded(batch, left, right):
     """The same rows with more padding on both sides."""
-    from rlzoo.batch import Batch
-    from rlzoo.columns import COLUMNS
+    from rlzoo.mdp.batch import Batch
+    from rlzoo.plugin.columns import COLUMNS
 
     wider = Batch(F.pad(batch["response_mask"], (0, right)))
     for name, x in batch.items():

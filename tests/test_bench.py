@@ -12,8 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlzoo import bench, bench_cases, bench_peer_trl, bench_scaling, bench_tables
 from rlzoo.cli import main, parse
+from rlzoo.tools.bench import cases as bench_cases
+from rlzoo.tools.bench import command as bench_command
+from rlzoo.tools.bench import parts as bench_parts
+from rlzoo.tools.bench import peer_trl as bench_peer_trl
+from rlzoo.tools.bench import runner as bench
+from rlzoo.tools.bench import scaling as bench_scaling
+from rlzoo.tools.bench import tables as bench_tables
 
 ROOT = Path(__file__).parent.parent
 NANO = """
@@ -36,7 +42,7 @@ def nano(tmp_path, monkeypatch):
     (tmp_path / "configs" / "bench").mkdir(parents=True)
     (tmp_path / "configs" / "bench" / "nano.yaml").write_text(NANO)
     monkeypatch.chdir(tmp_path)
-    return bench.workload_of("nano")
+    return bench_command.workload_of("nano")
 
 
 @pytest.fixture
@@ -115,7 +121,7 @@ def test_a_step_is_counted_in_tokens_and_phases(spec):
 
 
 def test_a_peer_gets_the_prompts_of_the_steps(spec):
-    from rlzoo.rollout import draw
+    from rlzoo.rollout.sample import draw
 
     texts = bench_cases.prompts(spec)["prompts"]
     world = bench_cases._world(spec)
@@ -156,7 +162,7 @@ def test_the_shipped_workloads_have_the_size_they_say():
     from transformers import LlamaConfig, LlamaForCausalLM
 
     for name, millions in (("small", 1.06), ("medium", 60.04)):
-        workload = bench.workload_of(name)
+        workload = bench_command.workload_of(name)
         config = LlamaConfig(vocab_size=workload["vocabulary"], **workload["architecture"])
         with torch.device("meta"):
             model = LlamaForCausalLM(config)
@@ -263,7 +269,7 @@ def test_a_command_measures_and_prints_one_document(nano, capsys):
 
 
 def test_a_run_is_timed_from_the_end_of_a_step_to_the_next(tmp_path):
-    from rlzoo import bench_processes
+    from rlzoo.tools.bench import processes as bench_processes
 
     seconds, tokens = [9.0, 10.0, 12.0, 15.0, 19.0], [10, 20, 40, 70, 110]
     lines = [{"step": 0, "eval/score": 0.5}]
@@ -292,7 +298,7 @@ def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsy
 
 
 def test_processes_that_fail_are_a_row_with_the_last_word(nano, tmp_path):
-    from rlzoo import bench_processes
+    from rlzoo.tools.bench import processes as bench_processes
 
     workload = {"warmup": 0, "repeat": 1}
     (row,) = bench_processes.measure(["recipe=grppo"], workload, 1, tmp_path)
@@ -306,7 +312,7 @@ def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, ca
     )
     assert "did you mean 'gae'?" in row["error"]
     failed = {"case": "gaee", "by": "rlzoo", **row}
-    monkeypatch.setitem(bench.PARTS, "estimators", lambda bench, workload: iter([failed]))
+    monkeypatch.setitem(bench_parts.PARTS, "estimators", lambda bench, workload: iter([failed]))
     assert main(["bench", "estimators"]) == 1
     assert "did you mean 'gae'?" in " ".join(capsys.readouterr().out.split())
 
@@ -344,12 +350,12 @@ def test_tables_fit_80_columns():
 
 def test_the_page_has_a_place_for_every_part():
     text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-    for name in [*bench.PARTS, "machine", "phases small", "phases medium"]:
+    for name in [*bench_parts.PARTS, "machine", "phases small", "phases medium"]:
         assert f"<!-- {name} -->" in text, name
         assert f"<!-- /{name} -->" in text, name
 
 
 def test_arguments_stand_alone():
     own = argparse.ArgumentParser()
-    bench.add_arguments(own)
+    bench_command.add_arguments(own)
     assert own.parse_args(["step", "head"]).parts == ["step", "head"]

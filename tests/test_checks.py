@@ -14,9 +14,9 @@ import torch
 from rlzoo import Example, Range, RlzooError, checks, group_mean, group_std, load_zoo
 from rlzoo.checks import kl, tasks
 from rlzoo.checks.subject import NotApplicable, Subject
-from rlzoo.columns import WITH_GRADIENT
-from rlzoo.component import needs_of, read_component
 from rlzoo.ops import collapse, expand, next_action, whiten
+from rlzoo.plugin.columns import WITH_GRADIENT
+from rlzoo.plugin.component import needs_of, read_component
 
 ZOO = load_zoo()
 COMPONENTS = {f"{c.kind}.{c.name}": c for c in ZOO}

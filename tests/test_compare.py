@@ -8,18 +8,26 @@ import pytest
 from made_up_runs import made_up_rows, made_up_run
 from rich.console import Console
 
-from rlzoo import compare as module
 from rlzoo import stats
-from rlzoo.compare import compare, document, two_way, verdict
-from rlzoo.compare_tables import markdown, spark, thousands, view
-from rlzoo.rows import CompareError, label, read_record, telling_keys
+from rlzoo.errors import CompareError
+from rlzoo.runs.record import read_record
+from rlzoo.show import numbers as module
+from rlzoo.show.curve import spark
+from rlzoo.show.numbers import thousands
+from rlzoo.tools.compare import command as module_command
+from rlzoo.tools.compare import comparison as module_comparison
+from rlzoo.tools.compare.command import document
+from rlzoo.tools.compare.comparison import compare, two_way
+from rlzoo.tools.compare.records import label, telling_keys
+from rlzoo.tools.compare.tables import markdown, view
+from rlzoo.tools.compare.verdict import verdict
 
 
 def command(*words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
-    module.add_arguments(parser)
-    return module.command(parser.parse_args([str(w) for w in words]))
+    module_command.add_arguments(parser)
+    return module_command.command(parser.parse_args([str(w) for w in words]))
 
 
 def printed(c, width, tables=()):
@@ -241,7 +249,7 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     assert "half" in printed(c, 80)
     with pytest.raises(CompareError, match="no finished run to compare: half: not finished"):
         compare([tmp_path / "half"])
-    with pytest.raises(module.CompareError.__mro__[1], match="no run folder"):
+    with pytest.raises(module_comparison.CompareError.__mro__[1], match="no run folder"):
         compare([tmp_path / "nowhere"])
 
 
@@ -349,14 +357,14 @@ def test_text_from_outside_is_escaped(tmp_path):
     made_up_run(tmp_path / "a", seed=0, after=0.5, estimator={"name": "<b>x</b>"})
     made_up_run(tmp_path / "b", seed=0, after=0.6, estimator={"name": "[red]y"})
     c = compare([tmp_path])
-    from rlzoo.html_report import page
+    from rlzoo.tools.compare.html import page
 
     assert "<b>x</b>" not in page(c)
     assert "[red]y" in printed(c, 80)
 
 
 def test_single_seeds_and_failures_still_make_a_report(tmp_path):
-    from rlzoo.html_report import page
+    from rlzoo.tools.compare.html import page
 
     made_up_rows(tmp_path, LAMS, 1)
     failed = tmp_path / "bad--seed0"

@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from rlzoo import Range
-from rlzoo.component import ComponentError, Option, read_component
+from rlzoo.errors import ComponentError
+from rlzoo.plugin.component import read_component
+from rlzoo.plugin.options import Option
 
 
 def good(rewards, response_mask, *, lam: Annotated[float, Range(0, 1)] = 0.5, n: int = 2):

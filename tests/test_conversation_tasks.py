@@ -7,10 +7,12 @@ import pytest
 import torch
 
 import rlzoo
-from rlzoo import base, checks
-from rlzoo.component import RlzooError
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
+from rlzoo import checks
+from rlzoo.errors import RlzooError
+from rlzoo.lm import tiny as base_tiny
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.tools.supervised import base
 from rlzoo_zoo.tasks.hi_lo import HiLo
 from rlzoo_zoo.tasks.local_search import LocalSearch
 
@@ -177,7 +179,7 @@ def test_the_kit_finds_environments_that_break_the_contract(zoo, monkeypatch, na
 
 
 def test_only_the_policys_turns_are_learnt():
-    tokenizer = base.build_tokenizer()
+    tokenizer = base_tiny.build_tokenizer()
     assert base.with_ends(["8", " hi ", "12"], ()) == ["8<eos>", " hi ", "12<eos>"]
     assert base.with_ends(["[kul]", " 7 ", "7"], ("]",)) == ["[kul]", " 7 ", "7<eos>"]
     ids, labels = base.encode(tokenizer, [("p:", ["8<eos>", " hi ", "9<eos>"]), ("1+2=", "3")])

@@ -10,17 +10,19 @@ from transformers import AutoTokenizer
 from worlds import favour, make_world, one_thread
 
 import rlzoo
-from rlzoo import noise
-from rlzoo.annotate import add_columns
-from rlzoo.build import build_world
-from rlzoo.component import Example, RlzooError
-from rlzoo.env import TokenEnv, TokenVectorEnv
-from rlzoo.estimate import add_advantages, add_rewards
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
-from rlzoo.rollout import collect, draw, resources
-from rlzoo.turns import Turns, ends_turn, resume
-from rlzoo.update import gradients
+from rlzoo.env.token_env import TokenEnv
+from rlzoo.env.vector_env import TokenVectorEnv
+from rlzoo.errors import RlzooError
+from rlzoo.lm.build import build_world
+from rlzoo.mdp import noise
+from rlzoo.mdp.turns import Turns, ends_turn, resume
+from rlzoo.plugin.component import Example
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.advantages import add_advantages, add_rewards
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw, resources
+from rlzoo.train.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 

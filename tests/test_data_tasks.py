@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 import rlzoo
 from rlzoo import RlzooError, checks
-from rlzoo.datafiles import DataError, read
-from rlzoo.plan import make_plan
-from rlzoo.recipe import RecipeError, compose
+from rlzoo.data.files import read
+from rlzoo.errors import DataError, RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
 
@@ -136,7 +137,7 @@ def test_a_hub_id_is_read_from_the_cache(tmp_path, monkeypatch):
 def test_a_hub_id_without_a_network_names_the_cache(offline, tmp_path, monkeypatch):
     import datasets
 
-    from rlzoo import pretrained
+    from rlzoo.lm import loading as pretrained
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline)

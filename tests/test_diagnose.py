@@ -9,10 +9,17 @@ import pytest
 import torch
 
 import rlzoo
-from rlzoo import RlzooError, diagnose, measure
-from rlzoo.measure import Subject, expected_gradient, means, report
-from rlzoo.oracle import enumerate_episodes, make_columns, make_tree
-from rlzoo.oracle_worlds import WORLDS, make_critic, make_world
+from rlzoo import RlzooError
+from rlzoo.oracle import bias as measure
+from rlzoo.oracle import means as measure_means
+from rlzoo.oracle.bias import expected_gradient, report
+from rlzoo.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.tree import make_tree
+from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
+from rlzoo.tools.diagnose import command as diagnose
+from rlzoo.tools.diagnose import exact as diagnose_exact
+from rlzoo.tools.diagnose import tables as diagnose_tables
 
 STRANGER = '''
 from rlzoo import hookimpl
@@ -54,7 +61,7 @@ def parse(*words):
 
 def ask(*words, zoo=None):
     arguments = parse(*words)
-    return diagnose.diagnose(arguments.words, arguments, zoo)
+    return diagnose_exact.diagnose(arguments.words, arguments, zoo)
 
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
@@ -134,7 +141,7 @@ def test_a_matched_step_has_its_kl():
 def test_paired_draws_agree_with_the_enumeration(zoo, name, monkeypatch):
     oracle = make_world("outcome", make_tree(4, 3, prompts=2))
     exact = report(subject(zoo, name, oracle))
-    monkeypatch.setattr(measure, "_all_groups", measure._paired)
+    monkeypatch.setattr(measure, "_all_groups", measure_means._paired)
     drawn = report(subject(zoo, name, oracle))
     assert exact.method == "exact"
     assert "Monte Carlo" in drawn.method
@@ -155,7 +162,7 @@ def test_the_spread_of_draws_does_not_count_as_bias():
 
 def test_pairing_leaves_a_harmless_baseline_harmless(zoo, monkeypatch):
     """What a draw of partners adds to every action alike must not look like bias."""
-    monkeypatch.setattr(measure, "_all_groups", measure._paired)
+    monkeypatch.setattr(measure, "_all_groups", measure_means._paired)
     found = report(subject(zoo, "rloo", make_world("outcome", make_tree(4, 3))))
     assert found.bias2 > 0.01
     assert abs(found.b_perp2) < 1e-20
@@ -189,7 +196,7 @@ def test_outcomes_are_as_rare_as_they_should_be():
 def test_swept_options_apply_where_they_are_and_critics_where_they_are_read():
     document = ask("recipe=ppo_gae", "estimator=gae,mc,rloo", "estimator.lam=0,0.5",
                    "--critic", "exact,zero", *SMALL)  # fmt: skip
-    rows = [(diagnose.name_of(r), r["critic"]) for r in document["estimators"]]
+    rows = [(diagnose_tables.name_of(r), r["critic"]) for r in document["estimators"]]
     assert rows == [("gae lam=0", "exact"), ("gae lam=0", "zero"), ("gae lam=0.5", "exact"),
                     ("gae lam=0.5", "zero"), ("mc", "exact"), ("mc", "zero"),
                     ("rloo", None)]  # fmt: skip
@@ -283,7 +290,7 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
                    "--vocabulary", 4, "--horizon", 3)  # fmt: skip
     for width in (80, 140):
         console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        for part in diagnose.tables(document, width):
+        for part in diagnose_tables.tables(document, width):
             console.print(part)
         lines = console.export_text().splitlines()
         assert max(map(len, lines)) <= width
@@ -315,9 +322,9 @@ def test_plots_and_page(tmp_path):
 
 def test_a_models_gradient_is_autograd_through_the_model(zoo, words):
     """J of the masked model, differentiated through the network, is g* carried to parameters."""
-    from rlzoo.model_world import make_model_world
-    from rlzoo.oracle import expected
-    from rlzoo.recipe import compose
+    from rlzoo.oracle.tree import expected
+    from rlzoo.recipe.compose import compose
+    from rlzoo.tools.diagnose.model_world import make_model_world
 
     recipe = compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo)
     space = make_model_world(recipe, zoo, make_tree(4, 3, prompts=2))
@@ -339,8 +346,8 @@ def test_a_models_gradient_is_autograd_through_the_model(zoo, words):
 
 def test_the_model_is_read_as_the_rollout_reads_it(zoo, words):
     """Each state's policy is the model's softmax over the allowed tokens, one prefix at a time."""
-    from rlzoo.model_world import make_model_world
-    from rlzoo.recipe import compose
+    from rlzoo.recipe.compose import compose
+    from rlzoo.tools.diagnose.model_world import make_model_world
 
     recipe = compose(
         ["recipe=ppo_gae", "task=reverse_dense", "rollout.temperature=0.7", *words], zoo
@@ -385,7 +392,7 @@ def test_a_saved_batch_through_many_estimators(run_folder, zoo, capsys):
 
 
 def test_a_saved_batch_is_read_with_the_estimators_own_numbers(run_folder, zoo):
-    from rlzoo.diagnose_run import diagnose_run, load_batch
+    from rlzoo.tools.diagnose.saved import diagnose_run, load_batch
 
     _, batch = load_batch(run_folder)
     document = diagnose_run(str(run_folder), ["estimator=gae,mc", "estimator.lam=1,0.5"])
@@ -441,7 +448,7 @@ def trained(tmp_path_factory):
 
 
 def along(*words):
-    from rlzoo.diagnose_checkpoints import diagnose_checkpoints
+    from rlzoo.tools.diagnose.checkpoints import diagnose_checkpoints
 
     arguments = parse(*words)
     return diagnose_checkpoints(arguments.words, arguments)
@@ -458,7 +465,7 @@ def test_a_runs_own_critic_at_its_checkpoints(trained, capsys):
     document = json.loads(capsys.readouterr().out)
     assert [stage["step"] for stage in document["checkpoints"]] == [0, 2, 4]
     for stage in document["checkpoints"]:
-        rows = {(diagnose.name_of(r), r["critic"]): r for r in stage["estimators"]}
+        rows = {(diagnose_tables.name_of(r), r["critic"]): r for r in stage["estimators"]}
         assert len(rows) == 7  # rloo reads no critic
         own, exact, zero = (rows["gae lam=0", c] for c in ("own", "exact", "zero"))
         assert exact["b_perp2"] < 1e-20
@@ -487,10 +494,10 @@ def test_the_kl_of_a_run_is_from_its_base(trained):
 
 def space_of(zoo, words, *, horizon=3):
     """A world of two prompts, and its plan."""
-    from rlzoo import model_world
-    from rlzoo.build import build_world
-    from rlzoo.plan import make_plan
-    from rlzoo.recipe import compose
+    from rlzoo.lm.build import build_world
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+    from rlzoo.tools.diagnose import model_world
 
     plan = make_plan(compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo), zoo)
     world = build_world(plan)
@@ -551,7 +558,7 @@ def test_the_critic_is_read_as_the_rollout_reads_it(zoo, words, trunk):
 
 
 def test_the_critics_error_is_what_its_words_say():
-    from rlzoo.diagnose_checkpoints import critic_error
+    from rlzoo.tools.diagnose.checkpoints import critic_error
 
     o = make_world("outcome", make_tree(4, 3))
     exact = critic_error(o, o.v)
@@ -585,7 +592,7 @@ def test_the_share_is_that_of_whole_episodes_among_the_allowed(zoo, words):
 def test_the_table_of_checkpoints_fits_its_terminal(trained, width):
     from rich.console import Console
 
-    from rlzoo.diagnose_checkpoints import checkpoint_tables
+    from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
 
     document = along(trained, "--checkpoints", "estimator=gae,grpo", "estimator.lam=0.95",
                      "--vocabulary", 4, "--horizon", 3)  # fmt: skip

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import rlzoo
-from rlzoo import checks, hookspecs
+from rlzoo import checks
 from rlzoo.checks.made_up import made_up
 from rlzoo.cli import COMMANDS, main, parse
-from rlzoo.component import KINDS
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
+from rlzoo.plugin import hookspecs
+from rlzoo.plugin.component import KINDS
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

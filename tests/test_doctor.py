@@ -7,8 +7,12 @@ import pytest
 from worlds import one_thread
 
 import rlzoo
-from rlzoo import RlzooError, doctor
-from rlzoo.doctor import RULES, Record, examine
+from rlzoo import RlzooError
+from rlzoo.tools.doctor import command as doctor
+from rlzoo.tools.doctor import rules as doctor_rules
+from rlzoo.tools.doctor.command import examine
+from rlzoo.tools.doctor.rules import RULES
+from rlzoo.tools.doctor.series import Record
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 
@@ -156,7 +160,7 @@ def test_every_rule_has_its_case():
 def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
     bad, good = CASES[name]
     found = names(bad)[name]
-    assert found.severity in doctor.SEVERITIES
+    assert found.severity in doctor_rules.SEVERITIES
     assert found.what
     assert found.advice
     assert found.evidence

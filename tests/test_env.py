@@ -16,12 +16,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from worlds import favour, make_world, one_thread
 
 import rlzoo  # noqa: F401 - registers the environment
-from rlzoo.annotate import add_columns
-from rlzoo.component import RlzooError
-from rlzoo.env import KLRewardWrapper, TokenEnv, TokenVectorEnv
-from rlzoo.estimate import add_rewards
-from rlzoo.mdp import RewardError
-from rlzoo.rollout import collect, draw
+from rlzoo.env.kl_reward import KLRewardWrapper
+from rlzoo.env.token_env import TokenEnv
+from rlzoo.env.vector_env import TokenVectorEnv
+from rlzoo.errors import RewardError, RlzooError
+from rlzoo.rollout.advantages import add_rewards
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
 
 ENV = "rlzoo/TokenMDP-v0"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

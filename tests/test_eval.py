@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
-from rlzoo import eval as evaluation
-from rlzoo.at_k import majority_at_k, pass_at_k, share_interval
-from rlzoo.component import RlzooError
-from rlzoo.runs import open_folder
+from rlzoo.errors import RlzooError
+from rlzoo.runs.folder import open_folder
 from rlzoo.stats import wilson
-from rlzoo.weights import choose
+from rlzoo.tools.eval import command as evaluation
+from rlzoo.tools.eval import policy as evaluation_policy
+from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.train.weights import choose
 
 # ---------------------------------------------------------------- pass@k, maj@k
 
@@ -99,7 +100,9 @@ def run(model_dir, tmp_path_factory):
 def evaluated(run=None, *words, ks=(1,), responses=1, **more):
     """(document, rows)"""
     path = None if run is None else str(run.path)
-    return evaluation.evaluate_policy(path, list(words), ks=list(ks), responses=responses, **more)
+    return evaluation_policy.evaluate_policy(
+        path, list(words), ks=list(ks), responses=responses, **more
+    )
 
 
 def command(capsys, *argv):

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import rlzoo
-from rlzoo import export
-from rlzoo.component import RlzooError
+from rlzoo.errors import RlzooError
+from rlzoo.tools import export
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 

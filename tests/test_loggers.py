@@ -10,9 +10,10 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 import rlzoo
-from rlzoo.plan import make_plan
-from rlzoo.recipe import RecipeError, compose
-from rlzoo.runs import resume
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.train.start import resume
 
 LINES = [
     {"step": 0, "eval/accuracy": 0.25, "eval/score": 0.25},

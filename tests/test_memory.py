@@ -8,9 +8,12 @@ import torch
 from architectures import CONFIGS, TOKENIZER, save_model
 
 from rlzoo.cli import main
-from rlzoo.memory import activations, estimate, find_sizes, read_sizes, show_bytes
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose, list_configs, read_layer
+from rlzoo.lm.room import activations
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import list_configs, read_layer
+from rlzoo.recipe.plan import make_plan
+from rlzoo.show.numbers import show_bytes
+from rlzoo.tools.catalog.memory import estimate, find_sizes, read_sizes
 
 HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_layer(path).values]
 
@@ -91,7 +94,7 @@ def test_a_family_that_is_not_known_is_an_estimate():
 @pytest.mark.parametrize("targets", [None, ["q_proj", "down_proj"], ["c_attn"], ["c_proj"]])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_adapters_are_counted_to_the_last_one(name, targets):
-    from rlzoo.pretrained import add_lora
+    from rlzoo.lm.loading import add_lora
 
     if targets and (name == "gpt2") != targets[0].startswith("c_"):
         return

@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
-from rlzoo.annotate import add_columns
-from rlzoo.build import build_world
-from rlzoo.decode import few_rows, pick, truncate
-from rlzoo.metrics import batch_metrics, explained_variance
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
-from rlzoo.rollout import collect, draw
+from rlzoo.lm.build import build_world
+from rlzoo.lm.decode import few_rows, pick, truncate
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.train.metrics import batch_metrics, explained_variance
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 
@@ -151,7 +151,7 @@ def test_a_critic_with_bins_predicts_inside_its_support(zoo, words):
 
 
 def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
-    from rlzoo.estimate import add_advantages, add_rewards
+    from rlzoo.rollout.advantages import add_advantages, add_rewards
 
     world, batch = rolled(zoo, [*words, *LETTERS, "estimator.lam=0.0", "kl.place=none"])
     add_rewards(world.plan, batch, 0.0)
@@ -166,7 +166,7 @@ def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
 
 
 def test_a_column_without_rows_stays_whole_where_rows_are_taken():
-    from rlzoo.batch import take
+    from rlzoo.mdp.batch import take
 
     columns = {"score_weights": torch.tensor([1.0, 2.0]), "sequence_scores": torch.arange(2.0)}
     picked = take({**columns, "prompts": ["a", "b"]}, torch.tensor([1]))

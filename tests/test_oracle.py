@@ -8,21 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlzoo import RlzooError
-from rlzoo.batch import Batch
-from rlzoo.measure import Subject, b_perp, expected_gradient, means, report, truth
-from rlzoo.oracle import (
-    Oracle,
-    Resources,
-    action_values,
-    count_states,
-    enumerate_episodes,
-    expected,
-    make_columns,
-    make_tree,
-    supply,
-    visitation,
-)
-from rlzoo.oracle_worlds import WORLDS, make_critic, make_world
+from rlzoo.mdp.batch import Batch
+from rlzoo.oracle.bias import b_perp, expected_gradient, report, truth
+from rlzoo.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.oracle import Oracle
+from rlzoo.oracle.resources import Resources, supply
+from rlzoo.oracle.tree import action_values, count_states, expected, make_tree, visitation
+from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
 
 TIGHT = 1e-10
 

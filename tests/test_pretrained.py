@@ -12,20 +12,12 @@ import torch
 from architectures import CONFIGS, TOKENIZER, save_model
 
 import rlzoo
-from rlzoo.build import build_world
-from rlzoo.component import RlzooError
-from rlzoo.plan import make_plan
-from rlzoo.pretrained import (
-    ModelError,
-    PromptFormat,
-    encode,
-    lasting_name,
-    load_causal_lm,
-    load_tokenizer,
-    load_trunk,
-    resolve_path,
-)
-from rlzoo.recipe import RecipeError, compose
+from rlzoo.errors import ModelError, RecipeError, RlzooError
+from rlzoo.lm.build import build_world
+from rlzoo.lm.loading import lasting_name, load_causal_lm, load_tokenizer, load_trunk, resolve_path
+from rlzoo.lm.prompts import PromptFormat, encode
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 
 # A template as chat models have it, small enough for a tokenizer of characters.
 TEMPLATE = (
@@ -447,8 +439,8 @@ def test_special_tokens_are_not_doubled(copy):
 
 
 def test_a_run_reads_the_template_and_says_what_it_read(zoo, copy):
-    from rlzoo.component import Example
-    from rlzoo.rollout import collect
+    from rlzoo.plugin.component import Example
+    from rlzoo.rollout.sample import collect
 
     folder = copy(chat_template=TEMPLATE)
     world = make(zoo, folder, "model.system=Add.", "rollout.samples=2", recipe="grpo")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rlzoo.batch import Batch
-from rlzoo.ranks import ALONE, Ranks
+from rlzoo.mdp.batch import Batch, concatenate
+from rlzoo.parallel.ranks import Ranks
 
 WORDS = ["model=nano", "task=key_door", "eval.samples=16", "rollout.prompts=5", "rollout.samples=4",
          "actor.lr=1e-3", "checkpoint.every=2", "run.threads=1", "device=cpu"]  # fmt: skip
@@ -122,7 +122,7 @@ def test_shares_are_whole_and_apart():
         assert sorted(x for r in ranks for x in r.share(list(range(7)))) == list(range(7))
 
 
-def test_joining_pads_prompts_on_the_left_and_responses_on_the_right(monkeypatch):
+def test_joining_pads_prompts_on_the_left_and_responses_on_the_right():
     def part(rows, prompt, response):
         batch = Batch(torch.ones(rows, response))
         batch.add("prompts", [f"{prompt}"] * rows)
@@ -136,12 +136,10 @@ def test_joining_pads_prompts_on_the_left_and_responses_on_the_right(monkeypatch
         return batch
 
     parts = [part(1, 3, 2), part(2, 2, 4)]
-    monkeypatch.setattr(Ranks, "gather", lambda self, item: [dict(p) for p in parts])
-    whole = Ranks(0, 2).join(parts[0], pad_id=9)
+    whole = concatenate([dict(p) for p in parts], 9, torch.device("cpu"))
     assert whole["prompt_ids"].tolist() == [[7, 7, 7], [9, 7, 7], [9, 7, 7]]
     assert whole["response_ids"].tolist() == [[8, 8, 9, 9], [8] * 4, [8] * 4]
     assert whole["response_mask"].sum(1).tolist() == [2, 4, 4]
     assert whole["old_log_probs"].sum(1).tolist() == [-1, -2, -2]
     assert whole["prompts"] == ["3", "2", "2"]
     assert (whole["score_components"].shape, whole["score_weights"].shape) == ((3, 2), (2,))
-    assert ALONE.join(parts[0], 9) is parts[0]

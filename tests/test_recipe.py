@@ -3,8 +3,12 @@
 import pytest
 from omegaconf import OmegaConf
 
-from rlzoo.plan import make_plan
-from rlzoo.recipe import KEYS, RecipeError, compose, has_sweep, list_configs, split_values
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import list_configs
+from rlzoo.recipe.keys import KEYS
+from rlzoo.recipe.plan import make_plan
+from rlzoo.recipe.words import has_sweep, split_values
 
 
 def value(recipe, key):

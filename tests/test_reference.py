@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 
 from rlzoo import load_zoo
-from rlzoo.estimate import KLController
 from rlzoo.ops import group_mean, group_std, reward_to_go, whiten
+from rlzoo.rollout.advantages import KLController
 
 HERE = Path(__file__).parent
 RECORD = json.loads((HERE / "reference" / "verl.json").read_text())

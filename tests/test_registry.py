@@ -8,7 +8,8 @@ import textwrap
 import pytest
 
 import rlzoo
-from rlzoo.registry import PluginWarning, UnknownName, load_zoo
+from rlzoo.errors import UnknownName
+from rlzoo.plugin.registry import PluginWarning, load_zoo
 
 GOOD = """
     from rlzoo import hookimpl

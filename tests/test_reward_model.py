@@ -26,11 +26,17 @@ from transformers import (
 )
 
 import rlzoo
-from rlzoo import RlzooError, fit, reward, sft
-from rlzoo.base import EOS, build_tokenizer
-from rlzoo.plan import make_plan
-from rlzoo.preferences import DataError, read_demonstrations, read_preferences
-from rlzoo.recipe import RecipeError, compose
+from rlzoo import RlzooError
+from rlzoo.data import pairs as fit
+from rlzoo.data.pairs import read_demonstrations, read_preferences
+from rlzoo.errors import DataError, RecipeError
+from rlzoo.lm import reward_model as reward
+from rlzoo.lm.tiny import EOS, build_tokenizer
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.tools.supervised import fit as fit_fit
+from rlzoo.tools.supervised import reward as reward_reward
+from rlzoo.tools.supervised import sft
 from rlzoo_zoo.rewards import reward_model as component
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
@@ -397,7 +403,7 @@ def test_a_hub_id_is_left_to_the_run(zoo):
 
 
 def test_calibration_by_hand():
-    found = reward.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
+    found = reward_reward.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
     assert found["accuracy"] == pytest.approx(3.5 / 5)
     # Four pairs at confidence .75, of which three are right; one at .5, half right.
     assert found["ece"] == pytest.approx(0)
@@ -413,14 +419,14 @@ def test_calibration_tells_the_honest_from_the_overconfident():
     size = 3 * torch.randn(20_000, generator=generator)
     right = torch.rand(20_000, generator=generator) < size.abs().sigmoid()
     margins = torch.where(right, size.abs(), -size.abs())
-    honest = reward.calibration(margins.tolist())
-    boast = reward.calibration((3 * margins).tolist())
+    honest = reward_reward.calibration(margins.tolist())
+    boast = reward_reward.calibration((3 * margins).tolist())
     assert honest["ece"] < 0.015
     assert boast["ece"] > 0.05
     assert boast["accuracy"] == honest["accuracy"]
     assert boast["log_loss"] > honest["log_loss"]
     assert sum(row["pairs"] for row in honest["reliability"]) == 20_000
-    assert reward.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
+    assert reward_reward.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
 
 
 # ---------------------------------------------------------------- training
@@ -448,7 +454,7 @@ def weights_of(folder):
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
     words = ["train", data, "--model", model_dir, "--epochs", "4", "--lr", "0.02", "--batch", "32"]
-    status = reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
+    status = reward_reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
     printed = capsys.readouterr()
     report = json.loads(printed.out)  # one document, nothing else
     assert "loss" in printed.err
@@ -469,10 +475,10 @@ def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     assert good > bad
 
     again = [*words, "--out", tmp_path / "two"]
-    assert reward.command(parsed(reward, *again)) == 0
+    assert reward_reward.command(parsed(reward, *again)) == 0
     assert "held-out pair accuracy" in capsys.readouterr().out
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
-    reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
+    reward_reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
     assert weights_of(tmp_path / "one") != weights_of(tmp_path / "three")
 
 
@@ -480,7 +486,7 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=48, vocab_size=99)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     make_tokenizer(pad="eos").save_pretrained(tmp_path)
-    model, tokenizer = reward.new(tmp_path)
+    model, tokenizer = reward_reward.new(tmp_path)
     assert tokenizer.pad_token_id == model.config.pad_token_id == 99
     assert model.get_input_embeddings().num_embeddings == 100
     assert reward.score(model, ids_of(tokenizer)).isfinite().all()
@@ -491,13 +497,13 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
     words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12"]
-    report = reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+    report = reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
     with pytest.raises(RlzooError, match="no pair is left of 41"):
-        reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+        reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
 
 
 def test_labels_are_the_response_alone():
@@ -546,7 +552,7 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
 
         arguments = argparse.Namespace(epochs=2, lr=0.1, batch=4, seed=seed, device="cpu")
         model = torch.nn.Linear(1, 1)
-        fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
+        fit_fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
         return seen
 
     first = order(1)
@@ -603,7 +609,7 @@ def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, fol
     place = spoiled(folder, tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
     with pytest.raises(RlzooError) as caught:
-        reward.train(parsed(reward, *words))
+        reward_reward.train(parsed(reward, *words))
     one_line(caught, "one label; this one has 2")
 
 
@@ -652,7 +658,7 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     sft.train(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
+    reward_reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]

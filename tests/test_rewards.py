@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 import rlzoo
 from rlzoo import RlzooError, checks
-from rlzoo.plan import make_plan
-from rlzoo.recipe import RecipeError, compose
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 from rlzoo_zoo.rewards import math_verify
 from rlzoo_zoo.rewards.exact_match import exact_match
 from rlzoo_zoo.rewards.http import http
@@ -521,7 +522,7 @@ def test_a_run_whose_endpoint_dies_keeps_its_checkpoint(server, words, tmp_path)
         rlzoo.run("grpo", [*words, *asked])
     assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) != []
     server.answer = good
-    from rlzoo.runs import resume
+    from rlzoo.train.start import resume
 
     assert resume(tmp_path / "run").summary["steps"] == 3
 

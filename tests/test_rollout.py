@@ -6,11 +6,14 @@ from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 from worlds import favour, make_world, one_thread
 
-from rlzoo import base, mdp, noise
-from rlzoo.component import Example
-from rlzoo.decode import truncate
-from rlzoo.model import Policy
-from rlzoo.rollout import collect, draw, left_pad
+from rlzoo.lm import tiny as base
+from rlzoo.lm.decode import truncate
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp import noise
+from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.batch import left_pad
+from rlzoo.plugin.component import Example
+from rlzoo.rollout.sample import collect, draw
 
 LIMIT = 6
 WORDS = ["task=addition", f"rollout.max_new_tokens={LIMIT}"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rlzoo
-from rlzoo.component import ComponentError
+from rlzoo.errors import ComponentError
 
 ZOO = rlzoo.load_zoo()
 EOS, PAD = 1, 0
@@ -191,7 +191,7 @@ def test_greedy_rollouts_are_shared_by_rows_of_one_prompt_and_answer():
 
 
 def _lm(seed):
-    from rlzoo.base import build_model, build_tokenizer
+    from rlzoo.lm.tiny import build_model, build_tokenizer
 
     with torch.random.fork_rng():
         torch.manual_seed(seed)

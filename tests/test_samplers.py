@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from rlzoo.annotate import add_columns
-from rlzoo.build import build_world
+from rlzoo.lm.build import build_world
 from rlzoo.ops import group_degenerate
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
-from rlzoo.rollout import collect, draw
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
 
 LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
 

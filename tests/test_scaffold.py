@@ -9,8 +9,9 @@ import venv
 
 import pytest
 
-from rlzoo import RlzooError, checks, load_zoo, scaffold
-from rlzoo.component import KINDS
+from rlzoo import RlzooError, checks, load_zoo
+from rlzoo.plugin.component import KINDS
+from rlzoo.tools import new as scaffold
 
 SINGULARS = {kind.singular: kind for kind in KINDS.values()}
 

@@ -4,7 +4,7 @@ import torch
 from safetensors.torch import load_file
 from test_ranks import WORDS, assert_same_metrics, launch, lines
 
-from rlzoo.runs import resume, run
+from rlzoo.train.start import resume, run
 
 # Twenty rows in passes of three are seven: one process of two makes a pass less. Full KL needs the
 # heads of policy and reference together; TPO couples the rows of a mini-batch.

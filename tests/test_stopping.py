@@ -10,10 +10,13 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
-from rlzoo import stopping
-from rlzoo.plan import make_plan
-from rlzoo.recipe import RecipeError, compose
-from rlzoo.runs import resume
+from rlzoo.errors import RecipeError
+from rlzoo.recipe import plan as stopping_plan
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.train import checkpoint as stopping_checkpoint
+from rlzoo.train import stopping
+from rlzoo.train.start import resume
 
 TASK = """
     import torch
@@ -101,7 +104,7 @@ def test_the_best_of_equals_is_the_earliest():
 def test_rules_that_could_never_be_looked_at_are_refused(zoo, words, given, says):
     plan = make_plan(compose(["recipe=grpo", *words, *given], zoo), zoo)
     with pytest.raises(RecipeError, match=says):
-        stopping.refuse(plan)
+        stopping_plan.refuse(plan)
 
 
 # ---------------------------------------------------------------- in a run
@@ -209,14 +212,14 @@ def test_best_is_replaced_whole_or_not_at_all(tmp_path):
         (at / "weights").write_text("half")
         raise OSError("no space left")
 
-    stopping.keep_best(place, first, save("one"))
+    stopping_checkpoint.keep_best(place, first, save("one"))
     with pytest.raises(OSError, match="no space"):
-        stopping.keep_best(place, second, fails)
+        stopping_checkpoint.keep_best(place, second, fails)
     assert (place / "weights").read_text() == "one"
     assert json.loads((place / "best.json").read_text())["step"] == 0
     place.rename(tmp_path / ".best.former")  # killed between the two renames
-    stopping.mend_best(place)
+    stopping_checkpoint.mend_best(place)
     assert (place / "weights").read_text() == "one"
-    stopping.keep_best(place, second, save("two"))
+    stopping_checkpoint.keep_best(place, second, save("two"))
     assert (place / "weights").read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["best"]

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from rlzoo import sweep as sweep_module
-from rlzoo.compare import compare, document
-from rlzoo.sweep import check_folder, disk_is_full, plan_sweep
+from rlzoo import errors as sweep_module_errors
+from rlzoo.runs.disk import disk_is_full
+from rlzoo.tools.compare.command import document
+from rlzoo.tools.compare.comparison import compare
+from rlzoo.tools.sweep import command as sweep_module
+from rlzoo.tools.sweep import folder as sweep_module_folder
+from rlzoo.tools.sweep import plan as sweep_module_plan
+from rlzoo.tools.sweep.folder import check_folder
+from rlzoo.tools.sweep.plan import plan_sweep
 
 TROUBLE = '''
 """Loggers that kill their process, or find the disk full, once; an estimator that fails."""
@@ -126,7 +132,7 @@ def test_rows_that_say_the_same_are_one(zoo):
     ],
 )
 def test_every_row_is_validated_before_the_first_run(zoo, words, said):
-    with pytest.raises(sweep_module.RlzooError, match=said) as caught:
+    with pytest.raises(sweep_module_plan.RlzooError, match=said) as caught:
         plan_sweep(["recipe=ppo_gae", *words], zoo)
     assert "\n" not in str(caught.value)
 
@@ -210,15 +216,15 @@ def test_rows_share_prompts_noise_and_start(undisturbed):
 def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     words, folder = undisturbed
     longer = [w.replace("steps=3", "steps=4") for w in words]
-    with pytest.raises(sweep_module.SweepError, match="train.steps is 3 there and 4 now"):
+    with pytest.raises(sweep_module_errors.SweepError, match="train.steps is 3 there and 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(sweep_module.SweepError, match="is no sweep"):
+    with pytest.raises(sweep_module_errors.SweepError, match="is no sweep"):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))
 
 
 def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
-    with pytest.raises(sweep_module.RlzooError, match="'0.7' names no single row"):
+    with pytest.raises(sweep_module_plan.RlzooError, match="'0.7' names no single row"):
         sweep("recipe=ppo_gae", "estimator.lam=0,1", dir=tmp_path / "s", reference="0.7")
     assert not (tmp_path / "s").exists()
 
@@ -226,8 +232,8 @@ def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
-        sweep_module.locked(folder),
-        pytest.raises(sweep_module.SweepError, match="another sweep is at work"),
+        sweep_module_folder.locked(folder),
+        pytest.raises(sweep_module_errors.SweepError, match="another sweep is at work"),
     ):
         sweep(*words, dir=folder)
 

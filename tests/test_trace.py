@@ -18,8 +18,12 @@ from safetensors.torch import load_file
 from worlds import one_thread
 
 import rlzoo
-from rlzoo import RlzooError, trace
-from rlzoo.trace_html import page
+from rlzoo import RlzooError
+from rlzoo.show import numbers as trace_numbers
+from rlzoo.show import text as trace_text
+from rlzoo.tools.trace import command as trace_command
+from rlzoo.tools.trace import tables as trace
+from rlzoo.tools.trace.html import page
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 
@@ -41,12 +45,12 @@ GROUP = {
 def parse(*words):
     parser = argparse.ArgumentParser(prog="rlzoo trace")
     parser.add_argument("--json", action="store_true")
-    trace.add_arguments(parser)
+    trace_command.add_arguments(parser)
     return parser.parse_args(list(words))
 
 
 def find(zoo, *words):
-    return trace.find(parse(*words), zoo)
+    return trace_command.find(parse(*words), zoo)
 
 
 def screen(traced, width, *, explain=False):
@@ -78,7 +82,7 @@ def run_folder(zoo, model_dir, tmp_path_factory):
 
 
 def test_the_worked_example_prints_numbers_and_derivation(capsys):
-    assert trace.command(parse(*EXAMPLE, "--lam", ".95")) == 0
+    assert trace_command.command(parse(*EXAMPLE, "--lam", ".95")) == 0
     out = capsys.readouterr().out
     for number in ("0.651", "0.58", "0.4"):
         assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", out)
@@ -106,7 +110,7 @@ def test_swept_options_and_those_that_only_some_estimators_have(zoo):
 
 
 def test_the_default_estimator_is_that_of_the_defaults_file(zoo, tmp_path, monkeypatch):
-    from rlzoo.recipe import config_dirs
+    from rlzoo.recipe.files import config_dirs
 
     shutil.copytree(config_dirs()[-1], tmp_path / "configs")
     file = tmp_path / "configs" / "defaults.yaml"
@@ -244,8 +248,8 @@ def test_every_number_is_the_saved_batchs_column(zoo, run_folder, row):
 
 
 def test_the_ratio_of_a_saved_batch_is_the_final_policys(zoo, run_folder):
-    from rlzoo.model import Policy
-    from rlzoo.pretrained import load_causal_lm, load_tokenizer
+    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+    from rlzoo.lm.policy import Policy
 
     model = run_folder / "model"
     policy = Policy(load_causal_lm(model), load_tokenizer(model))
@@ -390,7 +394,7 @@ def test_nothing_is_clipped_at_any_width(zoo, run_folder, width, estimators):
         assert header in out, header
     for credit in traced.credits:
         for value in credit.columns["raw_advantages"]:
-            assert trace.number(value) in out
+            assert trace_numbers.number(value) in out
 
 
 def test_one_table_where_the_terminal_is_wide(zoo, run_folder):
@@ -431,7 +435,7 @@ def test_wide_and_broken_characters_stay_aligned(zoo):
     ],
 )
 def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
-    assert trace.readable(decoded, piece) == shown
+    assert trace_text.readable(decoded, piece) == shown
 
 
 @pytest.mark.parametrize(
@@ -440,7 +444,7 @@ def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
      (123456.0, "1.235e+05"), (0.00004, "4e-05"), (0.12345, "0.1235"), (float("nan"), "nan")],
 )  # fmt: skip
 def test_numbers_have_no_more_digits_than_they_need(x, text):
-    assert trace.number(x) == text
+    assert trace_numbers.number(x) == text
 
 
 def test_colour_says_sign_and_size():
@@ -454,7 +458,7 @@ def test_colour_says_sign_and_size():
 
 
 def test_json_is_one_document_with_every_column(zoo, run_folder, capsys):
-    assert trace.command(parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
+    assert trace_command.command(parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
     document = json.loads(capsys.readouterr().out)
     length = len(document["tokens"])
     assert {len(v) for v in document["columns"].values()} == {length}
@@ -484,7 +488,7 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, capsys):
     file = tmp_path / "trace.html"
-    assert trace.command(parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
+    assert trace_command.command(parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
     traced = find(zoo, str(run_folder), "--row", "1")
     html = file.read_text()
     parser = Balance()
@@ -493,12 +497,12 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
     assert not re.search(r"https?:|src=|@import|url\(", html)
     assert "prefers-color-scheme: dark" in html
     for value in traced.credits[0].columns["advantages"]:
-        assert trace.number(value).replace("-", "\u2212") in parser.text
+        assert trace_numbers.number(value).replace("-", "\u2212") in parser.text
     assert "A_0 = delta_0 + gamma * lam * A_1" in parser.text
     traced.tokens[0].text = "<script>"
     assert "<script>" not in page(traced)
     with pytest.raises(RlzooError, match="cannot write"):
-        trace.command(parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
+        trace_command.command(parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
     capsys.readouterr()
 
 
@@ -531,6 +535,6 @@ def test_the_docs_show_typed_traces():
 @pytest.mark.parametrize(("words", "shown"), TYPED, ids=[words for words, _ in TYPED])
 def test_the_docs_show_what_is_printed(words, shown, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    trace.command(parse(*shlex.split(words)))
+    trace_command.command(parse(*shlex.split(words)))
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()

@@ -13,16 +13,17 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
-from rlzoo.annotate import add_columns
-from rlzoo.build import build_world
-from rlzoo.estimate import KLController, add_advantages, add_rewards
-from rlzoo.mdp import RewardError
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
-from rlzoo.rollout import collect, draw
-from rlzoo.runs import RunError, resume
-from rlzoo.train import progress
-from rlzoo.update import learning_rate, make_optimizer, update
+from rlzoo.errors import RewardError, RunError
+from rlzoo.lm.build import build_world
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.advantages import KLController, add_advantages, add_rewards
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.train.loop import progress
+from rlzoo.train.optimizer import learning_rate, make_optimizer
+from rlzoo.train.start import resume
+from rlzoo.train.update import update
 
 
 def world_of(zoo, words, recipe="ppo_gae"):
@@ -87,8 +88,9 @@ def test_micro_batches_change_no_parameter(zoo, words, recipe, extra):
 @pytest.mark.parametrize("autocast", ["none", "bfloat16"])
 def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast, monkeypatch):
     """One update per rollout: the critic's pass for the columns serves the update, too."""
-    from rlzoo.model import Critic, Policy
-    from rlzoo.plan import Plan
+    from rlzoo.lm.critic import Critic
+    from rlzoo.lm.policy import Policy
+    from rlzoo.recipe.plan import Plan
 
     words = [*words, *LETTERS, f"critic.trunk={trunk}", f"model.autocast={autocast}",
              "train.minibatches=1", "kl.place=none"]  # fmt: skip
@@ -110,8 +112,8 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
 
 
 def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
-    from rlzoo.noise import generator
-    from rlzoo.update import _minibatches
+    from rlzoo.mdp.noise import generator
+    from rlzoo.train.update import _minibatches
 
     for loss, whole in (("tpo", True), ("ppo_clip", False)):
         world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")
@@ -168,7 +170,7 @@ def test_dropped_rows_change_nothing(zoo, words):
     world = world_of(zoo, words, "rloo")
     batch = whole_batch(world)
     assert batch["truncated"].any()
-    from rlzoo.estimate import loss_mask
+    from rlzoo.rollout.advantages import loss_mask
 
     assert (loss_mask(world.plan, batch)[batch["truncated"]] == 0).all()
 

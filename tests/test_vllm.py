@@ -6,12 +6,12 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from rlzoo.annotate import add_columns
-from rlzoo.build import build_world
-from rlzoo.component import RlzooError
-from rlzoo.plan import make_plan
-from rlzoo.recipe import RecipeError, compose
-from rlzoo.rollout import collect, draw
+from rlzoo.errors import RecipeError, RlzooError
+from rlzoo.lm.build import build_world
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
 
 
 class Engine:

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 
-from rlzoo.build import build_world
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
+from rlzoo.lm.build import build_world
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
 
 
 def make_world(zoo, model_dir, *words):

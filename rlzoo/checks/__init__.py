@@ -19,11 +19,12 @@ from typing import Any
 
 from rlzoo.checks import aggregations, columns, estimators, functions, kl, loggers, losses, tasks
 from rlzoo.checks.subject import NotApplicable, Subject
-from rlzoo.columns import nearest
-from rlzoo.component import KINDS, Component
-from rlzoo.registry import UnknownName, Zoo, load_zoo
+from rlzoo.errors import UnknownName, nearest
+from rlzoo.plugin.component import KINDS, Component
+from rlzoo.plugin.registry import Zoo, load_zoo
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
+
 
 CHECKS: dict[str, tuple[Check, ...]] = {
     "estimators": functions.ALL + estimators.ALL,

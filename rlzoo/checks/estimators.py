@@ -5,7 +5,7 @@ import torch
 from rlzoo.checks import made_up
 from rlzoo.checks.made_up import PER_TOKEN_REWARDS, REWARD_COLUMNS, RIGHT
 from rlzoo.checks.subject import NotApplicable, Subject, same, show
-from rlzoo.component import RlzooError
+from rlzoo.errors import RlzooError
 from rlzoo.ops import next_action
 
 _PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}

@@ -6,16 +6,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.checks import made_up
-from rlzoo.checks.subject import (
-    LOSSES,
-    NotApplicable,
-    Subject,
-    extremes,
-    positions,
-    same,
-    show,
-)
-from rlzoo.component import RlzooError
+from rlzoo.checks.subject import LOSSES, NotApplicable, Subject, extremes, positions, same, show
+from rlzoo.errors import RlzooError
 
 
 def documented(s: Subject) -> None:

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from rlzoo.checks.subject import NotApplicable, Subject
-from rlzoo.component import RlzooError
+from rlzoo.errors import RlzooError
 
 
 def takes_what_a_run_gives(s: Subject) -> None:

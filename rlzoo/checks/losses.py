@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from rlzoo.batch import take
 from rlzoo.checks import made_up
 from rlzoo.checks.subject import NotApplicable, Subject, show
+from rlzoo.mdp.batch import take
 
 # ---------------------------------------------------------------- policy losses
 
@@ -174,4 +174,5 @@ POLICY = (
     rows_without_signal_leave_no_gradient,
     finite_far_off_policy,
 )
+
 VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token)

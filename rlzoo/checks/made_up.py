@@ -12,17 +12,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES
 from rlzoo.ops import at_last_action, masked_sum
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES
 
 Columns = dict[str, Any]
 
+
 STEPS, PROMPT = 12, 4  # T, P
+
 BINS, PARTS = 9, 2  # K of a critic with bins, K of the rewards
+
 GROUPS = (7, 3, 7, 40, 3, 40, 7, 5, 40, 3, 7, 40, 3)  # scattered; 5 is a group of one
+
 SOLVED = (0.0, 0.5, 0.5, 0.8)  # how often the samples of each group are right
+
 PER_TOKEN_REWARDS = ("rewards", "scores", "task_scores")
+
 REWARD_COLUMNS = (*PER_TOKEN_REWARDS, "sequence_rewards", "sequence_scores", "score_components")
+
 RIGHT = 1.0  # what a right response earns
 
 

@@ -12,10 +12,13 @@ import torch
 from torch import Tensor
 
 from rlzoo.checks import made_up
-from rlzoo.columns import WITH_GRADIENT
-from rlzoo.component import Component, Option, Range, RlzooError
+from rlzoo.errors import RlzooError
+from rlzoo.plugin.columns import WITH_GRADIENT
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.options import Option, Range
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
+
 
 _WORD = {
     "kl_penalties": "penalty",

@@ -7,13 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.batch import take
 from rlzoo.checks.made_up import Columns
 from rlzoo.checks.subject import NotApplicable, Subject, others, show
-from rlzoo.component import Example, RlzooError, needs_of
+from rlzoo.errors import RlzooError
+from rlzoo.mdp.batch import take
+from rlzoo.plugin.component import Example, needs_of
 
 PROMPTS = 12
+
 SPLITS = ("train", "test")
+
 MOST = 64  # tokens of a made-up response
 
 

@@ -6,19 +6,18 @@ are read, never a repository's script. Nothing is unpickled.
 
 import importlib.util
 import json
+import socket
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlparse
 
-from rlzoo.columns import nearest
-from rlzoo.component import RlzooError
+from rlzoo.errors import DataError, nearest
 
 Message = dict[str, str]
+
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-
-
-class DataError(RlzooError):
-    """Data that is not there, or cannot be read."""
 
 
 class Row(NamedTuple):
@@ -149,7 +148,7 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
 def _from_hub(name: str, subset: str) -> Any:
     import datasets
 
-    from rlzoo.pretrained import reachable as reachable
+    from rlzoo.data.files import reachable as reachable
 
     # Where there is no network, the library's own attempts take half a minute to say so.
     offline = datasets.config.HF_HUB_OFFLINE
@@ -171,3 +170,15 @@ def _require(package: str, path: str) -> None:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def reachable(url: str) -> bool:
+    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
+    parts = urlparse(url)
+    if urllib.request.getproxies().get(parts.scheme):
+        return True  # the proxy resolves it
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port or parts.scheme)
+    except OSError:
+        return False
+    return True

@@ -4,22 +4,23 @@ from typing import Any
 
 import torch
 
-from rlzoo.model import Critic, Policy
-from rlzoo.plan import Plan
-from rlzoo.pretrained import (
-    ModelError,
+from rlzoo.errors import ModelError
+from rlzoo.lm.critic import Critic
+from rlzoo.lm.loading import (
     add_lora,
     check_vocabulary,
     lasting_name,
     load_causal_lm,
     load_tokenizer,
     load_trunk,
-    pick_device,
     resolve_path,
 )
-from rlzoo.ranks import ALONE, Ranks
-from rlzoo.shard import shard
-from rlzoo.world import World
+from rlzoo.lm.policy import Policy
+from rlzoo.lm.world import World
+from rlzoo.parallel.device import pick_device
+from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.parallel.shard import shard
+from rlzoo.recipe.plan import Plan
 
 
 def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:

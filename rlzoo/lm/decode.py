@@ -6,6 +6,8 @@ batch, and each row's noise is its own, so that neither moves a token. Models wh
 give up rows go through `model.generate`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,18 +17,21 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.turns import ends_turn
+from rlzoo.mdp.turns import ends_turn
 
 if TYPE_CHECKING:
-    from rlzoo.model import Policy
+    from rlzoo.lm.policy import Policy
+
 
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
+
 FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
+
 LEAVE = 0.9  # rows leave once no more than this share of the batch is live
 
 
 def decode(
-    policy: "Policy",
+    policy: Policy,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -34,7 +39,7 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
-    from rlzoo.cache import let_grow  # transformers is there by now
+    from rlzoo.lm.cache import let_grow  # transformers is there by now
 
     model, device = policy.model, prompt_ids.device
     rows = len(prompt_ids)
@@ -137,7 +142,7 @@ def _gives_up_rows(cache: Any) -> bool:
     )
 
 
-def draw(policy: "Policy", logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(policy: Policy, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under what is sampled from, and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); the likeliest without."""
     logits = wide(logits)
@@ -204,7 +209,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 def _by_generation(
-    policy: "Policy",
+    policy: Policy,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,

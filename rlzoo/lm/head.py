@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits held at a time: 32 MiB, 1 GiB in float32
+from rlzoo.lm.room import CHUNK
+
 BLOCK = 2**20  # of them, worked on at a time
 
 

@@ -5,28 +5,16 @@ Only safetensors are read: nothing is unpickled, and no code of a model's own ru
 """
 
 import json
-import os
 import re
-import socket
-import urllib.request
 import warnings
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
 
 import torch
 
-from rlzoo.component import RlzooError
-from rlzoo.recipe import config_dirs
-
-# transformers is imported inside functions: it takes seconds, and checks come before.
-
-Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
-
-
-class ModelError(RlzooError):
-    """A model folder that is none, or a tokenizer that lacks what is needed."""
-
+from rlzoo.data.files import reachable
+from rlzoo.errors import ModelError
+from rlzoo.recipe.files import config_dirs
 
 # ---------------------------------------------------------------- finding
 
@@ -74,18 +62,6 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise ModelError(f"{here} cannot be had: {_told(error)}") from None
-
-
-def reachable(url: str) -> bool:
-    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
-    parts = urlparse(url)
-    if urllib.request.getproxies().get(parts.scheme):
-        return True  # the proxy resolves it
-    try:
-        socket.getaddrinfo(parts.hostname, parts.port or parts.scheme)
-    except OSError:
-        return False
-    return True
 
 
 # ---------------------------------------------------------------- loading
@@ -247,21 +223,6 @@ def _told(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own."""
-    if name == "auto":
-        if not torch.cuda.is_available():
-            return torch.device("cpu")
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise RlzooError(f"device: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"device: {name!r} is asked for, and no CUDA device is there")
-    return device
-
-
 # ---------------------------------------------------------------- adapters
 
 
@@ -304,64 +265,3 @@ def _is_linear(module: Any) -> bool:
     from transformers.pytorch_utils import Conv1D
 
     return isinstance(module, (torch.nn.Linear, Conv1D))
-
-
-# ---------------------------------------------------------------- prompts
-
-
-class PromptFormat:
-    """How prompts are read: plain text as it is, messages by the tokenizer's chat template.
-
-    chat: "auto" so; "always" takes plain text for a user's message; "never" joins the contents of
-    messages, a line each. system: a system message put before what goes through the template.
-    """
-
-    def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
-        self.tokenizer = tokenizer
-        self.chat = chat
-        self.system = system
-        if chat == "always" and not tokenizer.chat_template:
-            raise ModelError("model.chat: always, and the tokenizer has no chat template")
-
-    def templated(self, prompt: Prompt) -> bool:
-        """Whether the prompt goes through the chat template."""
-        return self.chat == "always" or (self.chat == "auto" and not isinstance(prompt, str))
-
-    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
-        """The prompt as chat messages."""
-        found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
-        if self.system and self.templated(prompt):
-            return [{"role": "system", "content": self.system}, *found]
-        return found
-
-    def text(self, prompt: Prompt) -> str:
-        """What the policy reads."""
-        if not self.templated(prompt):
-            return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
-        if not self.tokenizer.chat_template:
-            raise ModelError(
-                "the prompts are chat messages, and the tokenizer has no chat template; "
-                "model.chat=never joins them to a text"
-            )
-        return self.tokenizer.apply_chat_template(
-            self.messages(prompt), tokenize=False, add_generation_prompt=True
-        )
-
-    def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids; raises where the tokenizer does not know a character."""
-        text = self.text(prompt)
-        if self.templated(prompt):  # the template wrote the special tokens already
-            return encode(self.tokenizer, text, add_special_tokens=False)
-        return encode(self.tokenizer, text)
-
-
-def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
-    """Token ids of a prompt; raises where the tokenizer does not know a character."""
-    ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        alien = next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
-        raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
-    if not ids:
-        raise RlzooError(f"prompt {text!r} is empty: it has no token")
-    return ids

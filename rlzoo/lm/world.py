@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlzoo.batch import lengths, pack, take
-from rlzoo.component import RlzooError
-from rlzoo.model import Critic, Policy
-from rlzoo.plan import Plan
-from rlzoo.pretrained import Prompt, PromptFormat
-from rlzoo.ranks import ALONE, Ranks
-from rlzoo.shard import whole
+from rlzoo.errors import RlzooError
+from rlzoo.lm.critic import Critic
+from rlzoo.lm.layout import lengths, pack
+from rlzoo.lm.policy import Policy
+from rlzoo.lm.prompts import Prompt, PromptFormat
+from rlzoo.mdp.batch import take
+from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.parallel.shard import whole
+from rlzoo.recipe.plan import Plan
 
 
 @dataclass

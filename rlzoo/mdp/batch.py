@@ -1,14 +1,13 @@
 """The batch: a mapping from column names to tensors that only gains columns."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.columns import COLUMNS, KEPT_OFF_MASK
-from rlzoo.contracts import zero_off_mask
+from rlzoo.plugin.call import zero_off_mask
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
 
 class Batch(Mapping[str, Any]):
@@ -70,145 +69,6 @@ def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
     return picked
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """Tokens as a model reads them, padding at the end only.
-
-    Either each row by itself, prompt and response side by side: causal attention needs no mask
-    then, and positions count from 0. Or a tree for each group, its prompt once and then all of its
-    responses, each of which sees the prompt and itself.
-
-    ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
-    `keep` positions of ids laid flat; T: the longest response. seen: (N, 1, L, L) and
-    place: (N, L), attention mask and positions, of trees only.
-    """
-
-    ids: Tensor
-    at: Tensor
-    keep: int
-    seen: Tensor | None = None
-    place: Tensor | None = None
-
-    @property
-    def width(self) -> int:
-        return self.at.shape[1] - 1
-
-
-def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
-    """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
-    if trees:
-        return _trees(columns)
-    p, n = lengths(columns)
-    width, length = int(n.max()), int((p + n).max())
-    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
-    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + _steps(p, length)).clamp(max=ids.shape[1] - 1))
-    keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + _steps(p, width + 1)).clamp(max=length - 1) - (length - keep)
-    row = _steps(p, len(p))[:, None]
-    return Aligned(ids, row * keep + at, keep)
-
-
-def _trees(columns: Mapping[str, Any]) -> Aligned:
-    p, n = lengths(columns)
-    width = int(n.max())
-    _, tree, order, start, trunk = _forest(columns)
-    total = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk  # (N,)
-    length = int(total.max())
-    ids = columns["prompt_ids"].new_zeros(len(trunk), length)
-    segment = torch.full_like(ids, -1)  # 0: of the prompt; k: of the k-th response; -1: padding
-    place = torch.zeros_like(ids)
-    # Prompts, from the first row of each tree.
-    first = torch.zeros_like(trunk).index_copy_(0, tree.flip(0), _steps(p, len(p)).flip(0))
-    inside = _steps(p, length) < trunk[:, None]  # (N, L)
-    from_left = columns["prompt_mask"].shape[1] - trunk[:, None] + _steps(p, length)
-    prompt = columns["prompt_ids"][first]
-    at = from_left.clamp(max=prompt.shape[1] - 1)
-    ids = torch.where(inside, prompt.gather(1, at), ids)
-    segment = torch.where(inside, 0, segment)
-    place = torch.where(inside, _steps(p, length), place)
-    # Responses, one after the other.
-    row, t = (_steps(p, width) < n[:, None]).nonzero().T
-    to = tree[row], start[row] + t
-    ids[to] = columns["response_ids"][row, t]
-    segment[to] = order[row] + 1
-    place[to] = trunk[tree[row]] + t
-    below = torch.ones(length, length, dtype=torch.bool, device=p.device).tril()
-    seen = below & ((segment[:, None] == 0) | (segment[:, None] == segment[:, :, None]))
-    keep = length - int(trunk.min()) + 1
-    state = start[:, None] - 1 + _steps(p, width + 1)
-    state[:, 0] = trunk[tree] - 1  # the first token is chosen at the prompt's end
-    at = state.clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, tree[:, None] * keep + at, keep, seen[:, None], place)
-
-
-def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """How rows (R,) lie in trees (N,): each tree's group; a row's tree, its place among the tree's
-    rows, and where its response starts; each tree's prompt length."""
-    p, n = lengths(columns)
-    groups, tree = torch.unique(columns["group_ids"], return_inverse=True)
-    trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
-    by_tree = tree.argsort(stable=True)
-    done = n[by_tree].cumsum(0) - n[by_tree]  # tokens of the rows before, trees one after another
-    number = _steps(p, len(p))
-    count = torch.bincount(tree, minlength=len(groups))
-    begin = count.cumsum(0) - count  # (N,)
-    start, order = torch.empty_like(n), torch.empty_like(n)
-    start[by_tree] = done - done[begin][tree[by_tree]] + trunk[tree[by_tree]]
-    order[by_tree] = number - begin[tree[by_tree]]
-    return groups, tree, order, start, trunk
-
-
-def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Tokens of prompts and of responses, (R,) int64."""
-    return columns["prompt_mask"].long().sum(1), columns["response_attention"].long().sum(1)
-
-
-def _steps(like: Tensor, n: int) -> Tensor:
-    return torch.arange(n, device=like.device)
-
-
-def trees_pay(columns: Mapping[str, Any], keys: float) -> bool:
-    """Whether reading each group's prompt once saves a tenth of the work.
-
-    keys: how many keys of attention cost as much as one position's matrix products.
-    """
-    if "group_ids" not in columns or not len(columns["group_ids"]):
-        return False
-    p, n = lengths(columns)
-    _, tree, _, _, trunk = _forest(columns)
-    together = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
-    rows, trees = ((x * (keys + x)).sum() for x in (p + n, together))
-    return bool(trees < 0.9 * rows)
-
-
-def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
-    """Rows (R,) of each pass: of like length, so that little is padding, and no more than `budget`
-    positions, padding included. A row (or tree) that is longer goes alone. A pass that holds a
-    quarter of the budget ends before more than a twentieth of it is padding."""
-    p, n = lengths(columns)
-    if trees:
-        _, tree, _, _, trunk = _forest(columns)
-        size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
-    else:
-        tree, size = _steps(p, len(p)), p + n
-    order = size.argsort(descending=True, stable=True)
-    longest = size[order].tolist()
-    parts, start = [], 0
-    while start < len(longest):
-        width = max(1, longest[start])
-        count, real = 0, 0
-        for n_row in longest[start : start + max(1, budget // width)]:
-            full = width * count
-            if full >= budget / 4 and real + n_row < 0.95 * (full + width):
-                break
-            count, real = count + 1, real + n_row
-        some = order[start : start + count]
-        parts.append(torch.isin(tree, some).nonzero()[:, 0] if trees else some)
-        start += count
-    return parts
-
-
 def widen(x: Tensor, width: int, *, fill: float = 0, left: bool = False) -> Tensor:
     """x (B, W, ...) with dimension 1 padded to `width`, on the right or on the left."""
     missing = width - x.shape[1]
@@ -216,3 +76,46 @@ def widen(x: Tensor, width: int, *, fill: float = 0, left: bool = False) -> Tens
         return x
     more = x.new_full((x.shape[0], missing, *x.shape[2:]), fill)
     return torch.cat([more, x] if left else [x, more], 1)
+
+
+def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
+    """(ids, attention mask), both (B, L) int64."""
+    import torch
+
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+    lengths = torch.tensor([len(row) for row in rows])
+    return ids, (torch.arange(width) < lengths[:, None]).long()
+
+
+def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """(ids, mask), both (B, P)."""
+    width = max(map(len, rows))
+    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows], device=device)
+    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows], device=device)
+    return ids, mask
+
+
+def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
+    """One batch on `device` of several ones' columns, their rows one after the other.
+
+    Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.
+    """
+    whole: dict[str, Any] = {}
+    for name, first in parts[0].items():
+        pieces = [part[name] for part in parts]
+        shape = COLUMNS[name].shape if name in COLUMNS else ""
+        if isinstance(first, list):
+            whole[name] = [x for piece in pieces for x in piece]
+            continue
+        if shape == "K":
+            whole[name] = first.to(device)
+            continue
+        if first.ndim > 1 and shape != "BK":
+            width = max(piece.shape[1] for piece in pieces)
+            fill = pad_id if name in ("prompt_ids", "response_ids") else 0
+            pieces = [widen(piece, width, fill=fill, left=shape == "BP") for piece in pieces]
+        whole[name] = torch.cat(pieces).to(device)
+    batch = Batch(whole.pop("response_mask"))
+    batch.update(whole)
+    return batch

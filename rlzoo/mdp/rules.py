@@ -10,14 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.component import ComponentError, RlzooError, needs_of
-from rlzoo.contracts import zero_off_mask
+from rlzoo.errors import ComponentError, RewardError, RlzooError
 from rlzoo.ops import at_last_action, masked_sum
-from rlzoo.plan import Plan
-
-
-class RewardError(RlzooError):
-    """A task or reward that raised, or returned NaN: shows the prompt and the response."""
+from rlzoo.plugin.call import zero_off_mask
+from rlzoo.plugin.component import needs_of
+from rlzoo.recipe.plan import Plan
 
 
 def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):

@@ -20,16 +20,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.columns import TOLD
-from rlzoo.component import RlzooError, needs_of
-from rlzoo.plan import Plan
+from rlzoo.errors import ConversationError, RlzooError
+from rlzoo.plugin.columns import TOLD
+from rlzoo.plugin.component import needs_of
+from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # stands for the policy's text where the chat template is asked
+
 LONGEST = 60  # characters of a text that an error shows
-
-
-class ConversationError(RlzooError):
-    """A task whose `respond` or `state_keys` breaks its contract, or a text that has no tokens."""
 
 
 @dataclass

@@ -6,14 +6,17 @@ Each is a function of (tree, policy, generator) that gives (rewards (S, V), coin
 import torch
 from torch import Tensor
 
-from rlzoo.columns import nearest
-from rlzoo.component import RlzooError
-from rlzoo.noise import generator
-from rlzoo.oracle import Oracle, Tree, visitation
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.mdp.noise import generator
+from rlzoo.oracle.oracle import Oracle
+from rlzoo.oracle.tree import Tree, visitation
 
 SPREAD = 1.0  # of the policy's logits
+
 DRIFT = 0.5  # of the reference's logits from the policy's
+
 RIGHT = (0.3, 0.1, 0.6, 0.03, 0.9)  # how often the policy is right on the first prompts, in turn
+
 COIN = 0.5
 
 

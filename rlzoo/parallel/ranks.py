@@ -12,20 +12,13 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from rlzoo.batch import Batch, widen
-from rlzoo.columns import COLUMNS
-from rlzoo.component import RlzooError
-from rlzoo.shard import is_shard
-
-
-class RankError(RlzooError):
-    """Ranks that do not belong together, or one that was lost."""
+from rlzoo.errors import RankError
+from rlzoo.parallel.shard import is_shard
 
 
 @dataclass(frozen=True)
@@ -88,39 +81,8 @@ class Ranks:
                     with _lost():
                         torch.distributed.all_reduce(weight.grad)
 
-    def join(self, batch: Batch, pad_id: int) -> Batch:
-        """The batch of all ranks, their rows one after the other."""
-        if self.count == 1:
-            return batch
-        device = batch["response_mask"].device
-        parts = self.gather({n: _to_cpu(x) for n, x in batch.items()})
-        whole: dict[str, Any] = {}
-        for name, mine in parts[0].items():
-            pieces = [part[name] for part in parts]
-            shape = COLUMNS[name].shape if name in COLUMNS else ""
-            if isinstance(mine, list):
-                whole[name] = [x for piece in pieces for x in piece]
-                continue
-            if shape == "K":
-                whole[name] = mine.to(device)
-                continue
-            if mine.ndim > 1 and shape != "BK":
-                width = max(piece.shape[1] for piece in pieces)
-                fill = pad_id if name in ("prompt_ids", "response_ids") else 0
-                left = shape == "BP"
-                pieces = [widen(piece, width, fill=fill, left=left) for piece in pieces]
-            whole[name] = torch.cat(pieces).to(device)
-        joined = Batch(whole.pop("response_mask"))
-        for name, value in whole.items():
-            joined.add(name, value)
-        return joined
-
 
 ALONE = Ranks()
-
-
-def _to_cpu(x: Any) -> Any:
-    return x.cpu() if isinstance(x, Tensor) else x
 
 
 @contextmanager
@@ -140,17 +102,17 @@ def open_ranks(device: str) -> Ranks:
         return ALONE
     from accelerate import PartialState
 
-    from rlzoo.pretrained import pick_device
+    from rlzoo.parallel.device import pick_device
 
     state = PartialState(cpu=pick_device(device).type == "cpu")
     return Ranks(state.process_index, state.num_processes)
 
 
-def check_alike(ranks: Ranks, recipe: str) -> None:
-    """Refuse ranks with another recipe, or other code, than the first."""
+def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
+    """Refuse ranks with another recipe, or other code (its digest), than the first."""
     mine = {
         "recipe": hashlib.sha256(recipe.encode()).hexdigest(),
-        "code": _digest_of_code(),
+        "code": code,
         "torch": torch.__version__,
     }
     everybody = ranks.gather(mine)
@@ -161,14 +123,3 @@ def check_alike(ranks: Ranks, recipe: str) -> None:
                     f"rank {i} has another {what} than rank 0: all processes of a run must be "
                     "started with the same words, in the same environment"
                 )
-
-
-def _digest_of_code() -> str:
-    import rlzoo
-    import rlzoo_zoo
-
-    whole = hashlib.sha256()
-    for package in (rlzoo, rlzoo_zoo):
-        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py")):
-            whole.update(path.read_bytes())
-    return whole.hexdigest()

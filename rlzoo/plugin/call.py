@@ -5,14 +5,19 @@ belongs. Out: the right shape, dtype and device, finite if the input was, 0 off 
 component that breaks this gets one line that names it and its file.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT, nearest
-from rlzoo.component import Component, ComponentError
+from rlzoo.errors import ComponentError, nearest
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
+
+if TYPE_CHECKING:
+    from rlzoo.plugin.component import Component
 
 
 def call(component: Component, columns: Mapping[str, Any], options: Mapping[str, Any]) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pluggy
 
 hookspec = pluggy.HookspecMarker("rlzoo")
+
 hookimpl = pluggy.HookimplMarker("rlzoo")
 
 

@@ -6,7 +6,7 @@ is left out whole and listed in `Zoo.broken`; the rest works.
 """
 
 import contextlib
-import importlib
+import hashlib
 import importlib.util
 import inspect
 import os
@@ -23,21 +23,16 @@ from typing import Any
 
 import pluggy
 
-from rlzoo import hookspecs
-from rlzoo.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES, nearest
-from rlzoo.component import KINDS, Component, ComponentError, RlzooError, read_component
+from rlzoo.errors import ComponentError, RlzooError, UnknownName, nearest
+from rlzoo.plugin import hookspecs
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
+from rlzoo.plugin.component import KINDS, Component, read_component
 
 GROUP = "rlzoo"
 
 
 class PluginWarning(UserWarning):
     """A plugin was left out."""
-
-
-class UnknownName(RlzooError, KeyError):
-    """No component of that name, or two plugins that both claim it."""
-
-    __str__ = Exception.__str__  # KeyError would print the message in quotes
 
 
 @dataclass(frozen=True)
@@ -123,6 +118,19 @@ class Zoo:
     def __iter__(self) -> Iterator[Component]:
         for shelf in self.shelves.values():
             yield from shelf.values()
+
+    def code_digest(self) -> str:
+        """SHA-256 of the source of rlzoo and of every package that a component comes from."""
+        tops = {"rlzoo"} | {c.function.__module__.partition(".")[0] for c in self}
+        digest = hashlib.sha256()
+        for top in sorted(tops):
+            file = getattr(sys.modules.get(top), "__file__", None)
+            if file is None:
+                continue
+            path = Path(file)
+            for one in sorted(path.parent.rglob("*.py")) if path.stem == "__init__" else [path]:
+                digest.update(one.read_bytes())
+        return digest.hexdigest()
 
 
 def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
@@ -289,6 +297,6 @@ def _reason(error: BaseException, plugin: Any) -> str:
     if isinstance(error, SyntaxError):
         return f"SyntaxError: {text}"
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not any(m in f.filename for m in ("importlib", "rlzoo/registry"))]
+    own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
     place = f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
     return f"{type(error).__name__}: {text}{place}"

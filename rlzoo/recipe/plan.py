@@ -5,19 +5,22 @@ is loaded.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rlzoo.columns import COLUMNS, RESOURCES, STAGES, TOLD, nearest
-from rlzoo.component import Component, RlzooError, needs_of
-from rlzoo.recipe import COLLECTIONS, SECTIONS, Recipe, RecipeError
-from rlzoo.registry import Zoo
+from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES, TOLD
+from rlzoo.plugin.component import Component, needs_of
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
 # A column that stands for a model: asking for it builds the model.
 CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
+
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
 
 
@@ -352,3 +355,26 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
         )
+
+
+REFERENCE = ("ref_log_probs", "full_kl")
+
+
+def refuse(plan: Plan) -> None:
+    """Rules that could never be looked at are an error of the recipe."""
+    recipe, config = plan.recipe, plan.recipe.config
+    for key in ("patience", "target"):
+        if config.stop[key] is not None and not config.eval.every:
+            blame = recipe.blame(f"stop.{key}")
+            raise RecipeError(f"{blame}: looks at evaluations, and eval.every is 0")
+    if config.stop.max_kl is not None and plan.needs.isdisjoint(REFERENCE):
+        blame = recipe.blame("stop.max_kl")
+        raise RecipeError(f"{blame}: there is no reference to be far from; give kl.coef > 0")
+
+
+def _together(plans: Sequence[Plan]) -> Plan:
+    """A plan whose batch serves all of them; they differ in the estimator only."""
+    whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
+    columns = {bound.name: bound for plan in plans for bound in plan.columns}
+    needs = frozenset().union(*(plan.needs for plan in plans))
+    return dataclasses.replace(whole, needs=needs, columns=tuple(columns.values()))

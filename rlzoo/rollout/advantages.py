@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import torch
 
-from rlzoo.batch import Batch
+from rlzoo.mdp.batch import Batch
 from rlzoo.ops import at_last_action, masked_sum, whiten
-from rlzoo.plan import Plan
+from rlzoo.recipe.plan import Plan
 
 
 @dataclass

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.batch import Batch
-from rlzoo.contracts import call
-from rlzoo.rollout import resources, streams
-from rlzoo.world import World
+from rlzoo.lm.world import World
+from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.call import call
+from rlzoo.rollout.sample import resources, streams
 
 
 @torch.no_grad()

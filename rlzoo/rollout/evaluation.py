@@ -5,12 +5,12 @@ from typing import Any
 
 from torch import Tensor
 
-from rlzoo.batch import Batch
-from rlzoo.component import needs_of
-from rlzoo.plan import Plan
-from rlzoo.rollout import collect, draw
+from rlzoo.lm.world import World
+from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.component import needs_of
+from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.sample import collect, draw
 from rlzoo.stats import mean_interval, wilson
-from rlzoo.world import World
 
 
 def evaluate(world: World, n: int) -> dict[str, Any]:

@@ -1,32 +1,26 @@
 """From prompts to a batch: sample responses, and score them."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlzoo import mdp, noise, turns
-from rlzoo.batch import Batch, take
-from rlzoo.columns import TOLD
-from rlzoo.component import Example, RlzooError, needs_of
-from rlzoo.plan import Bound
-from rlzoo.world import World
+from rlzoo.errors import RlzooError
+from rlzoo.lm.world import World
+from rlzoo.mdp import noise, turns
+from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.plugin.component import Example, needs_of
+from rlzoo.recipe.plan import Bound
+from rlzoo.rollout.conversation import _ahead, _converse, _talks
 
 
 def draw(world: World, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
     generator = noise.generator(world.seed, f"prompts/{stream}", step)
     return [Example(*item) for item in world.plan.task.draw(split, n, generator)]
-
-
-def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """(ids, mask), both (B, P)."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows], device=device)
-    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows], device=device)
-    return ids, mask
 
 
 def collect(
@@ -55,7 +49,10 @@ def collect(
     with world.sampling(sampler.needs):
         batch = _collect(world, some, samples, first_row, sampler, stream=stream, step=step)
     world.tokens = before + sum(world.ranks.gather(world.tokens - before))
-    return world.ranks.join(batch, world.policy.pad_id)
+    if world.ranks.count == 1:
+        return batch
+    own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
+    return concatenate(world.ranks.gather(own), world.policy.pad_id, world.policy.device)
 
 
 def _collect(
@@ -145,57 +142,6 @@ def respond(
     if sampler is world.plan.base_sampler:
         world.tokens += int(drawn["response_mask"].sum())
     return drawn
-
-
-def _ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
-    """uniforms (R, T) from position `at` (R,) on, (R, width); beyond the end anything."""
-    place = at[:, None] + torch.arange(width, device=at.device)
-    return uniforms.gather(1, place.clamp(max=uniforms.shape[1] - 1))
-
-
-def _converse(
-    world: World,
-    talks: list[turns.Conversation],
-    prompts: Mapping[str, Any],
-    speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
-) -> dict[str, Any]:
-    """Whole conversations, a turn of all rows that are not over at a time.
-
-    talks: the rows, with what was said already. speak(live, prompts, at, width): a sampler's
-    columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
-    end with what was said; `width` tokens at most.
-    """
-    policy = world.policy
-    rules = turns.Turns(world.plan, world.tokenizer, policy.eos_ids)
-    knows = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
-    texts = [
-        ids[mask.bool()].tolist()
-        for ids, mask in zip(prompts["prompt_ids"], prompts["prompt_mask"], strict=True)
-    ]
-    extra: dict[str, Tensor] = {}  # what the sampler gives beside tokens: (B, T)
-    width = max(talk.limit - talk.begin for talk in talks)
-    live = torch.arange(len(talks), device=policy.device)
-    while len(live):
-        some = [talks[i] for i in live.tolist()]
-        at = torch.tensor([len(talk.ids) - talk.begin for talk in some], device=policy.device)
-        now = take(prompts, live)
-        so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
-        now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
-        room = max(talk.limit - len(talk.ids) for talk in some)
-        if knows:  # of one row the history, of another the room: together they may be too much
-            room = max(1, min(room, knows - now["prompt_ids"].shape[1]))
-        drawn = speak(live, now, at, room)
-        taken = torch.tensor(rules.act(some, drawn.pop("response_ids").tolist())).to(at)
-        for name, x in drawn.items():
-            whole = extra.setdefault(name, x.new_zeros(len(talks), width))
-            row, t = (torch.arange(x.shape[1], device=x.device) < taken[:, None]).nonzero().T
-            whole[live[row], at[row] + t] = x[row, t]
-        if not bool(taken.all()):
-            raise RlzooError(f"sampler {world.plan.base_sampler.name!r} gave a row without a token")
-        live = live[torch.tensor([not talk.over for talk in some], device=live.device)]
-    found = rules.columns(talks, policy.pad_id, policy.device)
-    steps = found["response_ids"].shape[1]
-    return found | {name: x[:, :steps] for name, x in extra.items()}
 
 
 def _finish(world: World, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
@@ -297,33 +243,3 @@ def resources(
         "reference": world.reference,
         "tokenizer": world.tokenizer,
     }
-
-
-def _talks(
-    world: World,
-    columns: Mapping[str, Any],
-    prompts: Mapping[str, Tensor],
-    rows: Tensor | None,
-    limit: int,
-) -> list[turns.Conversation]:
-    """The conversations that go on after some prompts (N, W), each the beginning of a row."""
-    longest = world.plan.recipe.config.rollout.max_new_tokens
-    every = torch.arange(len(prompts["prompt_ids"]))
-    talks = []
-    for i, row in enumerate((every if rows is None else rows).tolist()):
-        given = prompts["prompt_ids"][i][prompts["prompt_mask"][i].bool()].tolist()
-        known = columns["prompt_ids"][row][columns["prompt_mask"][row].bool()].tolist()
-        at = len(given) - len(known)
-        if at > 0 and "turn_ids" in columns:
-            known += columns["response_ids"][row, :at].tolist()
-        if given != known:
-            raise RlzooError(
-                f"sample: in a conversation prompt {i} must begin row {row} of the batch, and does "
-                "not; of=... says which row it is of"
-            )
-        if at > 0:
-            talks.append(turns.resume(columns, row, at, min(longest, at + limit)))
-        else:
-            own = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
-            talks += turns.begin(own, 1, limit)
-    return talks

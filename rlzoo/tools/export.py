@@ -14,17 +14,14 @@ from typing import Any
 import yaml
 
 from rlzoo import __version__
-from rlzoo.component import RlzooError
-from rlzoo.recipe import config_dirs
-from rlzoo.runs import RunFolder, open_folder
-from rlzoo.weights import Weights, choose
+from rlzoo.errors import ExportError
+from rlzoo.recipe.files import config_dirs
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.train.weights import Weights, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
+
 ADAPTER = "adapter_config.json"
-
-
-class ExportError(RlzooError):
-    """An export that cannot be made, and what would make it possible."""
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -105,9 +102,9 @@ def export(
 
 def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path) -> None:
     """A checkpoint of training as a folder that transformers loads."""
-    from rlzoo.build import build_policy
-    from rlzoo.recipe import compose
-    from rlzoo.registry import load_zoo
+    from rlzoo.lm.build import build_policy
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.recipe.compose import compose
 
     words = [f"recipe={folder.path / 'recipe.yaml'}", "device=cpu"]
     policy = build_policy(compose(words, load_zoo()).config)
@@ -121,7 +118,7 @@ def _save_whole(source: Path, place: Path, recipe: Mapping[str, Any], dtype: str
     import torch
     from transformers import GenerationConfig
 
-    from rlzoo.pretrained import eos_ids, load_causal_lm, load_tokenizer
+    from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
 
     trust = recipe["model"].get("trust_remote_code", False)
     model = load_causal_lm(source, trust_remote_code=trust)
@@ -189,7 +186,7 @@ def model_card(
 
 
 def _results(folder: RunFolder, weights: Weights) -> str:
-    from rlzoo.evaluate import headline
+    from rlzoo.rollout.evaluation import headline
 
     found = [line for line in folder.read("metrics.jsonl") if "eval/score" in line]
     shown = [("before training", line) for line in found[:1]]

@@ -1,13 +1,29 @@
 """`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into what is wanted."""
 
+import argparse
 import keyword
 import re
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from rlzoo.columns import COLUMNS, RESOURCES, nearest
-from rlzoo.component import KINDS, RlzooError
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.columns import COLUMNS, RESOURCES
+from rlzoo.plugin.component import KINDS
+from rlzoo.tools.verb import Result
+
+
+def command_new(arguments: argparse.Namespace) -> Result:
+
+    written = new(arguments.kind, arguments.name, Path(arguments.dir))
+    if arguments.json:
+        return 0, {"files": [str(p) for p in written]}
+    for path in written:
+        print(path)
+    folder = written[0].parent
+    print(f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}")
+    return 0, None
+
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}
 

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from rlzoo.component import RlzooError
-from rlzoo.shard import spread_like, whole_tensors
-
-
-class CheckpointError(RlzooError):
-    """No checkpoint could be read."""
+from rlzoo.errors import CheckpointError
+from rlzoo.parallel.shard import spread_like, whole_tensors
+from rlzoo.rollout.evaluation import headline
+from rlzoo.runs.disk import _sync_folder, _write
 
 
 def save_checkpoint(
@@ -173,34 +171,48 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
         os.fsync(file.fileno())
 
 
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def _checksum(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_json(path: Path, data: Any) -> None:
-    """As JSON, replacing `path` whole."""
-    write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
+def keep_best(place: Path, evaluation: Mapping[str, Any], save: Callable[[Path], None]) -> None:
+    """Replace the folder `place` by what `save(folder)` writes, and best.json.
+
+    On disk when it returns, so that a checkpoint that is written after it can rely on it.
+    """
+    mend_best(place)
+    aside, former = _beside(place)
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir()
+    save(aside)
+    what, value, low, high = headline(evaluation)
+    note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
+    (aside / "best.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+    for path in [*aside.rglob("*"), aside]:
+        _sync(path)
+    if place.exists():
+        place.rename(former)
+    aside.rename(place)
+    _sync(place.parent)
+    shutil.rmtree(former, ignore_errors=True)
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
-    aside = path.with_name(f".{path.name}.partial")
-    _write(aside, data)
-    aside.replace(path)
-    _sync_folder(path.parent)
+def mend_best(place: Path) -> None:
+    """A kill between the two renames left the former best under another name."""
+    _, former = _beside(place)
+    if former.exists() and not place.exists():
+        former.rename(place)
+    shutil.rmtree(former, ignore_errors=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _beside(place: Path) -> tuple[Path, Path]:
+    return place.with_name(f".{place.name}.partial"), place.with_name(f".{place.name}.former")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _checksum(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from rlzoo.batch import Batch
+from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_degenerate, masked_mean, masked_sum, masked_var, td_lambda
-from rlzoo.plan import Plan
+from rlzoo.recipe.plan import Plan
 
 
 def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:

@@ -4,7 +4,6 @@ An aggregation weighs the tokens of a whole mini-batch, before it is cut into mi
 is cut changes no gradient.
 """
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,36 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlzoo import noise
-from rlzoo.batch import Batch, take
-from rlzoo.estimate import loss_mask
-from rlzoo.plan import Plan
-from rlzoo.shard import whole_tensor
-from rlzoo.world import World
-
-Totals = dict[str, list[float]]
-
-
-def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
-    return torch.optim.AdamW(
-        [p for p in parameters if p.requires_grad],
-        lr=config.lr,
-        betas=tuple(config.betas),
-        eps=config.eps,
-        weight_decay=config.weight_decay,
-        fused=True,  # no copies of the weights on the way
-    )
-
-
-def learning_rate(config: Any, step: int, progress: float) -> float:
-    """The rate of step `step` (from 0) when `progress` in [0, 1] of the budget is spent."""
-    rise = min(1.0, (step + 1) / config.lr_warmup) if config.lr_warmup else 1.0
-    fall = {
-        "constant": 1.0,
-        "linear": 1.0 - progress,
-        "cosine": 0.5 * (1 + math.cos(math.pi * progress)),
-    }[config.lr_schedule]
-    return config.lr * rise * fall
+from rlzoo.lm.world import World
+from rlzoo.mdp import noise
+from rlzoo.mdp.batch import Batch, take
+from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.advantages import loss_mask
+from rlzoo.train.optimizer import Totals, _step
 
 
 def update(
@@ -286,40 +261,3 @@ def _coupled_gradient(
 def _log_probs_and_entropy(world: World, micro: Mapping[str, Any]) -> Tensor:
     scored = world.policy.score(micro, want=("entropy",))
     return torch.stack([scored["log_probs"], scored["entropy"]], -1)
-
-
-_PER_WEIGHT = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
-
-
-def _step(
-    world: World,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    sums: dict[str, float],
-    totals: Totals,
-    names: tuple[str, ...],
-) -> None:
-    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
-    config = world.plan.recipe.config
-    networks = world.networks()
-    losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
-    for name in names:
-        optimizer = optimizers[name]
-        limit = config[name].max_grad_norm
-        trained = [p for p in networks[name].parameters() if p.requires_grad]
-        if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
-            for p in trained:
-                p.grad = torch.zeros_like(p)
-        limit = math.inf if limit is None else limit
-        norm = whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True))
-        fine = bool(torch.isfinite(norm)) and math.isfinite(losses[name])
-        if fine:
-            optimizer.step()
-            totals[f"{name}/grad_norm"].append(norm.item())
-        optimizer.zero_grad(set_to_none=True)  # not to be held while the next batch is sampled
-        totals["train/skipped"].append(0.0 if fine else 1.0)
-    for name, value in sums.items():
-        owner = name.split("/")[0]
-        if owner == "weight" or not math.isfinite(value):
-            continue
-        whole = name in _PER_WEIGHT[owner]  # losses are sums already, metrics means
-        totals[name].append(value if whole else value / max(sums[f"weight/{owner}"], 1e-12))

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.component import RlzooError
-from rlzoo.runs import RunError, RunFolder
+from rlzoo.errors import RlzooError, RunError
+from rlzoo.runs.folder import RunFolder
 
 WORDS = ("best", "last")
 
@@ -33,7 +33,7 @@ class Weights:
             return
         from safetensors.torch import load_file
 
-        from rlzoo import checkpoint
+        from rlzoo.train import checkpoint
 
         try:
             checkpoint._load_network(model, load_file(self.path / "actor.safetensors"))
@@ -66,7 +66,7 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     if which not in choices:
         raise RlzooError(f"--checkpoint: {folder.path} has no {which!r} ({known})")
     path = there[-1 if which == "last" else steps.index(int(which))]
-    from rlzoo.checkpoint import damage
+    from rlzoo.train.checkpoint import damage
 
     fault = damage(path)
     if fault:

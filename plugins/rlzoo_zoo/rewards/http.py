@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
-from rlzoo.columns import nearest
+from rlzoo.errors import nearest
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
 LARGEST = 3e38  # of a float32; no comparison with NaN holds

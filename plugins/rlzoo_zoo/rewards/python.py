@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 
 from rlzoo import RlzooError, hookimpl
-from rlzoo.columns import nearest
+from rlzoo.errors import nearest
 
 
 def python(prompts, responses, answers, *, function: str = ""):

@@ -6,9 +6,11 @@ from typing import Annotated, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl, reward
-from rlzoo.columns import nearest
-from rlzoo.pretrained import pick_device, resolve_path
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.errors import nearest
+from rlzoo.lm import reward_model as reward
+from rlzoo.lm.loading import resolve_path
+from rlzoo.parallel.device import pick_device
 
 
 def reward_model(

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.columns import nearest
-from rlzoo.datafiles import DataError, messages_of, read
-from rlzoo.fit import hold_out
+from rlzoo.data.files import messages_of, read
+from rlzoo.data.pairs import hold_out
+from rlzoo.errors import DataError, nearest
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
 from rlzoo_zoo.rewards.numeric import last_number, numeric

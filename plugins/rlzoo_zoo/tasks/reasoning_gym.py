@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.columns import nearest
+from rlzoo.errors import nearest
 from rlzoo_zoo.rewards.regex import compile_pattern
 from rlzoo_zoo.tasks.dataset import extract
 

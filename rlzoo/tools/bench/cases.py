@@ -22,12 +22,13 @@ from typing import Any
 import torch
 
 Spec = Mapping[str, Any]
+
 Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case tells
 
 
 def _peer() -> Any:
     """The module of TRL's side, for the reward and the clocks that both sides share."""
-    path = Path(__file__).with_name("bench_peer_trl.py")
+    path = Path(__file__).with_name("peer_trl.py")
     found = importlib.util.spec_from_file_location("rlzoo_bench_peer", path)
     assert found is not None
     assert found.loader is not None
@@ -72,7 +73,7 @@ def model(spec: Spec) -> dict[str, Any]:
 
     ends: the probability of EOS at each token, or None for what random weights give it (1 / V).
     """
-    from rlzoo.base import CHARACTERS, build_model, build_tokenizer
+    from rlzoo.lm.tiny import CHARACTERS, build_model, build_tokenizer
 
     tokenizer = build_tokenizer()
     special = len(tokenizer) - len(CHARACTERS)
@@ -100,15 +101,15 @@ def _end_at(made: Any, eos: int, share: float) -> None:
 
 @functools.cache
 def _zoo() -> Any:
-    from rlzoo.registry import load_zoo
+    from rlzoo.plugin.registry import load_zoo
 
     return load_zoo()
 
 
 def _world(spec: Spec) -> Any:
-    from rlzoo.plan import make_plan
-    from rlzoo.recipe import compose
-    from rlzoo.train import build_world
+    from rlzoo.lm.build import build_world
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
 
     world = build_world(make_plan(compose(spec["words"], _zoo()), _zoo()))
     torch.set_num_threads(spec["threads"])
@@ -120,7 +121,7 @@ def _world(spec: Spec) -> Any:
 
 def prompts(spec: Spec) -> dict[str, Any]:
     """The prompts of the steps that `step` takes, for a peer: the same, in the same order."""
-    from rlzoo.rollout import draw
+    from rlzoo.rollout.sample import draw
 
     world = _world(spec)
     n = world.plan.recipe.config.rollout.prompts
@@ -131,9 +132,9 @@ def prompts(spec: Spec) -> dict[str, Any]:
 
 def step(spec: Spec) -> dict[str, Any]:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
-    from rlzoo import train
-    from rlzoo.estimate import make_controller
-    from rlzoo.update import make_optimizer
+    from rlzoo.rollout.advantages import make_controller
+    from rlzoo.train import loop as train
+    from rlzoo.train.optimizer import make_optimizer
 
     train.timed = timed_in_cpu_seconds
     world = _world(spec)
@@ -165,7 +166,7 @@ def timed_in_cpu_seconds(timing: dict[str, float], name: str) -> Iterator[None]:
 
 def sampling(spec: Spec) -> dict[str, Any]:
     """Prompts, sampling and scoring: what a rollout is before its columns."""
-    from rlzoo.rollout import collect, draw
+    from rlzoo.rollout.sample import collect, draw
 
     world = _world(spec)
     rollout = world.plan.recipe.config.rollout
@@ -255,7 +256,7 @@ def first_metric(spec: Spec) -> dict[str, Any]:
     """From the start of this process to the first number of a run: imports, recipe, models, the
     evaluation of the starting policy. It ends the process."""
     import rlzoo
-    from rlzoo.live import Silent
+    from rlzoo.runs.display import Silent
 
     class FirstOnly(Silent):
         def evaluation(self, found: dict[str, Any]) -> None:

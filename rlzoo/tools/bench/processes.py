@@ -13,8 +13,10 @@ from typing import Any
 
 Row = dict[str, Any]
 
+
 COUNTS = (1, 2)
-REWARD = "rewards.python.function=rlzoo.bench_peer_trl:reward"  # where each process finds it
+
+REWARD = "rewards.python.function=rlzoo.tools.bench.peer_trl:reward"  # where each process finds it
 
 
 def measure(words: list[str], workload: Row, threads: int, folder: Path) -> Iterator[Row]:

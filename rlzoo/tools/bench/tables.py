@@ -5,6 +5,7 @@ from typing import Any
 
 Row = dict[str, Any]
 
+
 TITLES = {
     "estimators": "estimators: 256 responses of up to 512 tokens",
     "head": "log-prob head, forward and backward",
@@ -14,6 +15,7 @@ TITLES = {
     "scaling": "how the cost of a step grows",
     "processes": "a step on several processes, wall time",
 }
+
 HEADER = (
     *("case", "by", "tokens", "CPU s", "wall s", "tok/CPU s", "tok/s", "MB", "work MB"),
     *("faster", "mem", "of one's time"),
@@ -95,7 +97,7 @@ def tables(document: Row) -> Iterator[Any]:
 
 def notes(rows: list[Row]) -> Iterator[str]:
     """What stands below a table: faults, fits, what the ratios mean."""
-    from rlzoo.bench_scaling import fits
+    from rlzoo.tools.bench.scaling import fits
 
     for row in rows:
         if "error" in row:

@@ -11,14 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.plan import Plan
-from rlzoo.recipe import config_dirs
+from rlzoo.lm.room import activations
+from rlzoo.recipe.files import config_dirs
+from rlzoo.recipe.plan import Plan
+from rlzoo.show.numbers import _count
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
 # What each family adds to a Llama's layers: biases of q, k and v; norms of q and k; norms in all.
 QKV_BIAS = ("qwen2",)
+
 HEAD_NORMS = ("qwen3", "gemma3_text")
+
 FOUR_NORMS = ("gemma2", "gemma3_text")
+
 EXACT = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
 
 
@@ -138,15 +144,6 @@ def _config_file(path: str) -> Path | None:
 
     cached = try_to_load_from_cache(path, "config.json")
     return Path(cached) if isinstance(cached, str) else None
-
-
-def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
-    """Floats that a pass holds for each position: those of all layers where there is a gradient,
-    of one where there is none; where they are computed again, of one and each layer's input."""
-    of_layer = 10 * hidden + 4 * inner
-    if not grad:
-        return of_layer
-    return layers * hidden + of_layer if recompute else layers * of_layer
 
 
 @dataclass(frozen=True)
@@ -279,7 +276,7 @@ def _device(name: str) -> str:
 
 def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
     """Positions of an update's pass, and why so many."""
-    from rlzoo.model import ROOM
+    from rlzoo.lm.room import ROOM
 
     t = config.train
     here = -(-rows // t.minibatches) * long
@@ -296,7 +293,7 @@ def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple
 
 
 def _chunk(device: str) -> int:
-    from rlzoo.head import CHUNK
+    from rlzoo.lm.room import CHUNK
 
     return CHUNK.get(device, CHUNK["cuda"])
 
@@ -311,17 +308,3 @@ def _prompt_tokens(plan: Plan) -> int:
     texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in drawn]
     per_token = 1 if sizes and sizes.vocabulary < 1000 else 3
     return max(-(-len(text) // per_token) for text in texts)
-
-
-def _count(n: int) -> str:
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return str(n)
-
-
-def show_bytes(n: int) -> str:
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n} B"

@@ -3,18 +3,15 @@
 Every number comes from `rlzoo.stats`; docs/compare.md says why these.
 """
 
-import argparse
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlzoo import stats
-from rlzoo.columns import nearest
-from rlzoo.rows import (
-    CompareError,
+from rlzoo.errors import CompareError, nearest
+from rlzoo.tools.compare.records import (
     Gathered,
     Row,
     check_comparable,
@@ -209,115 +206,6 @@ def _range(counts: Sequence[int]) -> str:
     return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
 
 
-# ---------------------------------------------------------------- the verdict
-
-
-def verdict(c: Comparison) -> list[str]:
-    """Sentences: what is shown, and what could not have been."""
-    if len(c.rows) < 2:
-        return ["There is one row only, so nothing to compare it with."]
-    if not c.pairs:
-        return ["No two rows share a seed, so no difference can be tested."]
-    anchor = c.reference if c.chosen else c.best
-    mine = [p for r in c.rows if r is not anchor and (p := c.pair(anchor, r))]
-    wins = [p for p in mine if p.shown and p.paired.mean > 0]
-    losses = [p.turned() for p in mine if p.shown and p.paired.mean < 0]
-    same = [p for p in mine if not p.shown and p.paired.sd == 0 and p.paired.mean == 0]
-    open_ = [p for p in mine if not p.shown and p not in same]
-    out = []
-    if wins:
-        out.append(f"{anchor.label} beats {_listed([_won(p) for p in wins])}.")
-    for p in losses:
-        out.append(f"{p.a.label} beats {_won(p)}.")
-    if same:
-        out.append(f"{anchor.label} and {_listed([p.b.label for p in same])}: equal in every seed.")
-    provable = [p for p in open_ if stats.smallest_p(p.paired.n) * len(c.pairs) <= stats.ALPHA]
-    hopeless = [p for p in open_ if p not in provable]
-    if provable:
-        what = _listed([_undecided(p, len(c.pairs)) for p in provable], "; ")
-        out.append(f"{anchor.label} is indistinguishable from {what}.")
-    if hopeless:
-        needed = stats.seeds_needed(len(c.pairs))
-        n = _range(sorted({p.paired.n for p in hopeless}))
-        among = f" among {len(c.pairs)} pairs" if len(c.pairs) > 1 else ""
-        leads = ", ".join(f"{p.b.label} ({_measured(p)})" for p in hopeless)
-        fewer = (
-            ""
-            if c.chosen or len(c.pairs) < 2
-            else ", fewer where one row is named as the reference before"
-        )
-        out.append(
-            f"Too few seeds to tell {anchor.label} from {leads}: "
-            f"{n} seed{'s' if n != '1' else ''} cannot show any difference{among}; "
-            f"it takes {needed}{fewer}."
-        )
-    rest = [p if p.paired.mean > 0 else p.turned() for p in c.pairs if p.shown]
-    rest = [p for p in rest if anchor not in (p.a, p.b)]
-    if rest:
-        winners: dict[str, list[str]] = {}
-        for p in rest:
-            winners.setdefault(p.a.label, []).append(p.b.label)
-        out.append(
-            "Besides, " + "; ".join(f"{w} beats {_listed(ls)}" for w, ls in winners.items()) + "."
-        )
-    return out
-
-
-def method(c: Comparison) -> str:
-    """How the verdict was reached, in a line."""
-    over = f"Holm's correction over {len(c.pairs)} pair{'s' * (len(c.pairs) != 1)}"
-    which = f" (those with {c.reference.label})" if c.chosen and len(c.pairs) > 1 else ""
-    return (
-        f"Sign-flip tests of paired differences at .05, {over}{which}; P = P(X > Y), the chance "
-        "that a run of the one is better than a run of the other."
-    )
-
-
-def _won(p: Pair) -> str:
-    return f"{p.b.label} ({_measured(p)})"
-
-
-def _measured(p: Pair) -> str:
-    return f"P = {chance(p.improvement)}, {difference(p.paired)}"
-
-
-def _undecided(p: Pair, comparisons: int) -> str:
-    least = stats.detectable(p.paired.sd, p.paired.n, comparisons)
-    power = f"; {p.paired.n} seeds could have shown {score(least)}" if least else ""
-    return f"{p.b.label} at {p.paired.n} seeds ({_measured(p)}{power})"
-
-
-def _listed(items: Sequence[str], comma: str = ", ") -> str:
-    if len(items) < 2:
-        return "".join(items)
-    return f"{comma.join(items[:-1])} and {items[-1]}"
-
-
-def chance(p: float) -> str:
-    """`.99`; `> .99` where it would round to a certainty that it is not."""
-    if 0.995 <= p < 1:
-        return "> .99"
-    if 0 < p <= 0.005:
-        return "< .01"
-    return f"{p:.2f}".removeprefix("0")
-
-
-def score(value: float) -> str:
-    """Three decimals, more where that would be nothing."""
-    return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
-
-
-def bracket(interval: stats.Interval) -> str:
-    """`[.050, 1.190]`"""
-    low, high = (f"{v:.3f}".replace("0.", ".", 1 if abs(v) < 1 else 0) for v in interval)
-    return f"[{low}, {high}]"
-
-
-def difference(d: stats.Paired) -> str:
-    """`+0.120 [.050, .190]`"""
-    return f"{d.mean:+.3f} {bracket(d.interval)}" if d.interval else f"{d.mean:+.3f}"
-
-
 # ---------------------------------------------------------------- numbers of a row
 
 
@@ -376,60 +264,6 @@ def curve(row: Row, name: str = "reward/mean") -> list[float]:
     return [_mean(values) for values in zip(*runs, strict=False)]
 
 
-def document(c: Comparison) -> dict[str, Any]:
-    """The comparison as JSON."""
-
-    def paired(p: Pair) -> dict[str, Any]:
-        return {
-            "difference": p.paired.mean,
-            "interval": p.paired.interval,
-            "p": p.paired.p,
-            "p_holm": p.p,
-            "seeds": p.paired.n,
-            "improvement": p.improvement,
-            "detectable": stats.detectable(p.paired.sd, p.paired.n, len(c.pairs)),
-        }
-
-    rows = []
-    for row in c.rows:
-        r = reach(row, c.threshold)
-        against = c.pair(row, c.reference)
-        rows.append(
-            {
-                "row": row.label,
-                "values": dict(row.values),
-                "seeds": row.seeds,
-                "scores": row.scores,
-                "iqm": stats.iqm(row.scores),
-                "interval": stats.iqm_interval(row.scores),
-                "against_reference": paired(against) if against else None,
-                "improvement_interval": (
-                    stats.improvement_interval(row.scores, c.reference.scores) if against else None
-                ),
-                "area": area(row),
-                "threshold": vars(r) if r else None,
-                "kl": kl_spent(row),
-                "length": mean_of(row, lambda r: r.length),
-                "tokens": mean_of(row, lambda r: r.summary["tokens"]),
-                "seconds": mean_of(row, lambda r: r.summary["seconds"]),
-                "runs": [str(row.runs[s].path) for s in row.seeds],
-            }
-        )
-    return {
-        "title": c.title,
-        "metric": c.metric,
-        "reference": c.reference.label,
-        "threshold": c.threshold,
-        "rows": rows,
-        "pairs": [{"a": p.a.label, "b": p.b.label, **paired(p)} for p in c.pairs],
-        "verdict": verdict(c),
-        "method": method(c),
-        "notes": c.notes,
-        "skipped": c.found.skipped,
-        "failed": c.found.failed,
-    }
-
-
 # ---------------------------------------------------------------- two-way tables
 
 
@@ -461,68 +295,3 @@ def two_way(c: Comparison, key: str) -> TwoWay:
         out.columns += [place[1]] * (place[1] not in out.columns)
         out.cells[place] = row
     return out
-
-
-# ---------------------------------------------------------------- the command
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    parser.add_argument("--by", action="append", default=[], metavar="KEY",
-                        help="a two-way table with a column for each value of KEY")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW",
-                        help="the row to compare with; only pairs with it are tested")  # fmt: skip
-    parser.add_argument("--threshold", type=float, metavar="X",
-                        help="score to count steps to; default: halfway to the best")  # fmt: skip
-    parser.add_argument("--force", action="store_true",
-                        help="compare although task, budget or evaluation differ")  # fmt: skip
-    parser.add_argument("--markdown", action="store_true", help="tables as markdown")
-    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
-    parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
-
-
-def command(arguments: argparse.Namespace) -> int:
-    c = compare(
-        arguments.paths,
-        reference=arguments.reference,
-        threshold=arguments.threshold,
-        force=arguments.force,
-    )
-    tables = [two_way(c, key) for key in arguments.by]
-    if arguments.json:
-        out = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-        print(json.dumps(out, indent=1, ensure_ascii=False, default=str))
-    else:
-        show(c, tables, markdown=arguments.markdown)
-    if arguments.html:
-        from rlzoo.html_report import write_report
-
-        write_report(c, Path(arguments.html), tables)
-    if arguments.plots:
-        from rlzoo.plots import write_plots
-
-        write_plots(c, Path(arguments.plots))
-    return 0
-
-
-def two_way_document(t: TwoWay) -> dict[str, Any]:
-    cells = [
-        {"row": place[0], "column": place[1], "iqm": stats.iqm(row.scores),
-         "interval": stats.iqm_interval(row.scores), "seeds": len(row.seeds)}
-        for place, row in t.cells.items()
-    ]  # fmt: skip
-    return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
-
-
-def show(c: Comparison, tables: Sequence[TwoWay] = (), *, markdown: bool = False) -> None:
-    """Print the tables and the verdict."""
-    from rich.console import Console
-
-    from rlzoo import compare_tables
-
-    if markdown:
-        print(compare_tables.markdown(c, tables))
-        return
-    console = Console()
-    for part in compare_tables.view(c, console.width, tables):
-        console.print(part)

@@ -4,16 +4,18 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from rlzoo.compare import Comparison, TwoWay, method, verdict
-from rlzoo.compare_tables import (
+from rlzoo.show.figure import css, svg
+from rlzoo.tools.compare.comparison import Comparison, TwoWay
+from rlzoo.tools.compare.plots import plots
+from rlzoo.tools.compare.records import is_name, text
+from rlzoo.tools.compare.tables import (
     Column,
     course_columns,
     outcome_columns,
     two_way_cell,
     two_way_title,
 )
-from rlzoo.plots import css, plots, svg
-from rlzoo.rows import is_name, text
+from rlzoo.tools.compare.verdict import method, verdict
 
 STYLE = """
 :root { color-scheme: light dark; --page: #ffffff; --card: #f6f7f9; --good: #0b7a4b; --bad: #b3261e;

@@ -1,6 +1,5 @@
 """A comparison as tables: rich for terminals, markdown for pages. The cells are the same."""
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,28 +9,23 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo import stats
-from rlzoo.compare import (
+from rlzoo.show.curve import spark
+from rlzoo.show.numbers import NONE, bracket, chance, difference, score, small, thousands
+from rlzoo.tools.compare.comparison import (
     Comparison,
     Pair,
     Reach,
     TwoWay,
     area,
-    bracket,
-    chance,
     curve,
-    difference,
     kl_spent,
     mean_of,
-    method,
     reach,
-    score,
-    verdict,
 )
-from rlzoo.report import BARS
-from rlzoo.rows import Row, text
+from rlzoo.tools.compare.records import Row, text
+from rlzoo.tools.compare.verdict import method, verdict
 
 WIDE = 160
-NONE = "-"
 
 
 @dataclass
@@ -122,21 +116,6 @@ def _number(value: float | None, decimals: int) -> str:
     return NONE if value is None else f"{value:.{decimals}f}"
 
 
-def small(p: float) -> str:
-    """A p value: `.031`, `< .001`."""
-    return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
-
-
-def thousands(value: float | None) -> str:
-    """`25k`, `1.2M`"""
-    if value is None:
-        return NONE
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.0f}"
-
-
 def _time(r: Reach, word: str) -> str:
     share = "" if r.reached == r.of else f" ({r.reached}/{r.of}{word})"
     return (f">{r.last_step:g}" if r.steps is None else f"{r.steps:g}") + share
@@ -144,16 +123,6 @@ def _time(r: Reach, word: str) -> str:
 
 def _tokens_to(median: float | None, last: float) -> str:
     return f">{thousands(last)}" if median is None else thousands(median)
-
-
-def spark(values: Sequence[float], low: float, high: float, width: int) -> str:
-    """A curve in blocks on a scale that all rows share."""
-    if len(values) > width:
-        edges = [round(i * len(values) / width) for i in range(width + 1)]
-        ends = itertools.pairwise(edges)
-        values = [sum(values[a:b]) / (b - a) for a, b in ends]
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0
-    return "".join(BARS[round((v - low) * scale)] for v in values)
 
 
 # ---------------------------------------------------------------- the terminal

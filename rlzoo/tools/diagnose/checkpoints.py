@@ -8,7 +8,6 @@ in the estimators.
 import argparse
 import json
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +15,22 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlzoo import checkpoint
-from rlzoo.build import build_world
-from rlzoo.diagnose import (
-    CRITICS,
-    Setting,
-    cells,
-    critics_of,
-    estimators_of,
-    headline,
-    name_of,
-    notes_of,
-    number,
-    samples_of,
-    sizes_of,
-)
-from rlzoo.measure import STEP_KL
-from rlzoo.model_world import draw_prompts, greedy_mass, likely_tokens, make_space
-from rlzoo.oracle import Oracle, enumerate_episodes, make_tree
-from rlzoo.oracle_worlds import make_critic
-from rlzoo.plan import make_plan
-from rlzoo.recipe import compose
-from rlzoo.registry import Zoo, load_zoo
-from rlzoo.runs import RunError, RunFolder, open_folder
-from rlzoo.world import World
+from rlzoo.errors import RunError
+from rlzoo.lm.build import build_world
+from rlzoo.lm.world import World
+from rlzoo.oracle.bias import STEP_KL
+from rlzoo.oracle.episodes import enumerate_episodes
+from rlzoo.oracle.oracle import Oracle
+from rlzoo.oracle.tree import make_tree
+from rlzoo.oracle.worlds import make_critic
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.tools.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
+from rlzoo.tools.diagnose.exact import Setting
+from rlzoo.tools.diagnose.model_world import draw_prompts, greedy_mass, likely_tokens, make_space
+from rlzoo.train import checkpoint
 
 OWN = "own"  # the run's critic, a choice of --critic
 
@@ -243,77 +234,3 @@ def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
     if len(found) == 1:
         notes.append("one checkpoint is kept; checkpoint.every=N checkpoint.keep=M keeps more")
     return stages, notes
-
-
-# ---------------------------------------------------------------- tables
-
-
-def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    wide = width >= 110
-    stages = document["checkpoints"]
-    rows = [row for stage in stages for row in stage["estimators"]]
-
-    def table(*names: str) -> Table:
-        made = Table(box=box.SIMPLE_HEAD, padding=(0, int(width >= 160), 0, 0), pad_edge=False)
-        made.add_column("step", justify="right", no_wrap=True)
-        for name in names:
-            made.add_column(name, overflow="fold", style="bold" if name == names[0] else "")
-        return made
-
-    last = stages[-1]
-    critics = table()
-    heads = ["J", "length", "KL", "inside", "mean V", "mean V^π", "sd V^π", "RMSE", "expl. var"]
-    for head in heads:
-        critics.add_column(head, justify="right", no_wrap=True)
-    for stage in stages:
-        own = stage["own_critic"]
-        told = ["-"] * 5
-        if own:
-            told = [number(own[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
-            told.append(f"{round(own['explained_variance'], 2) + 0.0:.2f}")
-        critics.add_row(
-            str(stage["step"]), f"{stage['expected_return']:.3f}",
-            f"{stage['expected_length']:.2f}", number(stage["kl"]), f"{stage['share']:.2f}", *told,
-        )  # fmt: skip
-    numbers, cells_of = cells(rows, wide)
-    main = table("estimator")
-    main.add_column("critic", no_wrap=True)
-    for head in numbers:
-        main.add_column(head, justify="right", no_wrap=True)
-    for stage in stages:
-        before = None
-        for row in stage["estimators"]:
-            name = name_of(row)
-            main.add_row(
-                str(stage["step"]) if before is None else "",
-                "" if name == before else name,
-                row["critic"] or "-",
-                *cells_of(row),
-            )
-            before = name
-        if stage is not last:
-            main.add_section()
-    notes = [
-        "KL: from the base model; inside: share of the policy's responses that lie in the allowed "
-        "tokens when it is not held to them; V: the critic's, V^π: the truth, states as often as "
-        "visited; RMSE: of V; expl. var: 1 - Var(V^π - V) / Var(V^π)",
-        *document["notes"],
-    ]
-    parts: list[Any] = [Text(_headline(document)), critics]
-    if rows:
-        parts.append(main)
-    notes += notes_of(document, rows, wide)
-    return [*parts, *(Text(note, style="dim") for note in notes)]
-
-
-def _headline(document: Mapping[str, Any]) -> str:
-    """As for one world, without what changes from checkpoint to checkpoint."""
-    whole = headline({"world": {
-        **document["world"], "expected_return": 0.0, "expected_length": 0.0, "kl": 0.0,
-        "kl_coef": 0.0,
-    }})  # fmt: skip
-    return f"{document['run']}: {whole.replace('; J = 0.000, mean length 0.00', '')}"

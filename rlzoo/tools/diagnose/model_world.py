@@ -11,15 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo import mdp, noise
-from rlzoo.component import Example, RlzooError
-from rlzoo.measure import STEP_KL, Subject, expected_gradient, means, truth
-from rlzoo.oracle import Episodes, Oracle, Tree, enumerate_episodes, expected
-from rlzoo.plan import Plan, make_plan
-from rlzoo.pretrained import encode
-from rlzoo.recipe import Recipe
-from rlzoo.registry import Zoo
-from rlzoo.rollout import left_pad
+from rlzoo.errors import RlzooError
+from rlzoo.lm.prompts import encode
+from rlzoo.mdp import noise
+from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.batch import left_pad
+from rlzoo.oracle.bias import STEP_KL, expected_gradient, truth
+from rlzoo.oracle.episodes import Episodes, enumerate_episodes
+from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.oracle import Oracle
+from rlzoo.oracle.tree import Tree, expected
+from rlzoo.plugin.component import Example
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.plan import Plan, make_plan
 
 MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
@@ -113,7 +118,7 @@ class ModelWorld:
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
     """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
-    from rlzoo.build import build_policy
+    from rlzoo.lm.build import build_policy
 
     torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)

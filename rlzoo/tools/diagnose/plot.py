@@ -9,13 +9,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlzoo.component import RlzooError
-from rlzoo.diagnose import headline, name_of, number
+from rlzoo.errors import RlzooError
+from rlzoo.tools.diagnose.tables import headline, name_of, number
 
 MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}
+
 LINES = {None: "-", "exact": "-", "noisy": "--", "zero": ":"}
+
 LIGHT = {"text": "#1c1c1c", "page": "#ffffff", "grid": "#d8d8d8"}
+
 DARK = {"text": "#e8e8e8", "page": "#16181c", "grid": "#3a3d44"}
+
 FLOOR = 1e-6  # where 0 stands on a logarithmic axis
 
 

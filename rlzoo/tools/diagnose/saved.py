@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.diagnose import estimators_of, labels, number
+from rlzoo.errors import RunError
 from rlzoo.ops import whiten
-from rlzoo.oracle import supply
-from rlzoo.plan import Plan, make_plan
-from rlzoo.recipe import compose
-from rlzoo.registry import Zoo, load_zoo
-from rlzoo.runs import RunError, open_folder
+from rlzoo.oracle.resources import supply
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.runs.folder import open_folder
+from rlzoo.tools.diagnose.asked import estimators_of, labels
+from rlzoo.tools.diagnose.tables import number
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def _in_parameters(
     base: str, model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
 ) -> Tensor:
     """(N, parameters) the gradients of the run's final policy."""
-    from rlzoo.build import build_policy
+    from rlzoo.lm.build import build_policy
 
     config = compose([base, f"model.path={model}", "device=cpu"], zoo).config
     policy = build_policy(config)
@@ -162,7 +164,7 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    from rlzoo.diagnose import name_of
+    from rlzoo.tools.diagnose.tables import name_of
 
     rows = document["estimators"]
     first = name_of(rows[0])

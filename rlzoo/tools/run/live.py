@@ -11,7 +11,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.report import closing_tables, percent, sparkline
+from rlzoo.runs.display import Silent
+from rlzoo.show.curve import sparkline
+from rlzoo.show.numbers import evaluation_text
+from rlzoo.tools.run.tables import closing_tables
 
 SHOWN = (
     ("reward", "reward/mean", "{:.3f}"),
@@ -22,17 +25,6 @@ SHOWN = (
     ("length", "response_length/mean", "{:.1f}"),
     ("tokens/s", "perf/tokens_per_second", "{:,.0f}"),
 )
-
-
-class Silent:
-    """Shows nothing: for Python callers and tests."""
-
-    def start(self, plan: Any, folder: Any) -> None: ...
-    def step(self, line: dict[str, Any], progress: float) -> None: ...
-    def evaluation(self, found: dict[str, Any]) -> None: ...
-    def note(self, text: str) -> None: ...
-    def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
-    def close(self) -> None: ...
 
 
 class Plain(Silent):
@@ -138,9 +130,3 @@ class Panelled(Silent):
 def headline(plan: Any) -> str:
     config = plan.recipe.config
     return f"{plan.recipe.name}: {config.model.name or config.model.path} on {plan.task_name}"
-
-
-def evaluation_text(found: dict[str, Any]) -> str:
-    what = "accuracy" if "eval/accuracy" in found else "score"
-    low, high = found[f"eval/{what}_low"], found[f"eval/{what}_high"]
-    return f"{what} {percent(found[f'eval/{what}'], low, high)}"

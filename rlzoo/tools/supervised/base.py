@@ -6,17 +6,18 @@ its most likely answer is nearly always the right one. What the tasks are, and h
 the spec's business (`configs/base/`); this file knows none of them.
 """
 
+import argparse
 import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
-CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable ASCII
+from rlzoo.errors import RlzooError
+from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
+from rlzoo.tools.verb import Result
+
 IGNORED = -100  # the label that cross-entropy leaves out
 
 
@@ -39,36 +40,6 @@ def make_base(
         model = build_model(spec["architecture"], tokenizer)
     warm_start(model, tokenizer, spec, tasks, progress)
     save(model, tokenizer, Path(out))
-
-
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character; adds nothing of its own, so decode(encode(x)) == x."""
-    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=PAD,
-        eos_token=EOS,
-        unk_token=UNK,
-        clean_up_tokenization_spaces=False,
-    )
-
-
-def build_model(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerFast):
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-        **architecture,
-    )
-    model = LlamaForCausalLM(config)
-    model.generation_config = GenerationConfig(
-        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id
-    )
-    return model
 
 
 def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
@@ -149,7 +120,38 @@ def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
     )
 
 
-def save(model, tokenizer, out: Path) -> None:
-    """Half precision halves the file and costs nothing: it is read back as float32."""
-    model.half().save_pretrained(out)
-    tokenizer.save_pretrained(out)
+def command_base(arguments: argparse.Namespace) -> Result:
+    from omegaconf import OmegaConf
+    from rich.console import Console
+    from rich.progress import track
+
+    from rlzoo.errors import nearest
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.recipe.files import find_config, list_configs
+
+    file = find_config("base", arguments.name)
+    if file is None:
+        known = list_configs("base")
+        raise RlzooError(
+            f"no base {arguments.name!r}{nearest(arguments.name, known)} "
+            f"(there are: {', '.join(known)})"
+        )
+    out = Path(arguments.out)
+    if out.exists() and any(out.iterdir()):
+        raise RlzooError(f"--out: {out} exists already and is not empty")
+    from rlzoo.tools.supervised.base import make_base
+
+    spec: Any = OmegaConf.to_container(OmegaConf.load(file))
+    zoo = load_zoo()
+    tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
+    console = Console(stderr=True)
+    bar = iter(track(range(spec["steps"]), description=f"base {arguments.name}", console=console))
+
+    def progress(done: int, steps: int, loss: float) -> None:
+        next(bar, None)
+
+    make_base(spec, tasks, out, progress)
+    for _ in bar:
+        pass
+    console.print(f"made {out}")
+    return 0, {"path": str(out)}

@@ -4,23 +4,16 @@ No torch at module level: the commands' errors come before it.
 """
 
 import argparse
-import random
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from rlzoo.columns import nearest
-from rlzoo.component import RlzooError
-from rlzoo.recipe import find_config, list_configs
+from rlzoo.errors import FitError, nearest
+from rlzoo.recipe.files import find_config, list_configs
 
 IGNORED = -100  # the label that cross-entropy leaves out
-Item = TypeVar("Item")
-
-
-class FitError(RlzooError):
-    """An argument of a training command that cannot work."""
 
 
 # ---------------------------------------------------------------- arguments
@@ -66,7 +59,7 @@ def find_model(name: str) -> Path:
     """A transformers folder: a path, a hub id, or what a preset of configs/model/ names."""
     from omegaconf import OmegaConf
 
-    from rlzoo.pretrained import resolve_path
+    from rlzoo.lm.loading import resolve_path
 
     file = None if Path(name).is_dir() else find_config("model", name)
     if file is not None:
@@ -78,34 +71,6 @@ def find_model(name: str) -> Path:
             f"(presets: {', '.join(known)})"
         )
     return resolve_path(name, "--model")
-
-
-# ---------------------------------------------------------------- data
-
-
-def hold_out(
-    rows: Sequence[Item], prompt: Callable[[Item], Any], fraction: float, seed: int
-) -> tuple[list[Item], list[Item]]:
-    """(training rows, held-out rows): all rows of a prompt are on one side."""
-    prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
-    if len(prompts) < 2:
-        raise FitError("one prompt alone cannot be split: held-out rows need prompts of their own")
-    random.Random(seed).shuffle(prompts)
-    held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
-    sides: tuple[list[Item], list[Item]] = ([], [])
-    for row in rows:
-        sides[repr(prompt(row)) in held].append(row)
-    return sides
-
-
-def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
-    """(ids, attention mask), both (B, L) int64."""
-    import torch
-
-    width = max(map(len, rows))
-    ids = torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
-    lengths = torch.tensor([len(row) for row in rows])
-    return ids, (torch.arange(width) < lengths[:, None]).long()
 
 
 # ---------------------------------------------------------------- training
@@ -122,7 +87,7 @@ def fit(
     """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr."""
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
-    from rlzoo.pretrained import pick_device
+    from rlzoo.parallel.device import pick_device
 
     class WithLoss(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo import fit
-from rlzoo.preferences import Demonstration, read_demonstrations
+from rlzoo.data.pairs import Demonstration, hold_out, read_demonstrations
+from rlzoo.errors import FitError
+from rlzoo.mdp.batch import right_pad
+from rlzoo.tools.supervised import fit
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -23,12 +25,14 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     found = read_demonstrations(
         arguments.data, names, split=arguments.split, on_bad_row=arguments.on_bad_row
     )
-    training, held = fit.hold_out(
+    training, held = hold_out(
         found.rows, lambda row: row.prompt, arguments.test_fraction, arguments.seed
     )
     folder = fit.find_model(arguments.model)
 
-    from rlzoo.pretrained import PromptFormat, load_causal_lm, load_tokenizer, pick_device
+    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+    from rlzoo.lm.prompts import PromptFormat
+    from rlzoo.parallel.device import pick_device
 
     device = pick_device(arguments.device)
     model, tokenizer = load_causal_lm(folder), load_tokenizer(folder)
@@ -38,7 +42,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     rows, too_long = _encoded(reader, training, limit)
     tests, too_long_tests = _encoded(reader, held, limit)
     if not rows or not tests:
-        raise fit.FitError(f"--max-length: no row is left of {len(found.rows)}; all are longer")
+        raise FitError(f"--max-length: no row is left of {len(found.rows)}; all are longer")
 
     def collate(items: list[tuple[list[int], list[int]]]) -> dict[str, Any]:
         return batch_of(items, tokenizer.pad_token_id)
@@ -98,8 +102,8 @@ def _encoded(
 
 def batch_of(items: Sequence[tuple[list[int], list[int]]], fill: int) -> dict[str, Any]:
     """input_ids, attention_mask and labels, (B, L) each: labels leave out prompts and padding."""
-    ids, mask = fit.right_pad([p + r for p, r in items], fill)
-    labels, _ = fit.right_pad([[fit.IGNORED] * len(p) + r for p, r in items], fit.IGNORED)
+    ids, mask = right_pad([p + r for p, r in items], fill)
+    labels, _ = right_pad([[fit.IGNORED] * len(p) + r for p, r in items], fit.IGNORED)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
 

@@ -6,16 +6,11 @@ The folder is the only state: a run is done where its summary.json is, and half 
 checkpoints. So the same command again goes on with what is missing, whoever was killed.
 """
 
-import argparse
 import contextlib
 import dataclasses
-import errno
 import hashlib
 import itertools
-import json
-import os
 import re
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -23,19 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.columns import nearest
-from rlzoo.component import KINDS, RlzooError
-from rlzoo.recipe import COLLECTIONS, KEYS, SECTIONS, Recipe, RecipeError, compose, split_values
-from rlzoo.registry import Zoo
-from rlzoo.rows import Flat, failure, flatten, label, read_sweep
-
-
-class SweepError(RlzooError):
-    """A sweep folder that is taken, or holds another sweep."""
+from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.words import split_values
+from rlzoo.runs.record import Flat, flatten
+from rlzoo.tools.compare.records import label
 
 
 @dataclass(frozen=True)
@@ -232,9 +224,9 @@ def _naming(row: str) -> Iterator[None]:
 
 def _check_plan(recipe: Recipe, zoo: Zoo) -> None:
     """What `rlzoo run` would find before it starts."""
-    from rlzoo.plan import make_plan
-    from rlzoo.pretrained import pick_device, resolve_path
-    from rlzoo.stopping import refuse
+    from rlzoo.lm.loading import resolve_path
+    from rlzoo.parallel.device import pick_device
+    from rlzoo.recipe.plan import make_plan, refuse
 
     plan = make_plan(recipe, zoo)
     refuse(plan)
@@ -261,199 +253,3 @@ def _default_folder(words: list[str], recipe: Recipe) -> Path:
     """The same words, in any order, are the same sweep."""
     digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
     return Path("runs") / f"sweep-{recipe.name}-{recipe.config.task.name}-{digest}"
-
-
-# ---------------------------------------------------------------- the folder
-
-
-def check_folder(sweep: Sweep) -> None:
-    """The sweep's folder is new, or holds this sweep or a part of it."""
-    if not read_sweep(sweep.path) and sweep.path.exists() and any(_visible(sweep.path)):
-        raise SweepError(f"--dir: {sweep.path} exists already and is no sweep; give another")
-    for job in sweep.jobs:
-        _check_same(job)
-
-
-def write_index(sweep: Sweep) -> None:
-    """sweep.json. A sweep may grow: rows and seeds that it had and this command has not stay."""
-    from rlzoo.checkpoint import write_json
-
-    before = read_sweep(sweep.path)
-    rows = {row["label"]: row for row in before.get("rows", [])}
-    for row in sweep.rows:
-        runs = [job.name for job in sweep.jobs if job.row == row.label]
-        earlier = rows.get(row.label, {}).get("runs", [])
-        rows[row.label] = {
-            "label": row.label,
-            "values": dict(row.values),
-            "words": list(row.words),
-            "runs": list(dict.fromkeys([*earlier, *runs])),
-        }
-    keys = list(dict.fromkeys([*before.get("keys", []), *sweep.keys]))
-    index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
-    write_json(sweep.path / "sweep.json", index)
-
-
-def _visible(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if not p.name.startswith(".")]
-
-
-def _check_same(job: Job) -> None:
-    """A run that is there must be of the same recipe."""
-    file = job.path / "recipe.yaml"
-    try:
-        there: Any = OmegaConf.to_container(OmegaConf.load(file))
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
-        return  # cut off by a kill or a full disk: the worker writes it again
-    here: Any = OmegaConf.to_container(job.recipe.config)
-    old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
-                for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
-    for key in sorted({*old, *new}):
-        if old and old.get(key) != new.get(key):
-            raise SweepError(
-                f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
-                f"and {new.get(key)} now; give another --dir"
-            )
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One sweep at a time in a folder; the lock dies with its holder."""
-    import fcntl
-
-    path.mkdir(parents=True, exist_ok=True)
-    with open(path / ".lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise SweepError(f"{path}: another sweep is at work there") from None
-        yield
-
-
-def default_jobs(sweep: Sweep, runs: int) -> int:
-    """As many as there are cores, and as fit into memory; one per GPU where there are GPUs."""
-    from rlzoo.pretrained import pick_device, resolve_path
-
-    config = sweep.rows[0].recipe.config
-    if pick_device(config.device).type == "cuda":
-        import torch
-
-        return min(runs, torch.cuda.device_count() if config.device in ("auto", "cuda") else 1)
-    weights = sum(f.stat().st_size for f in resolve_path(config.model.path).glob("*.safetensors"))
-    # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
-    need = 600e6 + 24 * weights
-    return max(1, min(runs, _cores(), int(_free_memory() / need)))
-
-
-def _cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit():
-        return max(1, min(cores or 1, round(int(quota[0]) / int(quota[1]))))
-    return cores or 1
-
-
-def _free_memory() -> float:
-    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
-    free = int(found[1]) * 1024.0 if found else float("inf")
-    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
-    if limit.strip().isdigit() and used.strip().isdigit():
-        free = min(free, float(int(limit) - int(used)))
-    return free
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
-
-
-# ---------------------------------------------------------------- the command
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="key=value")
-    parser.add_argument("--jobs", type=int, metavar="N",
-                        help="runs at a time; default: by cores and memory")  # fmt: skip
-    parser.add_argument("--dir", metavar="DIR",
-                        help="the sweep's folder; default: runs/sweep-...")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW", help="the row to compare with")
-    parser.add_argument("--threshold", type=float, metavar="X", help="score to count steps to")
-
-
-def command(arguments: argparse.Namespace) -> int:
-    from rlzoo.registry import load_zoo
-
-    if arguments.jobs is not None and arguments.jobs < 1:
-        raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
-    sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
-    check_folder(sweep)
-    if arguments.reference:
-        from rlzoo.compare import find_row
-
-        find_row(arguments.reference, sweep.rows)  # not only after hours
-    again = f"the same command goes on with what is missing in {sweep.path}"
-    try:
-        with locked(sweep.path):
-            return _run(sweep, arguments)
-    except KeyboardInterrupt:
-        print(f"rlzoo: interrupted; {again}", file=sys.stderr)
-    except AllFailed as error:
-        print(f"rlzoo: {error}", file=sys.stderr)
-    except DiskFull as error:
-        print(f"rlzoo: {error}; free some space: {again}", file=sys.stderr)
-    except OSError as error:
-        if not disk_is_full(error):
-            raise
-        print(f"rlzoo: no space left on device; free some space: {again}", file=sys.stderr)
-    return 1
-
-
-class AllFailed(RlzooError):
-    """No run of a sweep came through."""
-
-
-class DiskFull(RlzooError):
-    """A worker found no space left."""
-
-
-def disk_is_full(error: BaseException) -> bool:
-    """Also as safetensors says it."""
-    numbers = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)
-
-
-def _run(sweep: Sweep, arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from rlzoo import workers
-    from rlzoo.compare import compare, document, show
-    from rlzoo.html_report import write_report
-
-    write_index(sweep)
-    console = Console(stderr=arguments.json)
-    missing = [job for job in sweep.jobs if not job.done]
-    if missing:
-        jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        board = workers.make_board(console, sweep, len(missing), jobs)
-        with board:
-            workers.run_all(missing, jobs, sweep.path, board)
-    failed = [job for job in sweep.jobs if not job.done]
-    if len(failed) == len(sweep.jobs):
-        reasons = {failure(job.path) for job in failed}
-        raise AllFailed(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
-    comparison = compare(
-        [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
-    )
-    report = sweep.path / "report.html"
-    write_report(comparison, report)
-    if arguments.json:
-        print(json.dumps({"path": str(sweep.path), "report": str(report), **document(comparison)},
-                         indent=1, ensure_ascii=False, default=str))  # fmt: skip
-    else:
-        show(comparison)
-        print(f"report: {report}")
-    return 1 if failed else 0

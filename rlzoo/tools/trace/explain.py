@@ -12,13 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.batch import Batch
-from rlzoo.component import RlzooError
+from rlzoo.errors import RlzooError
+from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean, group_std, masked_mean, masked_sum, masked_var, td_lambda
-from rlzoo.plan import Bound, Plan
-from rlzoo.trace import Derivation
+from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.tools.trace.trace import Derivation
 
 MOST_INPUTS = 128  # numbers that are moved one by one to see how an advantage depends on them
+
 MOST_TERMS = 12
 
 

@@ -4,22 +4,19 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.trace import (
+from rlzoo.show.numbers import aligned, number
+from rlzoo.show.text import printable
+from rlzoo.tools.trace.tables import (
     BLUE,
     ORANGE,
     OWN,
     SHARED,
-    Credit,
-    Numbers,
-    Trace,
-    aligned,
     all_derivations,
     largest,
     legend,
-    number,
-    printable,
     shade,
 )
+from rlzoo.tools.trace.trace import Credit, Numbers, Trace
 
 _CSS = """
 :root { color-scheme: light dark; --ink: #1d2430; --dim: #5d6675; --paper: #fdfdfc;

@@ -1,8 +1,6 @@
 """From a run, a recipe or typed numbers to a `Trace`: the same rollout, rewards and estimator as
 in training, and one row of the batch that they give."""
 
-import copy
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,99 +10,25 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from rlzoo import checkpoint, noise
-from rlzoo.annotate import add_columns, in_chunks
-from rlzoo.batch import Batch
-from rlzoo.build import build_policy, build_world
-from rlzoo.columns import COLUMNS
-from rlzoo.component import Example
-from rlzoo.estimate import add_advantages, add_rewards, loss_mask
-from rlzoo.ops import masked_sum, td_lambda
-from rlzoo.plan import Plan, make_plan
-from rlzoo.recipe import Recipe, compose, split_values
-from rlzoo.registry import Zoo
-from rlzoo.rollout import collect, draw
-from rlzoo.runs import RunFolder
-from rlzoo.trace import Credit, Numbers, Token, Trace, TraceError, number, readable
-from rlzoo.trace_explain import explain_credit, explain_shared
-from rlzoo.world import World
+from rlzoo.errors import TraceError
+from rlzoo.lm.build import build_policy, build_world
+from rlzoo.lm.world import World
+from rlzoo.mdp import noise
+from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.component import Example
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.plan import Plan, _together, make_plan
+from rlzoo.rollout.advantages import add_rewards
+from rlzoo.rollout.columns import add_columns, in_chunks
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.folder import RunFolder
+from rlzoo.tools.trace.make import CREDITED, _credit_key, make_trace
+from rlzoo.tools.trace.trace import Trace
+from rlzoo.train import checkpoint
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
-CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes
-
-
-# ---------------------------------------------------------------- sources
-
-
-def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *, row: int) -> Trace:
-    """From typed columns, name -> text; rows are separated by `;`. Float64."""
-    rewards = _typed_rows("rewards", typed["rewards"])
-    steps = max(map(len, rewards))
-    mask = _padded([[1.0] * len(r) for r in rewards], steps)
-    if "response_mask" in typed:
-        mask = mask * _padded(_typed("response_mask", typed, rewards), steps)
-    batch = Batch(mask)
-    given: dict[str, Tensor] = {}
-    for name in typed:
-        if name == "response_mask":
-            continue
-        numbers = _typed(name, typed, rewards)
-        if COLUMNS[name].shape == "BT":
-            given[name] = _padded(numbers, steps)
-        else:
-            given[name] = torch.tensor([r[0] for r in numbers], dtype=torch.float64)
-        if name in ("group_ids", "prompt_index"):
-            given[name] = given[name].long()
-    zeros = mask.new_zeros(len(mask))
-    given.setdefault("scores", given["rewards"])
-    given.setdefault("sequence_scores", masked_sum(given["scores"], mask))
-    given.setdefault("sequence_rewards", masked_sum(given["rewards"], mask))
-    given.setdefault("group_ids", zeros.long())
-    given.setdefault("bootstrap_values", zeros)
-    if "truncated" not in given:
-        given["truncated"] = given["bootstrap_values"] != 0
-    given["terminated"] = given["truncated"] == 0
-    given["truncated"] = given["truncated"].bool()
-    for name, value in given.items():
-        batch.add(name, value)
-    flags = {"bootstrap_values": "--bootstrap V", "values": "--values V,V,..."}
-    plans = [make_plan(recipe, zoo) for recipe in recipes]
-    for plan in plans:
-        for need in plan.estimator.needs:
-            if need not in batch:
-                flag = flags.get(need, f"--{need} ...")
-                raise TraceError(f"estimator {plan.estimator.name!r} needs {need!r}: give {flag}")
-    return make_trace("typed numbers", batch, plans, row, kl_coef=None)
-
-
-def _typed_rows(name: str, text: str) -> list[list[float]]:
-    rows = []
-    for part in text.split(";"):
-        row = []
-        for word in split_values(part):
-            try:
-                row.append(float(word))
-            except ValueError:
-                raise TraceError(f"--{name}: {word!r} is no number (got {text!r})") from None
-        rows.append(row)
-    return rows
-
-
-def _typed(name: str, typed: Mapping[str, str], like: list[list[float]]) -> list[list[float]]:
-    """The rows of a typed column, as long as those of the rewards; a number each for a (B,) one."""
-    text = typed[name]
-    if COLUMNS[name].shape == "B":
-        text = text.replace(",", ";")
-    rows = _typed_rows(name, text)
-    wanted = [1 if COLUMNS[name].shape == "B" else len(r) for r in like]
-    if [len(r) for r in rows] != wanted:
-        got, want = (" ; ".join(map(str, n)) for n in ([len(r) for r in rows], wanted))
-        raise TraceError(f"--{name}: --rewards asks for as many numbers as {want}. Got {got}")
-    return rows
-
-
-def _padded(rows: list[list[float]], steps: int) -> Tensor:
-    return torch.tensor([r + [0.0] * (steps - len(r)) for r in rows], dtype=torch.float64)
 
 
 def of_recipe(
@@ -321,14 +245,6 @@ def _model(recipe: Recipe) -> str:
     return str(recipe.config.model.name or recipe.config.model.path)
 
 
-def _together(plans: Sequence[Plan]) -> Plan:
-    """A plan whose batch serves all of them; they differ in the estimator only."""
-    whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
-    columns = {bound.name: bound for plan in plans for bound in plan.columns}
-    needs = frozenset().union(*(plan.needs for plan in plans))
-    return dataclasses.replace(whole, needs=needs, columns=tuple(columns.values()))
-
-
 @torch.no_grad()
 def _add_current(world: World, batch: Batch) -> None:
     """`log_probs` and `entropy` of the policy as it is now."""
@@ -340,200 +256,3 @@ def _add_current(world: World, batch: Batch) -> None:
     both = in_chunks(world, batch, score)
     batch.add("log_probs", both[..., 0])
     batch.add("entropy", both[..., 1])
-
-
-# ---------------------------------------------------------------- a row of a batch
-
-
-def _credit_key(plan: Plan) -> str:
-    config = plan.recipe.config
-    options = sorted(plan.estimator.options.items())
-    return repr((plan.estimator.name, options, config.whiten, config.whiten_ddof))
-
-
-@torch.no_grad()
-def make_trace(
-    source: str,
-    batch: Batch,
-    plans: Sequence[Plan],
-    row: int,
-    *,
-    kl_coef: float | None,
-    world: World | None = None,
-    scored: bool = True,
-    made: Mapping[str, Mapping[str, Tensor]] | None = None,
-) -> Trace:
-    """Row `row` of a batch that has everything but advantages, which each plan's estimator adds.
-
-    made: advantages and returns that are there already, by `_credit_key`.
-    """
-    if not 0 <= row < batch.rows:
-        raise TraceError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
-    plan = plans[0]
-    kl = _kl(plan, batch)
-    seen = batch["response_attention" if "response_attention" in batch else "response_mask"]
-    length = int(seen[row].nonzero().max()) + 1 if bool(seen[row].any()) else 0
-    action = batch["response_mask"][row, :length].bool().tolist()
-
-    def cut(column: Tensor) -> Numbers:
-        values = column[row, :length].tolist()
-        return [v if a else None for v, a in zip(values, action, strict=True)]
-
-    columns: dict[str, Tensor] = {}
-    for name in ("log_probs", "old_log_probs", "ref_log_probs"):
-        if name in batch:
-            columns[name] = batch[name]
-    if kl is not None:
-        columns["kl"] = kl
-    if scored and (world or not torch.equal(batch["scores"], batch["rewards"])):
-        columns["scores"] = batch["scores"]
-    if scored:
-        columns["rewards"] = batch["rewards"]
-    if "values" in batch:
-        columns["values"] = batch["values"]
-    if "log_probs" in batch and "old_log_probs" in batch:
-        columns["ratio"] = (batch["log_probs"] - batch["old_log_probs"]).exp()
-    texts = _texts(world, batch, row, length)
-    traced = Trace(
-        source=source,
-        row=row,
-        rows=batch.rows,
-        prompt=batch["prompts"][row] if "prompts" in batch else None,
-        answer=batch["answers"][row] if "answers" in batch and scored else None,
-        score=batch["sequence_scores"][row].item() if scored else None,
-        tokens=[Token(t, text, action[t]) for t, text in enumerate(texts)],
-        columns={name: cut(column) for name, column in columns.items()},
-        bootstrap=batch["bootstrap_values"][row].item() if "values" in batch else None,
-        ending=_ending(plan, batch, row),
-        credits=[],
-    )  # fmt: skip
-    if not scored:
-        return traced
-    traced.derivations = explain_shared(plan, batch, row, kl=kl, kl_coef=kl_coef)
-    labels = _labels(plans)
-    for plan, label in zip(plans, labels, strict=True):
-        whole = copy.deepcopy(batch)
-        stored = (made or {}).get(_credit_key(plan))
-        if stored:
-            whole.update(stored)
-        else:
-            add_advantages(plan, whole)
-        traced.credits.append(_credit(plan, whole, row, label, cut))
-    return traced
-
-
-def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Any) -> Credit:
-    columns = {n: batch[n] for n in CREDITED if n in batch}
-    if "values" in plan.estimator.needs:
-        columns = {"delta": delta(plan, batch), **columns}
-    marks = _clipped(plan, batch)
-    clipped = None
-    if marks is not None:
-        per_mark = {word: cut(mark) for word, mark in marks.items()}
-        clipped = [
-            _mark({w: m[t] for w, m in per_mark.items()})
-            for t in range(len(cut(columns["advantages"])))
-        ]
-    return Credit(
-        label=label,
-        name=plan.estimator.name,
-        options=dict(plan.estimator.options),
-        summary=plan.estimator.component.summary,
-        columns={name: cut(column) for name, column in columns.items()},
-        clipped=clipped,
-        whitened=_whitened(plan, batch, row),
-        derivations=explain_credit(plan, batch, row, columns),
-    )
-
-
-def delta(plan: Plan, batch: Mapping[str, Any]) -> Tensor:
-    """delta_t = r_t + gamma V_next - V_t (B, T), gamma the estimator's or 1."""
-    gamma = float(plan.estimator.options.get("gamma", 1.0))
-    return td_lambda(
-        batch["rewards"], batch["values"], batch["bootstrap_values"], batch["response_mask"],
-        gamma=gamma, lam=0.0,
-    )  # fmt: skip
-
-
-def _kl(plan: Plan, batch: Batch) -> Tensor | None:
-    """The recipe's penalty at rollout (B, T); without one the log-ratio to a reference."""
-    if "ref_log_probs" not in batch or "old_log_probs" not in batch:
-        return None
-    if plan.kl and all(n in batch for n in plan.kl.needs if n != "log_probs"):
-        return plan.kl({**batch, "log_probs": batch["old_log_probs"]})
-    return batch["old_log_probs"] - batch["ref_log_probs"]
-
-
-def _clipped(plan: Plan, batch: Batch) -> dict[str, Tensor] | None:
-    """What the policy loss says of clipping: word -> (B, T), from its metrics `*clipfrac*`."""
-    if "log_probs" not in batch or any(n not in batch for n in plan.policy_loss.needs):
-        return None
-    mask = loss_mask(plan, batch)
-    _, metrics = plan.policy_loss({**batch, "response_mask": mask})
-    found = {
-        n.partition("clipfrac")[2].strip("_"): m for n, m in metrics.items() if "clipfrac" in n
-    }
-    return found or None
-
-
-def _mark(values: Mapping[str, float | None]) -> str:
-    """`no`, `yes`, or the kind of clipping where the loss tells kinds apart."""
-    if all(v is None for v in values.values()):
-        return ""
-    kinds = [word for word, v in values.items() if v and word]
-    return ", ".join(kinds) or ("yes" if any(values.values()) else "no")
-
-
-def _whitened(plan: Plan, batch: Batch, row: int) -> str:
-    config = plan.recipe.config
-    if config.whiten == "none":
-        return ""
-    rows = batch["response_mask"] > 0
-    if config.whiten == "group":
-        rows = rows[batch["group_ids"] == batch["group_ids"][row]]
-    n = int(rows.sum())
-    return f"whitened over the {n:,} action token{'s' * (n != 1)} of the {config.whiten}"
-
-
-def _labels(plans: Sequence[Plan]) -> list[str]:
-    """Short names that tell the plans' estimators apart: options only where they differ."""
-    labels = []
-    for plan in plans:
-        same = [p for p in plans if p.estimator.name == plan.estimator.name]
-        told = [
-            f"{name}={_short(value)}"
-            for name, value in plan.estimator.options.items()
-            if any(p.estimator.options[name] != value for p in same)
-        ]
-        labels.append(" ".join([plan.estimator.name, *told]))
-    return labels
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _ending(plan: Plan, batch: Batch, row: int) -> str:
-    if "bootstrap_values" not in batch:
-        return ""
-    after = number(batch["bootstrap_values"][row].item())
-    if bool(batch["truncated"][row]):
-        mode = plan.recipe.config.rollout.truncation
-        how = f"was cut off at the length limit (rollout.truncation={mode})"
-        how = how if "response_ids" in batch else "goes on"
-    else:
-        how = "ended"
-    return f"after the last token it {how}, so what follows is worth {after}"
-
-
-def _texts(world: World | None, batch: Batch, row: int, length: int) -> list[str]:
-    if world is None:
-        return [""] * length
-    tokenizer = world.tokenizer
-    ids = batch["response_ids"][row, :length].tolist()
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    special = set(tokenizer.all_special_ids)
-    return [
-        piece if i in special else readable(tokenizer.decode([i], skip_special_tokens=False), piece)
-        for i, piece in zip(ids, pieces, strict=True)
-    ]

@@ -1,0 +1,279 @@
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from rlzoo.errors import RewardError, RlzooError, nearest
+from rlzoo.lm.loading import eos_ids, load_config, load_tokenizer, resolve_path
+from rlzoo.lm.prompts import PromptFormat
+from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.turns import Conversation, Turns, begin
+from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
+
+RESET_OPTIONS = ("prompt", "answer", "split", "noise")
+
+SAMPLE = 256  # prompts drawn to see how long they are
+
+TOLERANCE = 1e-5
+
+
+# ---------------------------------------------------------------- what an episode goes by
+
+
+@dataclass(frozen=True)
+class Rules:
+    """A plan's task and rewards, with what a model's folder says of tokens. No weights."""
+
+    plan: Plan
+    tokenizer: Any
+    form: PromptFormat
+    eos_ids: list[int]
+    pad_id: int
+    vocabulary: int
+    max_new_tokens: int
+    max_prompt: int
+    split: str
+
+    @cached_property
+    def turns(self) -> Turns | None:
+        """How conversations go, where the task holds any."""
+        if not self.plan.conversation:
+            return None
+        return Turns(self.plan, self.tokenizer, self.eos_ids)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Rules":
+        return self  # nothing in it changes, so that copies of an environment (search) are cheap
+
+    @property
+    def observation_space(self) -> Box:
+        length = self.max_prompt + self.max_new_tokens
+        return Box(0, self.vocabulary - 1, (length,), np.int64)
+
+    @property
+    def action_space(self) -> Discrete:
+        return Discrete(self.vocabulary)
+
+
+def load_rules(
+    task: str | None,
+    model: str | None,
+    split: str,
+    overrides: Sequence[str],
+    max_prompt: int | None,
+    task_options: Mapping[str, Any],
+) -> Rules:
+    """What a recipe that sets these keys says; names left out are the defaults'."""
+    chosen = {"task": task, "model": model}
+    words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
+    words += [f"task.{key}={json.dumps(value)}" for key, value in task_options.items()]
+    zoo = load_zoo()
+    plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
+    m = plan.recipe.config.model
+    folder = resolve_path(m.path)
+    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+    config = load_config(folder, trust_remote_code=m.trust_remote_code)
+    form = PromptFormat(tokenizer, m.chat, m.system)
+    if max_prompt is None:
+        generator = torch.Generator().manual_seed(0)
+        drawn = [Example(*item).prompt for item in plan.task.draw("train", SAMPLE, generator)]
+        max_prompt = 2 * max(len(form.encode(prompt)) for prompt in drawn)
+    return Rules(
+        plan,
+        tokenizer,
+        form,
+        eos_ids(config, tokenizer),
+        int(tokenizer.pad_token_id),
+        config.get_text_config().vocab_size,
+        plan.recipe.config.rollout.max_new_tokens,
+        max_prompt,
+        split,
+    )
+
+
+class Episodes:
+    """Several episodes at once, as columns of a batch that grow token by token."""
+
+    def __init__(self, rules: Rules, rows: int, device: torch.device | str):
+        self.rules = rules
+        self.device = torch.device(device)
+        self.examples: list[Example] = [Example("")] * rows
+        limit = rules.max_new_tokens
+
+        def new(value: Any, *shape: int) -> Tensor:
+            return torch.full((rows, *shape), value, device=self.device)
+
+        self.prompt_ids = new(rules.pad_id, rules.max_prompt)
+        self.prompt_mask = new(0.0, rules.max_prompt)
+        self.response_ids = new(rules.pad_id, limit)
+        self.lengths = new(0)  # of the response, the environment's tokens included
+        self.talks = [Conversation({}) for _ in range(rows)]  # unused where the task holds none
+        self.noise, self.paid = new(0.0, limit), new(0.0, limit)
+        self.sequence_scores = new(0.0)  # of rows that have ended
+        self.terminated, self.truncated = new(True), new(False)  # over, until its first `start`
+        self.only_outcomes: bool | None = None  # unknown until something has been scored
+        self._check_needs()
+
+    @property
+    def ended(self) -> Tensor:
+        """(B,)"""
+        return self.terminated | self.truncated
+
+    def start(self, row: int, random: np.random.Generator, options: Mapping[str, Any]) -> None:
+        """A new episode in one row: with the prompt of `options`, or one drawn by `random`."""
+        rules = self.rules
+        for key in options:
+            if key not in RESET_OPTIONS:
+                known = ", ".join(RESET_OPTIONS)
+                close = nearest(key, RESET_OPTIONS)
+                raise RlzooError(f"reset: no option {key!r}{close} (there are: {known})")
+        if options.get("prompt") is not None:
+            example = Example(options["prompt"], options.get("answer"))
+        else:
+            generator = torch.Generator().manual_seed(int(random.integers(2**63)))
+            split = options.get("split") or rules.split
+            example = Example(*rules.plan.task.draw(split, 1, generator)[0])
+        noise = options.get("noise")
+        if noise is None and "noise" in rules.plan.needs:
+            noise = random.random(rules.max_new_tokens)
+        if noise is not None:
+            self.noise[row] = torch.as_tensor(noise)
+        ids = rules.form.encode(example.prompt)
+        if len(ids) > rules.max_prompt:
+            raise RlzooError(
+                f"prompt {example.prompt!r} has {len(ids)} tokens, more than "
+                f"max_prompt={rules.max_prompt}"
+            )
+        self.examples[row] = example
+        self.prompt_ids[row], self.response_ids[row] = rules.pad_id, rules.pad_id
+        self.prompt_ids[row, -len(ids) :] = torch.tensor(ids, device=self.device)
+        for state in (self.prompt_mask, self.lengths, self.terminated, self.truncated, self.paid):
+            state[row] = 0
+        self.prompt_mask[row, -len(ids) :] = 1
+        if rules.turns is not None:
+            told = self._prompt_columns([row])
+            (self.talks[row],) = begin(told, 1, rules.max_new_tokens)
+
+    def act(self, rows: Tensor, tokens: Tensor) -> Tensor:
+        """Append tokens (R,) to the rows (R,) int64; what each pays, (B,)."""
+        rules = self.rules
+        if bool(((tokens < 0) | (tokens >= rules.vocabulary)).any()):
+            raise ValueError(f"an action is a token id below {rules.vocabulary}. Got {tokens}")
+        rewards = torch.zeros(len(self.examples), device=self.device)
+        position = self.lengths[rows]
+        if rules.turns is None:
+            self.response_ids[rows, position] = tokens
+            self.lengths[rows] = position + 1
+            self.terminated[rows], self.truncated[rows] = mdp.transition(
+                tokens, position, rules.eos_ids, rules.max_new_tokens
+            )
+        else:
+            self._converse(rules.turns, rows, tokens)
+        ended = self.ended[rows]
+        due, last = (rows[ended], position[ended]) if self.only_outcomes else (rows, position)
+        if not len(due):
+            return rewards
+        columns = self.columns(due)
+        scored = mdp.score(rules.plan, columns)
+        if self.only_outcomes is None:
+            self.only_outcomes = mdp.pays_at_the_end(rules.plan, columns)
+        rewards[due] = scored["scores"].gather(1, last[:, None]).squeeze(1)
+        self.paid[due, last] = rewards[due]
+        self.sequence_scores[due] = scored["sequence_scores"]
+        self._check_causal(due, columns, scored["scores"])
+        return rewards
+
+    def _converse(self, rules: Turns, rows: Tensor, tokens: Tensor) -> None:
+        """One token of each row, and what the environment answers where it ends a turn."""
+        some = [self.talks[i] for i in rows.tolist()]
+        rules.act(some, tokens[:, None].tolist())
+        for i, talk in zip(rows.tolist(), some, strict=True):
+            begun, self.lengths[i] = int(self.lengths[i]), len(talk.ids)
+            new = torch.tensor(talk.ids[begun:], device=self.device)
+            self.response_ids[i, begun : len(talk.ids)] = new
+            self.terminated[i], self.truncated[i] = talk.terminated, talk.truncated
+
+    def _prompt_columns(self, rows: list[int]) -> dict[str, Any]:
+        form, examples = self.rules.form, [self.examples[i] for i in rows]
+        return {
+            "prompts": [form.text(e.prompt) for e in examples],
+            "messages": [form.messages(e.prompt) for e in examples],
+            "answers": [e.answer for e in examples],
+            "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
+        }
+
+    def columns(self, rows: Tensor) -> dict[str, Any]:
+        """The rollout's columns of some rows (R,), as long as the longest response so far."""
+        rules, picked = self.rules, rows.tolist()
+        if rules.turns is not None:
+            talks = [self.talks[i] for i in picked]
+            columns = rules.turns.columns(talks, rules.pad_id, self.device)
+        else:
+            lengths = self.lengths[rows]
+            width = int(lengths.max())
+            mask = (torch.arange(width, device=self.device) < lengths[:, None]).float()
+            columns = {
+                "response_mask": mask,
+                "response_attention": mask,
+                "response_ids": self.response_ids[rows, :width],
+                "terminated": self.terminated[rows],
+                "truncated": self.truncated[rows],
+            }
+            columns["responses"] = mdp.decode(rules.tokenizer, columns, rules.eos_ids)
+            columns["turns"] = [[text] for text in columns["responses"]]
+        columns |= self._prompt_columns(picked)
+        columns |= {
+            "prompt_ids": self.prompt_ids[rows],
+            "prompt_mask": self.prompt_mask[rows],
+            "group_ids": rows,
+        }
+        mask = columns["response_mask"]
+        columns["noise"] = torch.where(mask.bool(), self.noise[rows, : mask.shape[1]], 0)
+        if "response_tokens" in rules.plan.needs:
+            columns["response_tokens"] = mdp.decode_tokens(rules.tokenizer, columns, rules.eos_ids)
+        return columns
+
+    def observations(self) -> Tensor:
+        """(B, max_prompt + max_new_tokens) int64"""
+        return torch.cat([self.prompt_ids, self.response_ids], 1)
+
+    def attention_mask(self) -> Tensor:
+        """(B, max_prompt + max_new_tokens) int64: 1 on prompt and response, 0 on padding."""
+        steps = torch.arange(self.rules.max_new_tokens, device=self.device)
+        return torch.cat([self.prompt_mask, steps < self.lengths[:, None]], 1).long()
+
+    def texts(self) -> list[str]:
+        """`prompt|response` of each row."""
+        columns = self.columns(torch.arange(len(self.examples), device=self.device))
+        pairs = zip(columns["prompts"], columns["responses"], strict=True)
+        return [f"{prompt}|{response}" for prompt, response in pairs]
+
+    def _check_causal(self, rows: Tensor, columns: Mapping[str, Any], scores: Tensor) -> None:
+        """What was paid on the way must be what the whole row is worth, token by token."""
+        gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
+        wrong = (gap.any(1) & self.ended[rows]).nonzero()
+        if len(wrong):
+            i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
+            raise RewardError(
+                f"the score of token {t} was {self.paid[rows[i], t]:g} when it was chosen and is "
+                f"{scores[i, t]:g} at the end: a score per token must not look ahead "
+                f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"
+            )
+
+    def _check_needs(self) -> None:
+        plan = self.rules.plan
+        has = {*self.columns(torch.arange(1)), "task_scores"}
+        wanted = {f"task {plan.task_name!r}": needs_of(plan.task.score)}
+        wanted |= {f"reward {name!r}": bound.needs for name, (_, bound) in plan.rewards.items()}
+        for label, needs in wanted.items():
+            for need in needs:
+                if need not in has:
+                    raise RlzooError(f"{label} needs {need!r}, which an environment has not")

@@ -1,0 +1,74 @@
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.lm.policy import Policy
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.plan import Bound
+
+# ---------------------------------------------------------------- KL in the reward
+
+
+class KLRewardWrapper(gymnasium.Wrapper):
+    """reward - coef * KL penalty of each token, as a recipe with kl.place=reward pays it.
+
+    policy, reference: the penalty compares their softmax(logits / policy.temperature).
+    penalty: a KL penalty or its name; None, and None for coef and spread ("token" or "last"): the
+        environment's recipe decides.
+
+    It costs a forward pass over the whole row of each model at every step, without a KV cache.
+    info gains log_prob, ref_log_prob and kl (the penalty in nats, before the coefficient).
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env,
+        policy: Policy,
+        reference: Policy,
+        penalty: Component | Bound | str | None = None,
+        coef: float | None = None,
+        spread: str | None = None,
+    ):
+        super().__init__(env)
+        recipe = env.unwrapped.rules.plan.recipe  # type: ignore[attr-defined]
+        kl = recipe.config.kl
+        self.policy, self.reference = policy, reference
+        self.coef = kl.coef if coef is None else coef
+        self.spread = kl.spread if spread is None else spread
+        if self.spread not in ("token", "last"):
+            raise RlzooError(f"spread must be 'token' or 'last'. Got {self.spread!r}")
+        if penalty is None:
+            penalty = Bound(load_zoo().kl_penalties[kl.name], recipe.options("kl"))
+        elif isinstance(penalty, str):
+            penalty = load_zoo().kl_penalties[penalty]
+        self.penalty = penalty
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        columns = self._columns()
+        penalty = self.penalty(columns)  # (1, t + 1)
+        kl = penalty[0, -1].item()
+        info["log_prob"] = columns["log_probs"][0, -1].item()
+        info["ref_log_prob"] = columns["ref_log_probs"][0, -1].item()
+        info["kl"] = kl
+        if self.spread == "last":
+            kl = penalty.sum().item() if terminated or truncated else 0.0
+        return observation, float(reward) - self.coef * kl, terminated, truncated, info
+
+    @torch.no_grad()
+    def _columns(self) -> dict[str, Any]:
+        """The row's columns, with those that a KL penalty may ask for."""
+        columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
+        device = self.policy.device
+        columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
+        columns["log_probs"] = self.policy.log_probs(columns)
+        if "full_kl" in self.penalty.needs:
+            kl, theirs = self.policy.full_kl(columns, self.reference)
+            columns |= {"full_kl": kl, "ref_log_probs": theirs}
+        else:
+            columns["ref_log_probs"] = self.reference.log_probs(columns)
+        return columns

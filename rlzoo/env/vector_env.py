@@ -1,0 +1,159 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.error import ResetNeeded
+from gymnasium.utils import seeding
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from rlzoo.env.episodes import Episodes, load_rules
+from rlzoo.errors import RlzooError
+
+# ---------------------------------------------------------------- many at a time
+
+
+class TokenVectorEnv(VectorEnv):
+    """`num_envs` episodes side by side, stepped and scored as tensors.
+
+    device: None takes and gives numpy arrays, as gymnasium does; "cpu" or "cuda" takes and gives
+        torch tensors there, texts as lists.
+    autoreset_mode: when a row that has ended starts anew (gymnasium's AutoresetMode).
+
+    Everything else as in `TokenEnv`, whose row i it is if that was reset with `seed + i`. Reset
+    options hold for all rows, or are lists of one for each; `reset_mask` (B,) picks the rows.
+    info holds `response`, `score` and `answer` of the rows that have just ended.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "human"], "render_fps": 10}
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        task: str | None = None,
+        model: str | None = None,
+        *,
+        device: str | None = None,
+        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        split: str = "train",
+        overrides: Sequence[str] = (),
+        max_prompt: int | None = None,
+        render_mode: str | None = None,
+        **task_options: Any,
+    ):
+        self.rules = load_rules(task, model, split, overrides, max_prompt, task_options)
+        self.episodes = Episodes(self.rules, num_envs, device or "cpu")
+        self.num_envs = num_envs
+        self.numpy = device is None
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
+        self.metadata = {**self.metadata, "autoreset_mode": self.autoreset_mode}
+        self.single_action_space = self.rules.action_space
+        self.single_observation_space = self.rules.observation_space
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.render_mode = render_mode
+        self._random = [seeding.np_random()[0] for _ in range(num_envs)]
+
+    def reset(
+        self,
+        *,
+        seed: int | Sequence[int | None] | None = None,
+        options: dict[str, Any] | None = None,
+    ) -> tuple[Any, dict[str, Any]]:
+        options = dict(options or {})
+        everyone = np.ones(self.num_envs, dtype=bool)
+        chosen = torch.as_tensor(options.pop("reset_mask", everyone), device=self.episodes.device)
+        seeds = [seed] * self.num_envs if seed is None else seed
+        if isinstance(seeds, int):
+            seeds = [seeds + i for i in range(self.num_envs)]
+        for name, given in {"seed": seeds, **options}.items():
+            if isinstance(given, list) and len(given) != self.num_envs:
+                raise RlzooError(f"reset: {name} has {len(given)} entries, not {self.num_envs}")
+        for i in chosen.nonzero().squeeze(1).tolist():
+            if seeds[i] is not None:
+                self._random[i] = seeding.np_random(seeds[i])[0]
+            self._start(i, {n: x[i] if isinstance(x, list) else x for n, x in options.items()})
+        return self._out(self.episodes.observations()), self._infos(chosen)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        episodes = self.episodes
+        actions = torch.as_tensor(actions, device=episodes.device)
+        over = episodes.ended
+        everyone = torch.ones_like(over)
+        if self.autoreset_mode == AutoresetMode.NEXT_STEP:
+            self._restart(over)
+        elif bool(over.any()):
+            rows = over.nonzero().squeeze(1).tolist()
+            raise ResetNeeded(f"rows {rows} are over; reset them by options['reset_mask']")
+        acting = (~over).nonzero().squeeze(1)
+        rewards = episodes.act(acting, actions[acting])
+        terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()
+        infos: dict[str, Any] = {}
+        ended = terminated | truncated
+        if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(ended.any()):
+            infos["final_obs"] = self._final(episodes.observations(), ended)
+            infos["final_info"] = self._infos(ended)
+            infos["_final_obs"] = infos["_final_info"] = self._out(ended)
+            self._restart(ended)
+        infos.update(self._infos(everyone))
+        rewards = rewards.double() if self.numpy else rewards
+        results = (episodes.observations(), rewards, terminated, truncated)
+        return *map(self._out, results), infos
+
+    def columns(self) -> dict[str, Any]:
+        """The episodes so far as a batch: what a policy takes."""
+        return self.episodes.columns(torch.arange(self.num_envs, device=self.episodes.device))
+
+    def render(self) -> tuple[str, ...] | None:
+        """`prompt|response` of each row: returned in mode "ansi", printed in mode "human"."""
+        texts = self.episodes.texts()
+        if self.render_mode == "human":
+            print(*texts, sep="\n")
+        return tuple(texts) if self.render_mode == "ansi" else None
+
+    def _start(self, row: int, options: Mapping[str, Any]) -> None:
+        self.episodes.start(row, self._random[row], options)
+
+    def _restart(self, over: Tensor) -> None:
+        for i in over.nonzero().squeeze(1).tolist():
+            self._start(i, {})
+
+    def _infos(self, rows: Tensor) -> dict[str, Any]:
+        """gymnasium's form: under `name` a value for each row, under `_name` who has one."""
+        episodes = self.episodes
+        columns: dict[str, tuple[Any, Tensor]] = {
+            "prompt": ([e.prompt for e in episodes.examples], rows),
+            "attention_mask": (episodes.attention_mask() * rows[:, None], rows),
+        }
+        ended = rows & episodes.ended
+        if bool(ended.any()):
+            index = ended.nonzero().squeeze(1)
+            responses: list[str | None] = [None] * self.num_envs
+            texts = episodes.columns(index)["responses"]
+            for i, text in zip(index.tolist(), texts, strict=True):
+                responses[i] = text
+            columns["response"] = (responses, ended)
+            columns["score"] = (torch.where(ended, episodes.sequence_scores.double(), 0), ended)
+            columns["answer"] = ([e.answer for e in episodes.examples], ended)
+        infos: dict[str, Any] = {}
+        for name, (values, mask) in columns.items():
+            if isinstance(values, list):
+                values = [x if m else None for x, m in zip(values, mask.tolist(), strict=True)]
+                infos[name] = np.array([*values, None], dtype=object)[:-1] if self.numpy else values
+            else:
+                infos[name] = self._out(values)
+            infos[f"_{name}"] = self._out(mask)
+        return infos
+
+    def _final(self, observations: Tensor, ended: Tensor) -> Any:
+        if not self.numpy:
+            return observations
+        final = np.full(self.num_envs, None, dtype=object)
+        for i in ended.nonzero().squeeze(1).tolist():
+            final[i] = observations[i].numpy()
+        return final
+
+    def _out(self, x: Tensor) -> Any:
+        return x.numpy().copy() if self.numpy else x.clone()

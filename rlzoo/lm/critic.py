@@ -1,0 +1,102 @@
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlzoo.errors import ModelError
+from rlzoo.lm.layout import align
+from rlzoo.lm.policy import Policy, _training
+from rlzoo.mdp.batch import widen
+
+
+class Critic(nn.Module):
+    """V(s_t) from a trunk of its own and a linear head, which starts at zero.
+
+    With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
+    `start`: (trunk, head weight (1, H) or None) to begin with in place of the policy's trunk.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        support: Tensor | None = None,
+        *,
+        shared: bool = False,
+        start: tuple[Any, Tensor | None] | None = None,
+    ):
+        super().__init__()
+        # The policy that shares its trunk is no part of this module: its weights are the actor's.
+        self._policy = (policy,)
+        trunk, weight = start or (None, None)
+        self._as_policy = start is None  # of the policy's architecture
+        if not shared and trunk is None:
+            trunk = copy.deepcopy(policy.model.base_model)
+        self.trunk: Any = trunk
+        width = (trunk or policy.model).config.get_text_config().hidden_size
+        self.head = nn.Linear(width, 1 if support is None else len(support))
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+        if weight is not None and support is None:
+            self.head.weight.data.copy_(weight)
+        double = next(policy.model.parameters()).dtype == torch.float64
+        self.head.to(policy.device, torch.float64 if double else torch.float32)
+        self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
+        self.support = None if support is None else support.to(policy.device)
+        if shared:
+            if not policy.plain_head:
+                raise ModelError(
+                    "critic.trunk: shared needs a model whose head is one linear layer, which "
+                    f"{type(policy.model).__name__}'s is not; use own"
+                )
+            policy.value_head = self.head
+
+    def predict(self, columns: Mapping[str, Any]) -> Tensor:
+        """V, or logits of its bins, before each response token and after the last:
+        (B, T + 1[, K])."""
+        policy = self._policy[0]
+        if self.trunk is None:
+            return self._of_the_policy(columns)
+        rows = align(columns, trees=self._as_policy and policy.trees(columns))
+        with policy.precision(), _training(self.trunk, policy.recompute):
+            hidden = self.runner[0](
+                input_ids=rows.ids,
+                attention_mask=rows.seen,
+                position_ids=rows.place,
+                use_cache=False,
+            )[0]
+        hidden = hidden[:, -rows.keep :]
+        return self._read(hidden.flatten(0, 1)[rows.at], columns)
+
+    def _of_the_policy(self, columns: Mapping[str, Any]) -> Tensor:
+        rows = self._policy[0].layout(columns)
+        hidden = self._policy[0].through(rows, lambda h: h)
+        return self._read(hidden.flatten(0, 1)[rows.at], columns)
+
+    def _read(self, hidden: Tensor, columns: Mapping[str, Any]) -> Tensor:
+        """The head's output (B, T + 1[, K]) for hidden states at the response."""
+        out = self.head(hidden.to(self.head.weight.dtype)).squeeze(-1)
+        return widen(out, columns["response_ids"].shape[1] + 1)
+
+    def columns(self, prediction: Tensor) -> dict[str, Tensor]:
+        """`value_preds` (B, T), with `value_logits` and `value_support` where there are bins."""
+        if self.support is None:
+            return {"value_preds": prediction[:, :-1]}
+        values = prediction.softmax(-1) @ self.support
+        return {
+            "value_preds": values[:, :-1],
+            "value_logits": prediction[:, :-1],
+            "value_support": self.support,
+        }
+
+    @torch.no_grad()
+    def values(
+        self, columns: Mapping[str, Any], prediction: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(values (B, T), V(s_T) (B,)): before each token, and after each row's last token."""
+        out = self.predict(columns) if prediction is None else prediction.detach()
+        if self.support is not None:
+            out = out.softmax(-1) @ self.support
+        length = columns["response_attention"].long().sum(1, keepdim=True)
+        return out[:, :-1], out.gather(1, length).squeeze(1)

@@ -1,0 +1,68 @@
+from typing import Any
+
+from rlzoo.errors import ModelError, RlzooError
+
+# transformers is imported inside functions: it takes seconds, and checks come before.
+
+Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
+
+
+# ---------------------------------------------------------------- prompts
+
+
+class PromptFormat:
+    """How prompts are read: plain text as it is, messages by the tokenizer's chat template.
+
+    chat: "auto" so; "always" takes plain text for a user's message; "never" joins the contents of
+    messages, a line each. system: a system message put before what goes through the template.
+    """
+
+    def __init__(self, tokenizer: Any, chat: str = "auto", system: str | None = None):
+        self.tokenizer = tokenizer
+        self.chat = chat
+        self.system = system
+        if chat == "always" and not tokenizer.chat_template:
+            raise ModelError("model.chat: always, and the tokenizer has no chat template")
+
+    def templated(self, prompt: Prompt) -> bool:
+        """Whether the prompt goes through the chat template."""
+        return self.chat == "always" or (self.chat == "auto" and not isinstance(prompt, str))
+
+    def messages(self, prompt: Prompt) -> list[dict[str, str]]:
+        """The prompt as chat messages."""
+        found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if self.system and self.templated(prompt):
+            return [{"role": "system", "content": self.system}, *found]
+        return found
+
+    def text(self, prompt: Prompt) -> str:
+        """What the policy reads."""
+        if not self.templated(prompt):
+            return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
+        if not self.tokenizer.chat_template:
+            raise ModelError(
+                "the prompts are chat messages, and the tokenizer has no chat template; "
+                "model.chat=never joins them to a text"
+            )
+        return self.tokenizer.apply_chat_template(
+            self.messages(prompt), tokenize=False, add_generation_prompt=True
+        )
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Token ids; raises where the tokenizer does not know a character."""
+        text = self.text(prompt)
+        if self.templated(prompt):  # the template wrote the special tokens already
+            return encode(self.tokenizer, text, add_special_tokens=False)
+        return encode(self.tokenizer, text)
+
+
+def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
+    """Token ids of a prompt; raises where the tokenizer does not know a character."""
+    ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+    unknown = tokenizer.unk_token_id
+    if unknown is not None and unknown in ids:
+        alien = next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
+        raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
+    if not ids:
+        raise RlzooError(f"prompt {text!r} is empty: it has no token")
+    return ids

@@ -1,0 +1,144 @@
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.data.pairs import Prompt
+from rlzoo.errors import RewardModelError
+from rlzoo.mdp.batch import right_pad
+
+# ---------------------------------------------------------------- reading one
+
+
+def refuse(folder: Path) -> None:
+    """Raise where `folder` is no reward model, from its small files alone."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise RewardModelError(f"{folder}: no reward model: a folder without config.json")
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RewardModelError(f"{file}: not valid JSON: {error}") from None
+    architecture = (config.get("architectures") or ["?"])[0]
+    if not architecture.endswith("ForSequenceClassification"):
+        raise RewardModelError(
+            f"{folder}: {architecture} is no sequence classifier; `rlzoo reward train` makes one"
+        )
+    labels = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
+    if labels != 1:
+        raise RewardModelError(f"{folder}: a reward model has one label; this one has {labels}")
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
+    if not any((folder / name).is_file() for name in names):
+        raise RewardModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
+
+
+def load(folder: Path, device: Any, dtype: str = "float32") -> tuple[Any, Any]:
+    """(model, tokenizer) of a reward model, frozen, in eval mode."""
+    import torch
+    from transformers import AutoModelForSequenceClassification
+
+    refuse(folder)
+    with _quiet(folder):
+        model = AutoModelForSequenceClassification.from_pretrained(
+            folder,
+            dtype=getattr(torch, dtype),
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+    return model.to(device).eval().requires_grad_(False), load_tokenizer(folder)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    with _quiet(folder):
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+
+
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[None]:
+    """No progress bars or advice on stderr; a folder that cannot be loaded is one line."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise RewardModelError(f"{folder}: cannot be loaded: {first}") from None
+    finally:
+        logging.set_verbosity(before)
+
+
+def encode(
+    tokenizer: Any, prompt: Prompt, response: str, *, ended: bool = True, limit: int | None = None
+) -> list[int]:
+    """Token ids of a prompt and a response, the last `limit` of them.
+
+    With a chat template all goes through it, as a conversation that the assistant has ended or is
+    still writing. Without one a prompt is text, and EOS says that the response ended.
+    """
+    if tokenizer.chat_template:
+        ids = _conversation(tokenizer, prompt, response, ended)
+    elif not isinstance(prompt, str):
+        raise RewardModelError("the prompt is chat messages, and the tokenizer has no template")
+    elif tokenizer.eos_token_id is None:  # an encoder's: it reads two texts
+        ids = tokenizer(prompt, response)["input_ids"]
+    else:
+        ids = tokenizer(prompt)["input_ids"]
+        ids = ids + tokenizer(response, add_special_tokens=False)["input_ids"]
+        ids = ids + [tokenizer.eos_token_id] * ended
+    return ids[-limit:] if limit else ids
+
+
+def _conversation(tokenizer: Any, prompt: Prompt, response: str, ended: bool) -> list[int]:
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+    if not ended and not response.strip():  # nothing is written yet
+        return tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=False
+        )
+    answer = {"role": "assistant", "content": response}
+    return tokenizer.apply_chat_template(
+        [*messages, answer], continue_final_message=not ended, return_dict=False
+    )
+
+
+def score(model: Any, rows: Sequence[list[int]], batch: int = 64) -> Any:
+    """Scores (N,) of rows of token ids; with gradient, if the caller has it on."""
+    import torch
+
+    device = next(model.parameters()).device
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
+    scores: list[Any] = [None] * len(rows)
+    for start in range(0, len(rows), batch):
+        part = order[start : start + batch]
+        with _padding([rows[i] for i in part], model) as fill:
+            ids, mask = right_pad([rows[i] for i in part], fill)
+            out = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+        for i, x in zip(part, out[:, 0].float(), strict=True):
+            scores[i] = x
+    return torch.stack(scores)
+
+
+@contextlib.contextmanager
+def _padding(rows: Sequence[list[int]], model: Any) -> Iterator[int]:
+    """A padding id that ends none of the rows: transformers reads a row's score at its last token
+    that is not the config's padding, and many tokenizers pad with EOS."""
+    config = model.config.get_text_config()
+    own, last = config.pad_token_id, {row[-1] for row in rows}
+    free = (i for i in range(len(last) + 1) if i not in last)
+    config.pad_token_id = next(free) if own is None or own in last else own
+    try:
+        yield config.pad_token_id
+    finally:
+        config.pad_token_id = own
+
+
+def longest(model: Any, max_length: int | None) -> int | None:
+    """How many tokens the model reads: what is asked for, within its position limit."""
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return min((n for n in (max_length, own) if n), default=None)

@@ -1,0 +1,45 @@
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
+
+CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable ASCII
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character; adds nothing of its own, so decode(encode(x)) == x."""
+    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=PAD,
+        eos_token=EOS,
+        unk_token=UNK,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(architecture: dict[str, Any], tokenizer: PreTrainedTokenizerFast):
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **architecture,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id
+    )
+    return model
+
+
+def save(model, tokenizer, out: Path) -> None:
+    """Half precision halves the file and costs nothing: it is read back as float32."""
+    model.half().save_pretrained(out)
+    tokenizer.save_pretrained(out)

@@ -1,0 +1,253 @@
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.mdp.noise import generator
+from rlzoo.oracle.episodes import Episodes
+from rlzoo.oracle.oracle import Oracle
+from rlzoo.plugin.component import Component
+
+ROWS = 400_000  # that an estimator is called on, at most, for a mean
+
+CALLS = 1_500  # at most, of one that couples the batch
+
+REPLICAS = 64  # partner draws, at most
+
+
+Columns = dict[str, Any]
+
+# Columns of some episodes (rows (B,)), for the m-th draw of whatever is random in them.
+Fresh = Callable[[int, Tensor], Columns]
+
+
+@dataclass
+class Subject:
+    """An estimator with its options, asked about the episodes of an oracle."""
+
+    component: Component
+    options: Mapping[str, Any]
+    oracle: Oracle
+    episodes: Episodes
+    columns: Columns
+    fresh: Fresh | None = None  # where the columns hold chance
+    samples: int = 4
+    prompts: int = 8  # per batch; matters to estimators that couple the batch
+    kept: Tensor | None = None  # rows (B,) that enter the loss; None: all
+    seed: int = 0
+
+    def __call__(self, columns: Mapping[str, Any]) -> Tensor:
+        """A^ (B, T)."""
+        return self.component(columns, **self.options)["advantages"]
+
+    def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
+        """The columns that the estimator sees, of some rows, in new groups."""
+        out: Columns = {"response_mask": columns["response_mask"][rows]}
+        for name in self.component.needs:
+            x = columns[name]
+            if isinstance(x, list):
+                out[name] = [x[i] for i in rows.tolist()]
+            else:
+                out[name] = x[rows] if len(x) == len(self.episodes.probability) else x
+        out["group_ids"] = group_ids
+        return out
+
+    def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
+        """A^ of rows in groups; those of rows that leave the loss are 0."""
+        out = self(self.take(columns, rows, group_ids))
+        return out if self.kept is None else out * self.kept[rows, None]
+
+    def draws(self, m: int) -> Columns:
+        everyone = torch.arange(len(self.episodes.probability))
+        return self.fresh(m, everyone) if self.fresh else self.columns
+
+
+@dataclass
+class Means:
+    """Of A^ at each choice: over R replicas (1 if exact). mean (R, S, V); square, sign (S, V)."""
+
+    mean: Tensor
+    square: Tensor
+    sign: Tensor
+    method: str
+    rows: int
+
+    @property
+    def exact(self) -> bool:
+        return self.method == "exact"
+
+
+def means(subject: Subject) -> Means:
+    """E[A^ | s, a], E[A^^2 | s, a] and E[sign A^ | s, a]."""
+    if subject.component.couples == "row":
+        found = _row_by_row(subject)
+    else:
+        kinds = _kinds(subject)
+        whole = subject.component.couples == "group" and subject.fresh is None
+        count = max(
+            (math.comb(len(k.rows) + subject.samples - 1, subject.samples) for k in kinds),
+            default=0,
+        )
+        if whole and count * subject.samples * len(kinds) <= ROWS:
+            found = _all_groups(subject, kinds)
+        else:
+            found = _paired(subject, kinds)
+    return found
+
+
+def _row_by_row(subject: Subject) -> Means:
+    rows = torch.arange(len(subject.episodes.probability))
+    count = 1
+    if subject.fresh:
+        count = max(4, min(16, ROWS // (8 * len(rows))))
+    sums = _Sums(subject)
+    for m in range(count):
+        columns = subject.draws(m)
+        a = subject.among(columns, rows, columns["group_ids"])
+        sums.add(a, a.square(), a.sign())
+    return sums.done(count if subject.fresh else 0, count * len(rows))
+
+
+@dataclass
+class _Kind:
+    """The rows of one prompt, told apart by what the estimator sees."""
+
+    members: Tensor  # (b,) rows of the episodes
+    which: Tensor  # (b,) the kind of each, 0 .. K - 1
+    rows: Tensor  # (K,) a row of each kind
+    share: Tensor  # (K,) probability given the prompt
+
+
+def _kinds(subject: Subject) -> list[_Kind]:
+    found = []
+    p, columns = subject.episodes.probability, subject.columns
+    size = len(p)
+    for prompt in range(subject.oracle.tree.prompts):
+        members = (subject.episodes.prompt == prompt).nonzero()[:, 0]
+        parts = [subject.episodes.mask.double()]
+        if subject.kept is not None:
+            parts.append(subject.kept.double()[:, None])
+        listed = subject.fresh is not None
+        for name in subject.component.needs:
+            x = columns[name]
+            listed |= isinstance(x, list)
+            if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
+                parts.append(x.double().reshape(size, -1))
+        if listed:  # texts, or fresh draws: no two rows are the same
+            which = torch.arange(len(members))
+        else:
+            seen = (torch.cat(parts, 1)[members] * 1e9).round()
+            which = torch.unique(seen, dim=0, return_inverse=True)[1]
+        share = torch.zeros(int(which.max()) + 1, dtype=p.dtype).index_add_(0, which, p[members])
+        first = torch.full((len(share),), size).scatter_reduce_(0, which, members, "amin")
+        found.append(_Kind(members, which, first, share / share.sum()))
+    return found
+
+
+def _all_groups(subject: Subject, kinds: list[_Kind]) -> Means:
+    """Every multiset of G kinds, weighted by its multinomial probability."""
+    size, sums, rows = subject.samples, _Sums(subject), 0
+    spread = []
+    for kind in kinds:
+        groups = torch.combinations(torch.arange(len(kind.rows)), size, with_replacement=True)
+        times = torch.zeros(len(groups), len(kind.rows), dtype=torch.float64)
+        times.scatter_add_(1, groups, torch.ones(groups.shape, dtype=torch.float64))
+        log_p = math.lgamma(size + 1) - torch.lgamma(times + 1).sum(1)
+        log_p = log_p + torch.xlogy(times, kind.share).sum(1)
+        ids = torch.arange(len(groups)).repeat_interleave(size)
+        a = subject.among(subject.columns, kind.rows[groups.flatten()], ids)
+        weight = (log_p.exp() / size).repeat_interleave(size)[:, None]
+        each = []
+        for x in (a, a.square(), a.sign()):
+            total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
+            total.index_add_(0, groups.flatten(), weight * x)
+            each.append((total / kind.share[:, None])[kind.which])
+        spread.append(each)
+        rows += len(a)
+    out = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
+    for kind, each in zip(kinds, spread, strict=True):
+        for whole, part in zip(out, each, strict=True):
+            whole[kind.members] = part
+    sums.add(*out)
+    return sums.done(0, rows)
+
+
+def _paired(subject: Subject, kinds: list[_Kind]) -> Means:
+    """Each kind of row in turn among the same partners, M times over."""
+    size, batch = subject.samples, subject.component.couples == "batch"
+    draw = generator(subject.seed, "diagnose/partners")
+    count = sum(len(k.rows) for k in kinds)
+    others = subject.prompts * size - 1 if batch else size - 1
+    most = CALLS // count if batch else ROWS // (count * size)
+    replicas = max(3, min(REPLICAS, most))
+    sums = _Sums(subject)
+    for m in range(replicas):
+        columns = subject.draws(m)
+        out = torch.zeros_like(subject.episodes.scores)
+        for kind in kinds:
+            drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
+            own = kind.rows if subject.fresh is None else kind.members
+            partners = own[drawn]
+            if batch:
+                rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
+                ids = torch.arange(others + 1) // size
+                a = torch.stack(
+                    [
+                        subject.among(columns, torch.cat([row[None], partners, rest]), ids)[0]
+                        for row in own
+                    ]
+                )
+            else:
+                rows = torch.cat([own[:, None], partners.expand(len(own), -1)], 1)
+                ids = torch.arange(len(own)).repeat_interleave(size)
+                a = subject.among(columns, rows.flatten(), ids)[::size]
+            out[kind.members] = a[kind.which]
+        sums.add(out, out.square(), out.sign())
+    return sums.done(replicas, replicas * count * (others + 1))
+
+
+def _draw_groups(subject: Subject, kinds: list[_Kind], n: int, draw: torch.Generator) -> Tensor:
+    """(n G,) rows of n further groups, each of one prompt."""
+    prompt = torch.randint(len(kinds), (n,), generator=draw)
+    rows = torch.empty(n, subject.samples, dtype=torch.long)
+    for i, kind in enumerate(kinds):
+        own = (prompt == i).nonzero()[:, 0]
+        need = len(own) * subject.samples
+        if need:
+            picks = torch.multinomial(kind.share, need, replacement=True, generator=draw)
+            rows[own] = kind.rows[picks].view(len(own), -1)
+    return rows.flatten()
+
+
+class _Sums:
+    """Collects A^ of every episode, weighted by its probability, at each choice (S, V)."""
+
+    def __init__(self, subject: Subject):
+        e, tree = subject.episodes, subject.oracle.tree
+        self.shape = (tree.states, tree.vocabulary)
+        self.on = e.mask
+        self.cell = (e.states * tree.vocabulary + e.actions)[self.on]
+        self.weight = e.probability[:, None].expand_as(e.scores)[self.on]
+        self.mass = self._gather(torch.ones_like(e.scores))
+        self.means: list[Tensor] = []
+        self.square: Tensor | float = 0.0
+        self.sign: Tensor | float = 0.0
+
+    def _gather(self, x: Tensor) -> Tensor:
+        flat = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.float64)
+        return flat.index_add_(0, self.cell, self.weight * x[self.on].double()).view(self.shape)
+
+    def add(self, a: Tensor, square: Tensor, sign: Tensor) -> None:
+        self.means.append(self._gather(a) / self.mass.clamp(min=1e-300))
+        self.square = self.square + self._gather(square)
+        self.sign = self.sign + self._gather(sign)
+
+    def done(self, replicas: int, rows: int) -> Means:
+        scale = len(self.means) * self.mass.clamp(min=1e-300)
+        method = f"Monte Carlo, {replicas} draws" if replicas else "exact"
+        return Means(
+            torch.stack(self.means), self.square / scale, self.sign / scale, method, rows
+        )  # fmt: skip

@@ -1,0 +1,20 @@
+import os
+
+import torch
+
+from rlzoo.errors import RlzooError
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own."""
+    if name == "auto":
+        if not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise RlzooError(f"device: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RlzooError(f"device: {name!r} is asked for, and no CUDA device is there")
+    return device

@@ -1,0 +1,112 @@
+import inspect
+import math
+import types
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+
+@dataclass(frozen=True)
+class Range:
+    """The interval an option must lie in; `closed` as in scikit-learn's `Interval`."""
+
+    low: float | None = None
+    high: float | None = None
+    closed: Literal["both", "left", "right", "neither"] = "both"
+
+    def holds(self, value: float) -> bool:
+        low = -math.inf if self.low is None else self.low
+        high = math.inf if self.high is None else self.high
+        above = value >= low if self.closed in ("both", "left") else value > low
+        below = value <= high if self.closed in ("both", "right") else value < high
+        return above and below
+
+    def __str__(self) -> str:
+        left = "[" if self.closed in ("both", "left") and self.low is not None else "("
+        right = "]" if self.closed in ("both", "right") and self.high is not None else ")"
+        low = "-inf" if self.low is None else self.low
+        high = "inf" if self.high is None else self.high
+        return f"{left}{low}, {high}{right}"
+
+
+_SCALARS = {bool: "a bool", int: "an int", float: "a float", str: "a str", dict: "a mapping"}
+
+REQUIRED: Any = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Option:
+    """A typed setting: a component's option, or a key of the core's recipe."""
+
+    name: str
+    type: Any
+    default: Any = REQUIRED
+    range: Range | None = None
+    meaning: str = ""
+
+    @classmethod
+    def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
+        """From an annotation; raises ValueError on one that recipes cannot express."""
+        found, meaning = None, ""
+        if get_origin(annotation) is Annotated:
+            annotation, *extras = get_args(annotation)
+            found = next((e for e in extras if isinstance(e, Range)), None)
+            meaning = next((e for e in extras if isinstance(e, str)), "")
+        option = cls(name, annotation, default, found, meaning)
+        option._describe(annotation)
+        if default is not REQUIRED:
+            option.check(default)
+        return option
+
+    def _describe(self, kind: Any) -> str:
+        if kind in _SCALARS:
+            within = f" in {self.range}" if self.range and kind in (int, float) else ""
+            return _SCALARS[kind] + within
+        origin, args = get_origin(kind), get_args(kind)
+        if origin is Literal:
+            return "one of " + ", ".join(map(str, args))
+        if origin in (Union, types.UnionType):
+            return " or ".join("null" if a is type(None) else self._describe(a) for a in args)
+        if origin is list and args:
+            return f"a list of {self._describe(args[0]).removeprefix('a ').removeprefix('an ')}s"
+        raise ValueError(f"option {self.name!r} has no usable type (got {kind!r})")
+
+    @property
+    def type_text(self) -> str:
+        return self._describe(self.type)
+
+    def check(self, value: Any) -> Any:
+        """`value` as this option's type; raises ValueError, saying what was got."""
+        fits, result = self._coerce(value, self.type)
+        if not fits:
+            raise ValueError(f"must be {self.type_text}. Got {value!r}")
+        return result
+
+    def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
+        origin, args = get_origin(kind), get_args(kind)
+        if origin in (Union, types.UnionType):
+            for arm in args:
+                if arm is type(None):
+                    if value is None:
+                        return True, None
+                    continue
+                fits, result = self._coerce(value, arm)
+                if fits:
+                    return True, result
+            return False, None
+        if origin is Literal:
+            # True == 1 in Python: a bool must not pass for Literal[1].
+            fits = any(type(value) is type(arm) and value == arm for arm in args)
+            return fits, value
+        if origin is list:
+            if not isinstance(value, list):
+                return False, None
+            pairs = [self._coerce(item, args[0]) for item in value]
+            return all(fits for fits, _ in pairs), [result for _, result in pairs]
+        if kind is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if kind in (int, float):
+            fits = type(value) is kind and value == value
+            return fits and (self.range is None or self.range.holds(value)), value
+        if kind is str and type(value) in (int, float):
+            value = str(value)  # YAML reads a name such as 2026 as a number
+        return isinstance(value, kind), value

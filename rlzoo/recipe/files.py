@@ -1,0 +1,106 @@
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+
+Flat = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values set in one place; `origin` names it."""
+
+    origin: str
+    values: Flat
+
+
+# ---------------------------------------------------------------- finding files
+
+
+def config_dirs() -> list[Path]:
+    """`./configs`, then `$RLZOO_CONFIGS`, then the shipped ones; the first that has a file wins."""
+    here = Path(__file__).resolve().parents[1]
+    # An editable install may leave an old copy in site-packages: the checkout's own come first.
+    checkout = here.parent / "configs"
+    shipped = checkout if (here.parent / "pyproject.toml").is_file() else here / "configs"
+    extra = os.environ.get("RLZOO_CONFIGS")
+    dirs = [Path("configs"), *([Path(extra)] if extra else []), shipped]
+    return [d for d in dirs if d.is_dir()]
+
+
+def find_config(folder: str, name: str) -> Path | None:
+    """The file `folder/name.yaml`, or None."""
+    found = (d / folder / f"{name}.yaml" for d in config_dirs())
+    return next((path for path in found if path.is_file()), None)
+
+
+def list_configs(folder: str) -> dict[str, Path]:
+    """name -> file of all that `find_config` would find."""
+    names = sorted({p.stem for d in config_dirs() for p in (d / folder).glob("*.yaml")})
+    return {name: path for name in names if (path := find_config(folder, name))}
+
+
+def describe(path: Path) -> str:
+    """A recipe's first comment line."""
+    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+    return first.lstrip("# ").strip() if first.startswith("#") else ""
+
+
+def show_path(path: Path) -> str:
+    """`shipped recipes/grpo.yaml`, or the path, relative to the current folder if below it."""
+    path = path.resolve()
+    if path.is_relative_to(shipped := config_dirs()[-1].resolve()):
+        return f"shipped {path.relative_to(shipped)}"
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def read_layer(path: Path) -> Layer:
+    """A YAML file as a layer; raises RecipeError with file and line where it is broken."""
+    origin = show_path(path)
+    try:
+        loaded = OmegaConf.load(path)
+    except yaml.MarkedYAMLError as error:
+        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise RecipeError(f"{origin}{line}: not valid YAML: {_problem(error)}") from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError, OmegaConfBaseException) as error:
+        raise RecipeError(f"{origin}: cannot be read: {str(error).splitlines()[0]}") from None
+    if not isinstance(loaded, DictConfig):
+        raise RecipeError(f"{origin}: must be a mapping of keys to values")
+    return Layer(origin, _flatten(OmegaConf.to_container(loaded), origin))
+
+
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    return str(error.problem or error.context or "unreadable")
+
+
+def _flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
+    """Dotted keys -> leaves. `X: name` becomes `X.name: name`, a list of names `X.NAME: {}`."""
+    flat: Flat = {}
+    for raw, value in tree.items():
+        key = f"{prefix}{raw}"
+        if key in SECTIONS and not isinstance(value, dict):
+            flat[f"{key}.name"] = value
+        elif key == "model" and isinstance(value, str):
+            flat["model.name"] = value
+        elif key in COLLECTIONS and value == {}:
+            continue
+        elif key in COLLECTIONS and not isinstance(value, dict):
+            names = value if isinstance(value, list) else [value] if value else []
+            flat[f"{key}!"] = True  # marks that lower layers' sets are replaced
+            flat.update({f"{key}.{name}": {} for name in names})
+        elif isinstance(value, dict) and value and not _is_leaf(key):
+            flat.update(_flatten(value, origin, f"{key}."))
+        else:
+            flat[key] = value
+    return flat
+
+
+def _is_leaf(key: str) -> bool:
+    return key in KEYS

@@ -1,0 +1,92 @@
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.lm.world import World
+from rlzoo.mdp import turns
+from rlzoo.mdp.batch import left_pad, take
+from rlzoo.plugin.columns import TOLD
+
+
+def _ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
+    """uniforms (R, T) from position `at` (R,) on, (R, width); beyond the end anything."""
+    place = at[:, None] + torch.arange(width, device=at.device)
+    return uniforms.gather(1, place.clamp(max=uniforms.shape[1] - 1))
+
+
+def _converse(
+    world: World,
+    talks: list[turns.Conversation],
+    prompts: Mapping[str, Any],
+    speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
+) -> dict[str, Any]:
+    """Whole conversations, a turn of all rows that are not over at a time.
+
+    talks: the rows, with what was said already. speak(live, prompts, at, width): a sampler's
+    columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
+    end with what was said; `width` tokens at most.
+    """
+    policy = world.policy
+    rules = turns.Turns(world.plan, world.tokenizer, policy.eos_ids)
+    knows = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
+    texts = [
+        ids[mask.bool()].tolist()
+        for ids, mask in zip(prompts["prompt_ids"], prompts["prompt_mask"], strict=True)
+    ]
+    extra: dict[str, Tensor] = {}  # what the sampler gives beside tokens: (B, T)
+    width = max(talk.limit - talk.begin for talk in talks)
+    live = torch.arange(len(talks), device=policy.device)
+    while len(live):
+        some = [talks[i] for i in live.tolist()]
+        at = torch.tensor([len(talk.ids) - talk.begin for talk in some], device=policy.device)
+        now = take(prompts, live)
+        so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
+        now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
+        room = max(talk.limit - len(talk.ids) for talk in some)
+        if knows:  # of one row the history, of another the room: together they may be too much
+            room = max(1, min(room, knows - now["prompt_ids"].shape[1]))
+        drawn = speak(live, now, at, room)
+        taken = torch.tensor(rules.act(some, drawn.pop("response_ids").tolist())).to(at)
+        for name, x in drawn.items():
+            whole = extra.setdefault(name, x.new_zeros(len(talks), width))
+            row, t = (torch.arange(x.shape[1], device=x.device) < taken[:, None]).nonzero().T
+            whole[live[row], at[row] + t] = x[row, t]
+        if not bool(taken.all()):
+            raise RlzooError(f"sampler {world.plan.base_sampler.name!r} gave a row without a token")
+        live = live[torch.tensor([not talk.over for talk in some], device=live.device)]
+    found = rules.columns(talks, policy.pad_id, policy.device)
+    steps = found["response_ids"].shape[1]
+    return found | {name: x[:, :steps] for name, x in extra.items()}
+
+
+def _talks(
+    world: World,
+    columns: Mapping[str, Any],
+    prompts: Mapping[str, Tensor],
+    rows: Tensor | None,
+    limit: int,
+) -> list[turns.Conversation]:
+    """The conversations that go on after some prompts (N, W), each the beginning of a row."""
+    longest = world.plan.recipe.config.rollout.max_new_tokens
+    every = torch.arange(len(prompts["prompt_ids"]))
+    talks = []
+    for i, row in enumerate((every if rows is None else rows).tolist()):
+        given = prompts["prompt_ids"][i][prompts["prompt_mask"][i].bool()].tolist()
+        known = columns["prompt_ids"][row][columns["prompt_mask"][row].bool()].tolist()
+        at = len(given) - len(known)
+        if at > 0 and "turn_ids" in columns:
+            known += columns["response_ids"][row, :at].tolist()
+        if given != known:
+            raise RlzooError(
+                f"sample: in a conversation prompt {i} must begin row {row} of the batch, and does "
+                "not; of=... says which row it is of"
+            )
+        if at > 0:
+            talks.append(turns.resume(columns, row, at, min(longest, at + limit)))
+        else:
+            own = {n: columns[n][row : row + 1] for n in TOLD if n in columns}
+            talks += turns.begin(own, 1, limit)
+    return talks

@@ -1,0 +1,49 @@
+import re
+import unicodedata
+from collections.abc import Mapping
+from functools import cache
+
+
+@cache
+def _byte_of() -> Mapping[str, int]:
+    """The letters in which byte-level vocabularies write bytes, as GPT-2's: printable Latin-1 is
+    itself, every other byte a letter from 256 on."""
+    plain = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
+    letters = {chr(b): b for b in plain}
+    others = (b for b in range(256) if b not in set(plain))
+    return letters | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+def readable(decoded: str, piece: str) -> str:
+    """A token as a reader can see it. `decoded`: its text; `piece`: what the vocabulary calls it.
+
+    What has no picture of its own is escaped: control characters, parts of a character (bytes),
+    white space at an edge.
+    """
+    if not decoded:
+        decoded = piece
+    if "\ufffd" in decoded:  # part of a character
+        if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece):
+            return f"\\x{piece[3:5].lower()}"
+        letters = _byte_of()
+        if piece and all(c in letters for c in piece):
+            raw = bytes(letters[c] for c in piece)
+            decoded = raw.decode("utf-8", "backslashreplace")
+    return "".join(_visible(c, i) for i, c in enumerate(decoded))
+
+
+def _visible(char: str, place: int) -> str:
+    if char == " ":
+        return "␣"
+    if not char.isprintable() or char in "\ufe0e\ufe0f\u200d":
+        return char.encode("unicode_escape").decode()
+    if unicodedata.category(char)[0] == "M" and place == 0:
+        return f"◌{char}"  # a mark needs something to sit on
+    return char
+
+
+def printable(text: str) -> str:
+    """A text with its control characters escaped, line breaks apart."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )

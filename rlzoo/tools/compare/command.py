@@ -1,0 +1,138 @@
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo import stats
+from rlzoo.tools.compare.comparison import (
+    Comparison,
+    Pair,
+    TwoWay,
+    area,
+    compare,
+    kl_spent,
+    mean_of,
+    reach,
+    two_way,
+)
+from rlzoo.tools.compare.verdict import method, verdict
+
+
+def document(c: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+
+    def paired(p: Pair) -> dict[str, Any]:
+        return {
+            "difference": p.paired.mean,
+            "interval": p.paired.interval,
+            "p": p.paired.p,
+            "p_holm": p.p,
+            "seeds": p.paired.n,
+            "improvement": p.improvement,
+            "detectable": stats.detectable(p.paired.sd, p.paired.n, len(c.pairs)),
+        }
+
+    rows = []
+    for row in c.rows:
+        r = reach(row, c.threshold)
+        against = c.pair(row, c.reference)
+        rows.append(
+            {
+                "row": row.label,
+                "values": dict(row.values),
+                "seeds": row.seeds,
+                "scores": row.scores,
+                "iqm": stats.iqm(row.scores),
+                "interval": stats.iqm_interval(row.scores),
+                "against_reference": paired(against) if against else None,
+                "improvement_interval": (
+                    stats.improvement_interval(row.scores, c.reference.scores) if against else None
+                ),
+                "area": area(row),
+                "threshold": vars(r) if r else None,
+                "kl": kl_spent(row),
+                "length": mean_of(row, lambda r: r.length),
+                "tokens": mean_of(row, lambda r: r.summary["tokens"]),
+                "seconds": mean_of(row, lambda r: r.summary["seconds"]),
+                "runs": [str(row.runs[s].path) for s in row.seeds],
+            }
+        )
+    return {
+        "title": c.title,
+        "metric": c.metric,
+        "reference": c.reference.label,
+        "threshold": c.threshold,
+        "rows": rows,
+        "pairs": [{"a": p.a.label, "b": p.b.label, **paired(p)} for p in c.pairs],
+        "verdict": verdict(c),
+        "method": method(c),
+        "notes": c.notes,
+        "skipped": c.found.skipped,
+        "failed": c.found.failed,
+    }
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
+    parser.add_argument("--by", action="append", default=[], metavar="KEY",
+                        help="a two-way table with a column for each value of KEY")  # fmt: skip
+    parser.add_argument("--reference", metavar="ROW",
+                        help="the row to compare with; only pairs with it are tested")  # fmt: skip
+    parser.add_argument("--threshold", type=float, metavar="X",
+                        help="score to count steps to; default: halfway to the best")  # fmt: skip
+    parser.add_argument("--force", action="store_true",
+                        help="compare although task, budget or evaluation differ")  # fmt: skip
+    parser.add_argument("--markdown", action="store_true", help="tables as markdown")
+    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
+    parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    c = compare(
+        arguments.paths,
+        reference=arguments.reference,
+        threshold=arguments.threshold,
+        force=arguments.force,
+    )
+    tables = [two_way(c, key) for key in arguments.by]
+    if arguments.json:
+        out = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+        print(json.dumps(out, indent=1, ensure_ascii=False, default=str))
+    else:
+        show(c, tables, markdown=arguments.markdown)
+    if arguments.html:
+        from rlzoo.tools.compare.html import write_report
+
+        write_report(c, Path(arguments.html), tables)
+    if arguments.plots:
+        from rlzoo.tools.compare.plots import write_plots
+
+        write_plots(c, Path(arguments.plots))
+    return 0
+
+
+def two_way_document(t: TwoWay) -> dict[str, Any]:
+    cells = [
+        {"row": place[0], "column": place[1], "iqm": stats.iqm(row.scores),
+         "interval": stats.iqm_interval(row.scores), "seeds": len(row.seeds)}
+        for place, row in t.cells.items()
+    ]  # fmt: skip
+    return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
+
+
+def show(c: Comparison, tables: Sequence[TwoWay] = (), *, markdown: bool = False) -> None:
+    """Print the tables and the verdict."""
+    from rich.console import Console
+
+    from rlzoo.tools.compare import tables as compare_tables
+
+    if markdown:
+        print(compare_tables.markdown(c, tables))
+        return
+    console = Console()
+    for part in compare_tables.view(c, console.width, tables):
+        console.print(part)

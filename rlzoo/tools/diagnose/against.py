@@ -1,0 +1,95 @@
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlzoo.stats import student_quantile
+from rlzoo.tools.diagnose.branch_rollouts import Reference
+
+# ---------------------------------------------------------------- what is said of them
+
+
+def jackknife(
+    statistic: Callable[..., float], columns: Sequence[np.ndarray], clusters: np.ndarray
+) -> tuple[float | None, float | None]:
+    """A statistic of columns (N,) and its standard error, states of a prompt left out together.
+
+    None where it is not defined, or where there are fewer than two prompts.
+    """
+    value = statistic(*columns)
+    if not math.isfinite(value):
+        return None, None
+    ids = np.unique(clusters)
+    if len(ids) < 2:
+        return value, None
+    left = [statistic(*(c[clusters != i] for c in columns)) for i in ids]
+    spread = np.asarray(left) - np.mean(left)
+    se = math.sqrt((len(ids) - 1) / len(ids) * float((spread**2).sum()))
+    return value, se if math.isfinite(se) else None
+
+
+def squared_error(a: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
+    """The mean of (a - A1)(a - A2): unbiased for that of (a - A)^2, where A1 and A2 are A plus
+    errors independent of each other and of a."""
+    return float(((a - first) * (a - second)).mean())
+
+
+def _correlation(a: np.ndarray, b: np.ndarray) -> float:
+    x, y = a - a.mean(), b - b.mean()
+    size = math.sqrt(float((x * x).sum() * (y * y).sum()))
+    return float((x * y).sum()) / size if size > 1e-12 else math.nan
+
+
+def _sign(a: np.ndarray, truth: np.ndarray) -> float:
+    weight = np.abs(truth)
+    agree = np.where(a == 0, 0.5, a * truth > 0)
+    return float((weight * agree).sum() / weight.sum()) if weight.sum() > 0 else math.nan
+
+
+def against(
+    a: np.ndarray, first: np.ndarray, second: np.ndarray, clusters: np.ndarray
+) -> dict[str, Any]:
+    """Advantages (N,) against two references of independent errors."""
+    whole = (first + second) / 2
+    mean = lambda x, y: float((x - y).mean())  # noqa: E731
+    found: dict[str, Any] = {}
+    for name, statistic, columns in (
+        ("bias", mean, (a, whole)),
+        ("correlation", _correlation, (a, whole)),
+        ("agreement", _sign, (a, whole)),
+        ("squared_error", squared_error, (a, first, second)),
+    ):
+        found[name], found[f"{name}_se"] = jackknife(statistic, columns, clusters)
+    found["bias_interval"] = None
+    if found["bias_se"] is not None:
+        half = student_quantile(0.975, len(np.unique(clusters)) - 1) * found["bias_se"]
+        found["bias_interval"] = [found["bias"] - half, found["bias"] + half]
+    return found
+
+
+def _quality(found: Reference, clusters: np.ndarray) -> dict[str, Any]:
+    """How good the reference is: its own noise, the truth's size, how far its halves agree."""
+    first, second = found.first, found.second
+    size, se = jackknife(lambda x, y: float((x * y).mean()), (first, second), clusters)
+    r = _correlation(first, second)
+    known = math.isfinite(r)
+    return {
+        "truth": size,
+        "truth_se": se,
+        "noise": float(((first - second) ** 2).mean() / 4),
+        "halves_correlation": r if known else None,
+        "best_correlation": math.sqrt(max(0.0, 2 * r / (1 + r))) if known and r > -1 else None,
+    }
+
+
+def _critic(values: np.ndarray, found: Reference, clusters: np.ndarray) -> dict[str, Any]:
+    """The critic's V against V^."""
+    half = found.here.shape[1] // 2
+    first, second = found.here[:, :half].mean(1), found.here[:, half:].mean(1)
+    told = against(values, first, second, clusters)
+    ranges = [found.interval(scores) for scores in found.here]
+    told["inside"] = sum(
+        bool(low <= v <= high) for v, (low, high) in zip(values, ranges, strict=True)
+    )
+    return told

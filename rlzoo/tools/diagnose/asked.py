@@ -1,0 +1,83 @@
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.words import has_sweep
+
+EVERYTHING = "all"  # estimator=all
+
+CRITICS = ("exact", "noisy", "zero")
+
+SIZES = (4, 16, 64, 256, 1024)
+
+MOST_SAMPLES = 64
+
+
+# ---------------------------------------------------------------- what is asked
+
+
+def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
+    """A recipe for each estimator, with each of the swept options that it has."""
+    from rlzoo.recipe.variants import variants
+
+    expanded = []
+    for word in words:
+        key, _, text = word.partition("=")
+        if key in ("estimator", "estimator.name") and text == EVERYTHING:
+            word = f"estimator={','.join(zoo.estimators)}"
+        elif key != "recipe" and not key.startswith("estimator") and has_sweep(text):
+            raise RlzooError(
+                f"{key}={text}: diagnose sweeps estimators and their options; give --critic, "
+                "--world and the like once"
+            )
+        expanded.append(word)
+    return variants(expanded, [], zoo, need_recipe=need_recipe)
+
+
+def labels(component: Component, options: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+    """The options that are worth naming: swept, or not the default."""
+    swept = {w.split("=", 1)[0].removeprefix("estimator.") for w in words}
+    return {
+        name: value
+        for name, value in options.items()
+        if name in swept or value != component.options[name].default
+    }
+
+
+def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            hint = nearest(name, known)
+            raise RlzooError(f"--critic: must be of {', '.join(known)}. Got {name!r}{hint}")
+    if noise < 0:
+        raise RlzooError(f"--noise must be at least 0. Got {noise}")
+    return list(dict.fromkeys(names))
+
+
+def sizes_of(text: str, samples: int) -> tuple[int, ...]:
+    """Batch sizes, rounded up to whole groups; none for 0."""
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise RlzooError(f"--batches must be integers, 4,16,64. Got {text!r}") from None
+    if sizes == [0]:
+        return ()
+    if min(sizes) < 1 or max(sizes) > 8192:
+        raise RlzooError(f"--batches must lie in [1, 8192]. Got {text}")
+    return tuple(sorted({-(-size // samples) * samples for size in sizes}))
+
+
+def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
+    """Rows in a group; checks --cut on the way."""
+    samples = arguments.samples or first.config.rollout.samples
+    if not 2 <= samples <= MOST_SAMPLES:
+        place = "--samples" if arguments.samples else first.blame("rollout.samples")
+        raise RlzooError(f"{place}: groups take 2 to {MOST_SAMPLES} samples. Got {samples}")
+    if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
+        raise RlzooError(f"--cut must lie in [1, {arguments.horizon}]. Got {arguments.cut}")
+    return samples

@@ -1,0 +1,81 @@
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo.tools.diagnose.asked import CRITICS, SIZES
+from rlzoo.tools.diagnose.exact import diagnose
+from rlzoo.tools.diagnose.tables import tables
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("words", nargs="*", metavar="RUN | key=value")
+    add = sub.add_argument
+    add("--world", default="outcome", help="outcome, graded, dense or key_noise: what is paid when")
+    add("--critic", default=",".join(CRITICS), help="exact, noisy, zero; own with --checkpoints")
+    add("--noise", type=float, default=0.2, help="standard deviation of the noisy critic's errors")
+    add("--vocabulary", type=int, default=6, help="tokens, EOS included")
+    add("--horizon", type=int, default=5, help="the longest episode")
+    add("--samples", type=int, help="samples per prompt; the recipe's rollout.samples")
+    add("--prompts", type=int, default=1, help="prompts in the world, of unlike difficulty")
+    add("--fixed-length", action="store_true", help="no EOS: every episode takes --horizon tokens")
+    add("--cut", type=int, help="truncate rows at this length; rollout.truncation says what then")
+    add("--kl", action="store_true", help="with the recipe's KL, in reward and objective")
+    add("--batches", default=",".join(map(str, SIZES)), help="batch sizes, in rows; 0: none")
+    add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")
+    add("--checkpoints", action="store_true", help="of a RUN: its own critic, at each checkpoint")
+    add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
+    add("--branches", type=int, metavar="K", help="of a RUN: K fresh rollouts from chosen states")
+    add("--states", type=int, metavar="N", help="how many states --branches starts from; 64")
+    add("--plot", metavar="FILE", help="frontier and cosine curves, .png or .svg")
+    add("--html", metavar="FILE", help="table and plots in one self-contained page")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    words = list(arguments.words)
+    if not words:
+        raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
+    if arguments.checkpoints:
+        from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
+        from rlzoo.tools.diagnose.checkpoints import diagnose_checkpoints
+
+        return _show(diagnose_checkpoints(words, arguments), arguments, checkpoint_tables)
+    if arguments.branches is not None or arguments.states is not None:
+        from rlzoo.tools.diagnose.branch_tables import branch_tables
+        from rlzoo.tools.diagnose.branches import branch_document
+
+        return _show(branch_document(arguments), arguments, branch_tables)
+    if "=" not in words[0]:
+        from rlzoo.tools.diagnose.saved import diagnose_run, run_tables
+
+        document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
+        return _show(document, arguments, run_tables)
+    began = time.perf_counter()
+    document = diagnose(words, arguments)
+    document["seconds"] = time.perf_counter() - began
+    if arguments.plot or arguments.html:
+        from rlzoo.tools.diagnose.plot import write_html, write_plot
+
+        if arguments.plot:
+            write_plot(document, Path(arguments.plot))
+        if arguments.html:
+            write_html(document, Path(arguments.html))
+    return _show(document, arguments, tables)
+
+
+def _show(document: dict[str, Any], arguments: argparse.Namespace, view: Any) -> int:
+    if arguments.json:
+        import json
+
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        for part in view(document, console.width):
+            console.print(part)
+    for fault in document.get("failed", ()):
+        print(f"rlzoo: {fault['estimator']}: {fault['reason']}", file=sys.stderr)
+    return 1 if document.get("failed") else 0

@@ -1,0 +1,93 @@
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.tools.doctor.rules import RULES, SEVERITIES
+from rlzoo.tools.doctor.series import Finding, Record, read
+
+# ---------------------------------------------------------------- a run
+
+
+def examine(run: Record) -> tuple[list[Finding], list[str]]:
+    """(findings, the gravest first; names of the rules that could not be asked)."""
+    findings, left_out = [], []
+    for r in RULES:
+        if any(len(run.series(m)) < r.least for m in r.metrics):
+            left_out.append(r.name)
+            continue
+        found = r.judge(run)
+        if found is not None:
+            found.rule = r.name
+            if r.metrics:
+                numbers = [n for n, _ in run.points(r.metrics[0])]
+                found.evidence.setdefault("steps", [numbers[0], numbers[-1]])
+            findings.append(found)
+    return sorted(findings, key=lambda f: SEVERITIES.index(f.severity)), left_out
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("path", metavar="RUN", help="a run folder, finished or not")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    folder = open_folder(arguments.path)
+    try:
+        record, troubles = read(folder)
+    except OSError as error:
+        raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
+    findings, left_out = examine(record)
+    if arguments.json:
+        document = {
+            "path": str(folder.path),
+            "steps": len(record.steps),
+            "finished": bool(record.summary),
+            "folder": troubles,
+            "findings": [asdict(f) for f in findings],
+            "judged": [r.name for r in RULES if r.name not in left_out],
+            "not_judged": left_out,
+        }
+        print(json.dumps(document, indent=1, ensure_ascii=False))
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    for part in show(folder, record, troubles, findings, left_out):
+        console.print(part)
+    return 0
+
+
+def show(
+    folder: RunFolder,
+    record: Record,
+    troubles: list[str],
+    findings: list[Finding],
+    left_out: list[str],
+) -> Iterator[Any]:
+    """What the terminal shows."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    styles = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
+    steps = len(record.steps)
+    yield Text(f"{folder.path}: {steps} step{'s' * (steps != 1)}", style="bold", overflow="fold")
+    for text in troubles:
+        yield Text(text, style="yellow", overflow="fold")
+    for found in findings:
+        title = found.rule.replace("_", " ")
+        yield Text.assemble("\n", (f"{found.severity}: {title}", styles[found.severity]))
+        yield Padding(Text(found.what), (0, 0, 0, 2))
+        yield Padding(Text.assemble(("try  ", "bold"), found.advice), (0, 0, 0, 2))
+    judged = len(RULES) - len(left_out)
+    wrong = sum(f.severity != "note" for f in findings)
+    verdict = f"{wrong} of them found something wrong" if wrong else "nothing wrong found"
+    yield Text(f"\n{judged} rules asked; {verdict}." if steps else "\nNo step to judge yet.")
+    if not steps:
+        return
+    if left_out:
+        names = ", ".join(name.replace("_", " ") for name in left_out)
+        why = "too few steps, or the run has no such metric"
+        yield Text(f"Not judged ({why}): {names}.", style="dim")

@@ -1,0 +1,162 @@
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlzoo.errors import EvalError
+from rlzoo.plugin.component import needs_of
+from rlzoo.stats import mean_interval
+from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+
+DEFAULT_SHOWN = 6
+
+
+# ---------------------------------------------------------------- evaluating
+
+
+def evaluate_policy(
+    run: str | None,
+    words: list[str],
+    *,
+    checkpoint: str | None = None,
+    ks: list[int],
+    responses: int,
+    split: str = "test",
+    shown: int = DEFAULT_SHOWN,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Score the policy of a run folder, or of a recipe's or the defaults' keys; every sample.
+
+    With one response a prompt it is what a run's own evaluation gives, sample by sample.
+    """
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+    from rlzoo.runs.folder import open_folder
+    from rlzoo.train.weights import choose
+
+    zoo = load_zoo()
+    weights = folder = None
+    if run is not None:
+        for word in words:
+            if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
+                raise EvalError(f"eval: {run} brings its own; leave {word} out")
+        folder = open_folder(run)
+        weights = choose(folder, checkpoint)
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *weights.words(), *words]
+    # A run's loggers are none of an evaluation's affair, nor whether they are installed.
+    recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
+    plan = make_plan(recipe, zoo)
+    config = recipe.config
+    if ks[-1] > 1 and not hasattr(plan.task, "is_correct"):
+        raise EvalError(
+            f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
+        )
+    from rlzoo.lm.build import build_policy
+    from rlzoo.lm.world import World
+
+    policy = build_policy(config)
+    if weights is not None:
+        weights.load_into(policy.model)
+    world = World(plan, policy, seed=config.seed)
+    prompts = config.eval.samples
+    rows = list(_samples(world, prompts, responses, split))
+    document: dict[str, Any] = {
+        "run": None if folder is None else str(folder.path),
+        "weights": None if weights is None else weights.name,
+        "step": None if weights is None else weights.step,
+        "model": config.model.name or config.model.path if weights is None else str(weights.path),
+        "task": plan.task_name,
+        "split": split,
+        "prompts": prompts,
+        "responses": responses,
+        "k": ks,
+        "temperature": config.rollout.temperature,
+        "top_k": config.rollout.top_k,
+        "top_p": config.rollout.top_p,
+        "max_new_tokens": config.rollout.max_new_tokens,
+        "seed": config.seed,
+        "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": world.tokens},
+        "own": None if folder is None else _own(folder.summary()),
+        "samples": _spread(rows, shown, prompts),
+    }
+    return document, rows
+
+
+def _samples(world: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
+    """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.rollout.evaluation import held_out, right_rows
+
+    extract = getattr(world.plan.task, "extract", None)
+    number = 0
+    for batch in held_out(world, prompts, responses, split=split):
+        right = right_rows(world.plan, batch)
+        answers = batch["responses"]
+        if extract is not None:
+            answers = extract(*(batch[name] for name in needs_of(extract)))
+        for i in range(batch.rows):
+            row = {
+                "prompt_number": number % prompts,
+                "response_number": number // prompts,
+                "prompt": batch["prompts"][i],
+                "response": batch["responses"][i],
+                "answer": batch["answers"][i],
+                "score": batch["sequence_scores"][i].item(),
+                "truncated": bool(batch["truncated"][i]),
+                "length": int(batch["response_mask"][i].sum()),
+            }
+            parts = batch["score_components"][i].tolist()
+            row["rewards"] = dict(zip(world.plan.rewards, parts, strict=True))
+            if right is not None:
+                row["right"] = bool(right[i])
+                # What is cut off is no answer: it votes for nothing.
+                row["vote"] = answers[i] if batch["terminated"][i] else None
+            yield row
+            number += 1
+
+
+def metrics(
+    rows: list[dict[str, Any]], prompts: int, responses: int, ks: list[int]
+) -> dict[str, Any]:
+    """The numbers of an evaluation's line, and pass@k and maj@k; intervals are over prompts."""
+    groups = [rows[i::prompts] for i in range(prompts)]  # by prompt
+
+    def mean(name: str) -> float:
+        return sum(row[name] for row in rows) / len(rows)
+
+    out: dict[str, Any] = {"eval/score": mean("score")}
+    by_prompt = [sum(row["score"] for row in group) / responses for group in groups]
+    out["eval/score_low"], out["eval/score_high"] = mean_interval(by_prompt)
+    for name in rows[0]["rewards"]:
+        out[f"eval/reward/{name}"] = sum(row["rewards"][name] for row in rows) / len(rows)
+    if "right" in rows[0]:
+        shares: dict[str, list[float]] = {
+            "eval/accuracy": [sum(row["right"] for row in group) / responses for group in groups]
+        }
+        for k in ks if ks != [1] else ():
+            counts = [sum(row["right"] for row in group) for group in groups]
+            shares[f"eval/pass@{k}"] = [pass_at_k(responses, c, k) for c in counts]
+            if k == 1:  # the majority of one
+                continue
+            shares[f"eval/maj@{k}"] = [
+                majority_at_k([row["vote"] for row in g], [row["right"] for row in g], k)
+                for g in groups
+            ]
+        for name, found in shares.items():
+            out[name] = sum(found) / prompts
+            out[f"{name}_low"], out[f"{name}_high"] = share_interval(found, responses)
+    out["eval/samples"] = len(rows)
+    out["eval/response_length"] = mean("length")
+    out["eval/truncated"] = mean("truncated")
+    return out
+
+
+def _own(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the run said of itself."""
+    if not summary:
+        return None
+    names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
+    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
+
+
+def _spread(rows: list[dict[str, Any]], n: int, prompts: int) -> list[dict[str, Any]]:
+    """n of the first responses, spread over the prompts."""
+    n = min(n, prompts)
+    return [rows[i * prompts // n] for i in range(n)]

@@ -1,0 +1,130 @@
+import time
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from rlzoo.tools.sweep.plan import Job, Sweep
+
+# ---------------------------------------------------------------- what the parent shows
+
+
+def make_board(console: Console, sweep: Sweep, missing: int, workers: int) -> "Board":
+    kind = Panel if console.is_terminal else Board
+    return kind(console, sweep, missing, workers)
+
+
+class Board:
+    """A line for each run that begins or ends: for logs and pipes."""
+
+    def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
+        self.console = console
+        self.path = sweep.path
+        self.runs, self.missing, self.workers = len(sweep.jobs), missing, workers
+        self.ended, self.failures = 0, 0
+        self.began = time.monotonic()
+        self.shares: dict[str, float] = {}  # of the runs under way
+
+    def __enter__(self) -> "Board":
+        there = self.runs - self.missing
+        self.say(
+            f"{self.missing} runs, {self.workers} at a time -> {self.path}"
+            + (f" ({there} are there already)" if there else "")
+        )
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(Text(text, style=style), soft_wrap=True)
+
+    @property
+    def left(self) -> str:
+        """Time left, by what is done so far."""
+        done = (self.ended + sum(self.shares.values())) / self.missing
+        if done <= 0.01:
+            return ""
+        seconds = (time.monotonic() - self.began) / done * (1 - done)
+        return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+    @property
+    def count(self) -> str:
+        failures = f", {self.failures} failed" if self.failures else ""
+        return f"{self.runs - self.missing + self.ended}/{self.runs} runs{failures}"
+
+    def begin(self, job: Job) -> None:
+        self.shares[job.name] = 0.0
+
+    def news(self, job: Job, word: str, *rest: Any) -> None:
+        if word == "step":
+            self.shares[job.name] = rest[0]
+        elif word == "note":
+            self.say(f"{job.name}: {rest[0]}", "yellow")
+
+    def done(self, job: Job, summary: dict[str, Any]) -> None:
+        self._end(job)
+        text = (
+            f"{summary['eval_metric']} {summary['eval_before']:.3f} -> {summary['eval_after']:.3f}"
+        )
+        self.say(f"{self.count}  {job.name}  {text}  {summary['seconds']:.0f} s  {self.left}")
+
+    def failed(self, job: Job, reason: str) -> None:
+        self.failures += 1
+        self._end(job)
+        self.say(f"{self.count}  {job.name}  failed: {reason}", "red")
+
+    def _end(self, job: Job) -> None:
+        self.ended += 1
+        self.shares.pop(job.name, None)
+
+    def tick(self) -> None: ...
+
+
+class Panel(Board):
+    """One live table: a line for each run under way; runs that end are printed above it."""
+
+    def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
+        super().__init__(console, sweep, missing, workers)
+        self.lines: dict[str, list[str]] = {}
+        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "Panel":
+        super().__enter__()
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.live.stop()
+
+    def begin(self, job: Job) -> None:
+        super().begin(job)
+        self.lines[job.name] = ["loading", "", ""]
+
+    def news(self, job: Job, word: str, *rest: Any) -> None:
+        super().news(job, word, *rest)
+        line = self.lines[job.name]
+        if word == "step":
+            line[0], line[1] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
+        elif word == "evaluation":
+            line[2] = f"held-out {rest[0]}"
+
+    def _end(self, job: Job) -> None:
+        super()._end(job)
+        self.lines.pop(job.name, None)
+
+    def __rich__(self) -> Table:
+        table = Table.grid(padding=(0, 2, 0, 0))
+        wide = self.console.width >= 100
+        whole = (self.ended + sum(self.shares.values())) / self.missing
+        table.add_row(
+            Text(self.count, style="bold"),
+            ProgressBar(1.0, whole, width=20),
+            Text(self.left, style="bold"),
+        )
+        for name, share in self.shares.items():
+            cells = self.lines[name][: 3 if wide else 2]
+            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *map(Text, cells))
+        return table

@@ -1,0 +1,128 @@
+import argparse
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from rlzoo.errors import AllFailed, DiskFull, RecipeError
+from rlzoo.runs.disk import disk_is_full
+from rlzoo.runs.record import failure
+from rlzoo.tools.sweep.folder import check_folder, locked, write_index
+from rlzoo.tools.sweep.plan import Sweep, plan_sweep
+
+
+def default_jobs(sweep: Sweep, runs: int) -> int:
+    """As many as there are cores, and as fit into memory; one per GPU where there are GPUs."""
+    from rlzoo.lm.loading import resolve_path
+    from rlzoo.parallel.device import pick_device
+
+    config = sweep.rows[0].recipe.config
+    if pick_device(config.device).type == "cuda":
+        import torch
+
+        return min(runs, torch.cuda.device_count() if config.device in ("auto", "cuda") else 1)
+    weights = sum(f.stat().st_size for f in resolve_path(config.model.path).glob("*.safetensors"))
+    # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
+    need = 600e6 + 24 * weights
+    return max(1, min(runs, _cores(), int(_free_memory() / need)))
+
+
+def _cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        return max(1, min(cores or 1, round(int(quota[0]) / int(quota[1]))))
+    return cores or 1
+
+
+def _free_memory() -> float:
+    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    free = int(found[1]) * 1024.0 if found else float("inf")
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit.strip().isdigit() and used.strip().isdigit():
+        free = min(free, float(int(limit) - int(used)))
+    return free
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""
+
+
+# ---------------------------------------------------------------- the command
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="key=value")
+    parser.add_argument("--jobs", type=int, metavar="N",
+                        help="runs at a time; default: by cores and memory")  # fmt: skip
+    parser.add_argument("--dir", metavar="DIR",
+                        help="the sweep's folder; default: runs/sweep-...")  # fmt: skip
+    parser.add_argument("--reference", metavar="ROW", help="the row to compare with")
+    parser.add_argument("--threshold", type=float, metavar="X", help="score to count steps to")
+
+
+def command(arguments: argparse.Namespace) -> int:
+    from rlzoo.plugin.registry import load_zoo
+
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
+    check_folder(sweep)
+    if arguments.reference:
+        from rlzoo.tools.compare.comparison import find_row
+
+        find_row(arguments.reference, sweep.rows)  # not only after hours
+    again = f"the same command goes on with what is missing in {sweep.path}"
+    try:
+        with locked(sweep.path):
+            return _run(sweep, arguments)
+    except KeyboardInterrupt:
+        print(f"rlzoo: interrupted; {again}", file=sys.stderr)
+    except AllFailed as error:
+        print(f"rlzoo: {error}", file=sys.stderr)
+    except DiskFull as error:
+        print(f"rlzoo: {error}; free some space: {again}", file=sys.stderr)
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        print(f"rlzoo: no space left on device; free some space: {again}", file=sys.stderr)
+    return 1
+
+
+def _run(sweep: Sweep, arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from rlzoo.tools.compare.command import document, show
+    from rlzoo.tools.compare.comparison import compare
+    from rlzoo.tools.compare.html import write_report
+    from rlzoo.tools.sweep.board import make_board
+    from rlzoo.tools.sweep.workers import run_all
+
+    write_index(sweep)
+    console = Console(stderr=arguments.json)
+    missing = [job for job in sweep.jobs if not job.done]
+    if missing:
+        jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
+        board = make_board(console, sweep, len(missing), jobs)
+        with board:
+            run_all(missing, jobs, sweep.path, board)
+    failed = [job for job in sweep.jobs if not job.done]
+    if len(failed) == len(sweep.jobs):
+        reasons = {failure(job.path) for job in failed}
+        raise AllFailed(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
+    comparison = compare(
+        [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
+    )
+    report = sweep.path / "report.html"
+    write_report(comparison, report)
+    if arguments.json:
+        print(json.dumps({"path": str(sweep.path), "report": str(report), **document(comparison)},
+                         indent=1, ensure_ascii=False, default=str))  # fmt: skip
+    else:
+        show(comparison)
+        print(f"report: {report}")
+    return 1 if failed else 0

@@ -1,0 +1,81 @@
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rlzoo.errors import SweepError
+from rlzoo.runs.record import flatten
+from rlzoo.tools.compare.records import read_sweep
+from rlzoo.tools.sweep.plan import Job, Sweep
+
+# ---------------------------------------------------------------- the folder
+
+
+def check_folder(sweep: Sweep) -> None:
+    """The sweep's folder is new, or holds this sweep or a part of it."""
+    if not read_sweep(sweep.path) and sweep.path.exists() and any(_visible(sweep.path)):
+        raise SweepError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+    for job in sweep.jobs:
+        _check_same(job)
+
+
+def write_index(sweep: Sweep) -> None:
+    """sweep.json. A sweep may grow: rows and seeds that it had and this command has not stay."""
+    from rlzoo.runs.disk import write_json
+
+    before = read_sweep(sweep.path)
+    rows = {row["label"]: row for row in before.get("rows", [])}
+    for row in sweep.rows:
+        runs = [job.name for job in sweep.jobs if job.row == row.label]
+        earlier = rows.get(row.label, {}).get("runs", [])
+        rows[row.label] = {
+            "label": row.label,
+            "values": dict(row.values),
+            "words": list(row.words),
+            "runs": list(dict.fromkeys([*earlier, *runs])),
+        }
+    keys = list(dict.fromkeys([*before.get("keys", []), *sweep.keys]))
+    index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
+    write_json(sweep.path / "sweep.json", index)
+
+
+def _visible(path: Path) -> list[Path]:
+    return [p for p in path.iterdir() if not p.name.startswith(".")]
+
+
+def _check_same(job: Job) -> None:
+    """A run that is there must be of the same recipe."""
+    file = job.path / "recipe.yaml"
+    try:
+        there: Any = OmegaConf.to_container(OmegaConf.load(file))
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
+        return  # cut off by a kill or a full disk: the worker writes it again
+    here: Any = OmegaConf.to_container(job.recipe.config)
+    old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
+                for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
+    for key in sorted({*old, *new}):
+        if old and old.get(key) != new.get(key):
+            raise SweepError(
+                f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
+                f"and {new.get(key)} now; give another --dir"
+            )
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """One sweep at a time in a folder; the lock dies with its holder."""
+    import fcntl
+
+    path.mkdir(parents=True, exist_ok=True)
+    with open(path / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise SweepError(f"{path}: another sweep is at work there") from None
+        yield

@@ -1,0 +1,171 @@
+import argparse
+import json
+import sys
+from contextlib import nullcontext, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import TraceError, nearest
+from rlzoo.plugin.columns import COLUMNS
+from rlzoo.recipe.variants import variants
+from rlzoo.tools.trace.tables import show
+from rlzoo.tools.trace.trace import Trace
+
+# ---------------------------------------------------------------- command line
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.usage = (
+        "rlzoo trace RUN | recipe=NAME [key=value ...] | --rewards R,R,... [--values V,V,...]\n"
+        "                   [--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
+    )
+    sub.epilog = (
+        "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "
+        "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
+        "other column; `;` separates the rows of a group."
+    )
+    sub.add_argument("words", nargs="*", metavar="RUN|key=value")
+    sub.add_argument("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
+    sub.add_argument("--answer", metavar="TEXT", help="what is right for --prompt")
+    sub.add_argument("--row", type=int, default=0, metavar="N", help="which response of the batch")
+    sub.add_argument(
+        "--step", type=int, metavar="N", help="which saved batch or checkpoint (default: the last)"
+    )
+    sub.add_argument("--fresh", action="store_true", help="draw anew, though batches were saved")
+    sub.add_argument("--rewards", metavar="R,...", help="typed numbers: reward per token")
+    sub.add_argument("--values", metavar="V,...", help="typed: V(s_t), read before token t")
+    sub.add_argument("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
+    sub.add_argument("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
+    sub.add_argument("--explain", action="store_true", help="spell the arithmetic out")
+    sub.add_argument("--html", metavar="FILE", help="write a page with shaded tokens")
+    whole = sub.parse_known_args
+
+    def parse_known_args(args=None, namespace=None):
+        # argparse knows neither options of plugins nor that `-.01,.99` is a value.
+        rest, given = _set_aside(sub, sys.argv[1:] if args is None else list(args))
+        found, extras = whole(rest, namespace)
+        # Intermixed parsing comes by twice: what the first pass set aside is gone in the second.
+        found.given = [*getattr(found, "given", []), *given]
+        return found, extras
+
+    sub.parse_known_args = parse_known_args  # type: ignore[method-assign]
+
+
+def _set_aside(
+    sub: argparse.ArgumentParser, args: list[str]
+) -> tuple[list[str], list[tuple[str, str | None]]]:
+    """The arguments that `sub` knows, and (name, value) of every `--name` that it does not."""
+    known = sub._option_string_actions
+    rest: list[str] = []
+    words: list[str] = []  # argparse wants them in one piece
+    given: list[tuple[str, str | None]] = []
+    queue = iter(args)
+    for word in queue:
+        name, equals, value = word.partition("=")
+        if not name.startswith("-") or name == "--":
+            words.append(word)
+        elif name in known:
+            takes = known[name].nargs != 0 and not equals
+            found = next(queue, None) if takes else None
+            rest.append(word if found is None else f"{word}={found}")
+        else:
+            given.append(
+                (name.lstrip("-").replace("-", "_"), value if equals else next(queue, None))
+            )
+    return [*rest, *words], given
+
+
+def command(arguments: argparse.Namespace) -> int:
+    from rlzoo.plugin.registry import load_zoo
+
+    # With --json stdout carries one document: whatever a plugin prints goes to stderr.
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        traced = find(arguments, load_zoo())
+    if arguments.html:
+        from rlzoo.tools.trace.html import page
+
+        try:
+            Path(arguments.html).write_text(page(traced), encoding="utf-8")
+        except OSError as error:
+            raise TraceError(f"--html: cannot write {arguments.html}: {error.strerror}") from None
+    if arguments.json:
+        print(json.dumps(traced.as_json(), indent=1, ensure_ascii=False, default=str))
+        return 0
+    from rich.console import Console
+
+    console = Console()
+    explain = arguments.explain or arguments.rewards is not None
+    for part in show(traced, console, explain=explain):
+        console.print(part)
+    if arguments.html:
+        console.print(f"written: {arguments.html}", markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
+    """The trace that the command line asks for."""
+    runs = [w for w in arguments.words if "=" not in w]
+    words = [w for w in arguments.words if "=" in w]
+    typed, options = _sort_out(arguments, zoo)
+    if len(runs) > 1:
+        raise TraceError(f"trace: one RUN at a time. Got {', '.join(runs)}")
+    sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
+    if sum(sources) != 1:
+        raise TraceError(
+            "trace: give one of RUN, recipe=NAME, or --rewards with --values "
+            "(--rewards 0,0,1 --values .3,.4,.6)"
+        )
+    if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
+        raise TraceError("trace: typed numbers come from no model; leave --prompt and --step out")
+    if arguments.answer is not None and arguments.prompt is None:
+        raise TraceError("trace: --answer belongs to --prompt")
+    from rlzoo.tools.trace.sources import of_recipe, of_run
+    from rlzoo.tools.trace.typed import of_numbers
+
+    if runs:
+        from rlzoo.runs.folder import open_folder
+
+        folder = open_folder(runs[0])
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
+        recipes = variants(words, options, zoo)
+        return of_run(
+            folder, recipes, zoo, prompt=arguments.prompt, answer=arguments.answer,
+            row=arguments.row, step=arguments.step, fresh=arguments.fresh,
+        )  # fmt: skip
+    recipes = variants(words, options, zoo, need_recipe=not typed)
+    if typed:
+        return of_numbers(typed, recipes, zoo, row=arguments.row)
+    if arguments.step is not None or arguments.fresh:
+        raise TraceError("trace: --step and --fresh belong to a RUN")
+    return of_recipe(
+        recipes, zoo, prompt=arguments.prompt, answer=arguments.answer, row=arguments.row
+    )
+
+
+def _sort_out(
+    arguments: argparse.Namespace, zoo: Any
+) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Typed columns, name -> text, and options of the estimator, (name, text)."""
+    names = (("rewards", "rewards"), ("values", "values"), ("bootstrap", "bootstrap_values"))
+    typed = {
+        column: text for name, column in names if (text := getattr(arguments, name)) is not None
+    }
+    options = [("name", arguments.estimator)] if arguments.estimator else []
+    known = {o for e in zoo.estimators.values() for o in e.options}
+    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")}
+    for name, text in arguments.given:
+        if text is None:
+            raise TraceError(f"--{name} needs a value")
+        if name in known:
+            options.append((name, text))
+        elif name in columns:
+            typed[name] = text
+        else:
+            declared = ["prompt", "answer", "row", "step", "rewards", "values", "bootstrap"]
+            words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
+            raise TraceError(
+                f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
+            )
+    if typed and "rewards" not in typed:
+        raise TraceError(f"--{next(iter(typed))}: typed numbers need --rewards too")
+    return typed, options

@@ -1,0 +1,225 @@
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlzoo.show.numbers import aligned, number
+from rlzoo.show.text import printable
+from rlzoo.tools.trace.trace import Derivation, Numbers, Trace
+
+# ---------------------------------------------------------------- tables
+
+# Batch column -> header, in the order of the table.
+SHARED = {
+    "log_probs": "log-prob\nnow",
+    "old_log_probs": "log-prob",
+    "ref_log_probs": "ref\nlog-prob",
+    "kl": "KL",
+    "scores": "score",
+    "rewards": "reward",
+    "values": "value",
+    "ratio": "ratio",
+}
+
+OWN = {
+    "delta": "delta",
+    "raw_advantages": "advantage\nraw",
+    "advantages": "advantage",
+    "returns": "return",
+}
+
+BLUE, ORANGE = (86, 156, 235), (245, 150, 60)
+
+
+def shade(value: float | None, largest: float) -> tuple[tuple[int, int, int], float] | None:
+    """(colour, strength in [0, 1]): blue for what is encouraged, orange for what is not."""
+    if value is None or abs(value) < 1e-6:  # rounding noise has no colour
+        return None
+    return (BLUE if value > 0 else ORANGE), min(1.0, abs(value) / largest)
+
+
+def largest(values: Iterable[float | None]) -> float:
+    return max((abs(v) for v in values if v is not None), default=0.0)
+
+
+def _style(value: float | None, top: float) -> Any:
+    from rich.style import Style
+
+    found = shade(value, top)
+    if found is None:
+        return Style()
+    colour, strength = found
+    # Towards white where it is weak; black letters can be read on all of it.
+    r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
+    return Style(color="black", bgcolor=f"rgb({r},{g},{b})")
+
+
+@dataclass
+class Shown:
+    """A table column: header, a text per row, a style per row."""
+
+    header: str
+    texts: list[str]
+    styles: list[Any] | None = None
+
+
+def _columns(traced: Trace) -> list[list[Shown]]:
+    """Columns in the groups in which they are to stay together."""
+    end = traced.bootstrap is not None
+    blank = [""] if end else []
+
+    def plain(header: str, values: Numbers, last: str | None = None) -> Shown:
+        texts = [*map(number, values), *([last or ""] if end else [])]
+        return Shown(header, aligned(texts, max(map(len, header.split("\n")))))
+
+    shared = []
+    for name, header in SHARED.items():
+        if name in traced.columns:
+            last = number(traced.bootstrap) if name == "values" else None
+            shared.append(plain(header, traced.columns[name], last))
+    deltas = [c.columns["delta"] for c in traced.credits if "delta" in c.columns]
+    once = bool(deltas) and all(d == deltas[0] for d in deltas)
+    if once:
+        shared.append(plain("delta", deltas[0]))
+    groups = [shared]
+    for credit in traced.credits:
+        above = credit.label.replace(" ", "\n") + "\n" if len(traced.credits) > 1 else ""
+        group = []
+        for name, header in OWN.items():
+            if name not in credit.columns or (name == "delta" and once):
+                continue
+            if name == "advantages" and not credit.whitened:
+                continue
+            if name == "raw_advantages" and not credit.whitened:
+                header = "advantage"
+            column = plain(above + header, credit.columns[name])
+            if "advantages" in name:
+                values = credit.columns[name]
+                top = largest(values)
+                column.styles = [*(_style(v, top) for v in values), *blank]
+            group.append(column)
+        if credit.clipped is not None:
+            group.append(Shown(f"{above}clipped", [*credit.clipped, *blank]))
+        groups.append(group)
+    return groups
+
+
+def _table(traced: Trace, columns: Sequence[Shown]) -> Any:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    end = traced.bootstrap is not None
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column("t", justify="right", vertical="bottom", no_wrap=True)
+    table.add_column("token", overflow="fold", max_width=24)
+    for column in columns:
+        table.add_column(Text(column.header, justify="right"), no_wrap=True)
+    first = traced.credits[0].columns["advantages"] if len(traced.credits) == 1 else []
+    top = largest(first)
+    for i, token in enumerate(traced.tokens):
+        style = "" if token.action else "dim"
+        mark = _style(first[i], top) if first else ""
+        cells = [
+            Text(c.texts[i], style=c.styles[i] if c.styles else "")
+            for c in columns
+        ]  # fmt: skip
+        table.add_row(str(token.t), Text(token.text, style=mark), *cells, style=style)
+    if end:
+        t = str(len(traced.tokens))
+        cells = [Text(c.texts[-1]) for c in columns]
+        table.add_row(t, "(end)", *cells, style="dim")
+    return table
+
+
+def tables(traced: Trace, console: Any) -> Iterator[Any]:
+    """As few tables as hold all columns at the console's width."""
+    from rich.measure import Measurement
+
+    def fits(columns: Sequence[Shown]) -> bool:
+        table = _table(traced, columns)
+        free = console.options.update(max_width=100_000)
+        return Measurement.get(console, free, table).maximum <= console.width
+
+    page: list[Shown] = []
+    for group in _columns(traced):
+        if fits([*page, *group]):
+            page += group
+            continue
+        if page and fits(group):
+            yield _table(traced, page)
+            page = list(group)
+            continue
+        for column in group:
+            if page and not fits([*page, column]):
+                yield _table(traced, page)
+                page = []
+            page.append(column)
+    if page or not traced.columns:
+        yield _table(traced, page)
+
+
+def show(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
+    """What the terminal shows of a trace."""
+    from rich.text import Text
+
+    def line(*parts: Any) -> Any:
+        return Text.assemble(*parts, overflow="fold")
+
+    yield line((traced.source, "bold"), f", response {traced.row} of {traced.rows}")
+    if traced.prompt is not None:
+        answer = "" if traced.answer is None else f"   answer {traced.answer}"
+        scored = "" if traced.score is None else f"   score {number(traced.score)}"
+        yield line(("prompt ", "dim"), printable(traced.prompt), (answer + scored, "dim"))
+    width = max((len(c.label) for c in traced.credits), default=0)
+    for credit in traced.credits if any(t.text for t in traced.tokens) else ():
+        values = credit.columns["advantages"]
+        top = largest(values)
+        name = f"{credit.label:<{width}} " if len(traced.credits) > 1 else "response "
+        strip = [(t.text, _style(v, top)) for t, v in zip(traced.tokens, values, strict=True)]
+        yield line((name, "dim"), *strip)
+    if not traced.credits:
+        yield line(("response ", "dim"), *(t.text for t in traced.tokens))
+    yield from tables(traced, console)
+    for text in legend(traced):
+        yield line((text, "dim"))
+    for text in traced.notes:
+        yield line((text, "yellow"))
+    if explain:
+        for where, derivation in all_derivations(traced):
+            yield line()
+            yield line((where, "bold"), derivation.formula)
+            for text in derivation.lines:
+                for i, piece in enumerate(Text(text).wrap(console, max(20, console.width - 6))):
+                    piece.rstrip()
+                    yield line("      " if i else "  ", piece)
+
+
+def legend(traced: Trace) -> list[str]:
+    """What the columns are, in a line each."""
+    lines = []
+    if "values" in traced.columns:
+        lines.append(f"value: V(s_t), read before token t; {traced.ending}.")
+    for credit in traced.credits:
+        options = ", ".join(f"{k}={_option(v)}" for k, v in credit.options.items())
+        white = credit.whitened or "not whitened"
+        lines.append(f"{credit.name}({options}): {white}.")
+    return lines
+
+
+def _option(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def all_derivations(traced: Trace) -> Iterator[tuple[str, Derivation]]:
+    """(heading, derivation), the shared ones first."""
+    own = [derivation for credit in traced.credits for derivation in credit.derivations]
+    common = [
+        d for i, d in enumerate(own) if own.count(d) == len(traced.credits) and d not in own[:i]
+    ]
+    for derivation in [*traced.derivations, *common]:
+        yield f"{derivation.column}: ", derivation
+    for credit in traced.credits:
+        name = f"{credit.label}, " if len(traced.credits) > 1 else ""
+        for derivation in credit.derivations:
+            if derivation not in common:
+                yield f"{name}{derivation.column}: ", derivation

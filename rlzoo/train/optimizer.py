@@ -1,0 +1,70 @@
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlzoo.lm.world import World
+from rlzoo.parallel.shard import whole_tensor
+
+Totals = dict[str, list[float]]
+
+
+def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
+    return torch.optim.AdamW(
+        [p for p in parameters if p.requires_grad],
+        lr=config.lr,
+        betas=tuple(config.betas),
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        fused=True,  # no copies of the weights on the way
+    )
+
+
+def learning_rate(config: Any, step: int, progress: float) -> float:
+    """The rate of step `step` (from 0) when `progress` in [0, 1] of the budget is spent."""
+    rise = min(1.0, (step + 1) / config.lr_warmup) if config.lr_warmup else 1.0
+    fall = {
+        "constant": 1.0,
+        "linear": 1.0 - progress,
+        "cosine": 0.5 * (1 + math.cos(math.pi * progress)),
+    }[config.lr_schedule]
+    return config.lr * rise * fall
+
+
+_PER_WEIGHT = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
+
+
+def _step(
+    world: World,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    sums: dict[str, float],
+    totals: Totals,
+    names: tuple[str, ...],
+) -> None:
+    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
+    config = world.plan.recipe.config
+    networks = world.networks()
+    losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
+    for name in names:
+        optimizer = optimizers[name]
+        limit = config[name].max_grad_norm
+        trained = [p for p in networks[name].parameters() if p.requires_grad]
+        if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
+            for p in trained:
+                p.grad = torch.zeros_like(p)
+        limit = math.inf if limit is None else limit
+        norm = whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True))
+        fine = bool(torch.isfinite(norm)) and math.isfinite(losses[name])
+        if fine:
+            optimizer.step()
+            totals[f"{name}/grad_norm"].append(norm.item())
+        optimizer.zero_grad(set_to_none=True)  # not to be held while the next batch is sampled
+        totals["train/skipped"].append(0.0 if fine else 1.0)
+    for name, value in sums.items():
+        owner = name.split("/")[0]
+        if owner == "weight" or not math.isfinite(value):
+            continue
+        whole = name in _PER_WEIGHT[owner]  # losses are sums already, metrics means
+        totals[name].append(value if whole else value / max(sums[f"weight/{owner}"], 1e-12))
