@@ -8,7 +8,7 @@ import torch
 from architectures import CONFIGS, TOKENIZER, save_model
 
 from rlzoo.cli import main
-from rlzoo.lm.room import activations
+from rlzoo.lm.memory import activations
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.recipe.plan import make_plan

@@ -1,3 +1,6 @@
+"""How much memory a pass may take."""
+
+PASS_BYTES = {"cpu": 2**27, "cuda": 2**33}  # of activations in a pass
 CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits held at a time: 32 MiB, 1 GiB in float32
 
 
@@ -8,9 +11,3 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
     if not grad:
         return of_layer
     return layers * hidden + of_layer if recompute else layers * of_layer
-
-
-# transformers is imported inside functions: it takes seconds, and checks come before.
-
-
-ROOM = {"cpu": 2**27, "cuda": 2**33}  # bytes of activations in a pass
