@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import rlzoo
+from helpers import ROOT
 from rlzoo import checks
 from rlzoo.checks.made_up import made_up
 from rlzoo.cli import COMMANDS, main, parse
@@ -20,7 +21,6 @@ from rlzoo.plugin.component import KINDS
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]

@@ -3,13 +3,12 @@
 import ast
 import re
 import shlex
-from pathlib import Path
 
 import pytest
 
+from helpers import ROOT
 from rlzoo.cli import main
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGE, CHINESE = ROOT / "docs" / "questions.md", ROOT / "docs" / "questions.zh.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RULES = re.compile(r"[─━┃│┏┓┗┛┡┩╇┳┻└┘┴]+")

@@ -1,4 +1,4 @@
-"""Rewards that tests name as `rewards_for_tests:letters`."""
+"""Rewards that tests name as `helpers.rewards_for_tests:letters`."""
 
 
 def letters(prompts, responses, answers):

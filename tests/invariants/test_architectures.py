@@ -5,7 +5,11 @@ import math
 
 import pytest
 import torch
-from architectures import (
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+import rlzoo
+from helpers.architectures import (
     COMMON,
     CONFIGS,
     SPECIAL,
@@ -14,10 +18,6 @@ from architectures import (
     ragged,
     save_model,
 )
-from safetensors.torch import load_file
-from torch.nn import functional as F
-
-import rlzoo
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.build import build_world
 from rlzoo.lm.critic import Critic
@@ -51,7 +51,7 @@ def folders(tmp_path_factory):
 SMALL = [
     *("device=cpu", "task=addition_mixed", "rollout.prompts=4", "rollout.samples=4"),
     *("rollout.max_new_tokens=6", "train.minibatches=2", "eval.samples=4"),
-    *("rewards=python", "rewards.python.function=rewards_for_tests:letters"),
+    *("rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"),
 ]
 LORA = ["model.lora.rank=2", "model.lora.alpha=8"]
 

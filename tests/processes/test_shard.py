@@ -2,8 +2,8 @@
 
 import torch
 from safetensors.torch import load_file
-from test_ranks import WORDS, assert_same_metrics, launch, lines
 
+from helpers.launch import WORDS, assert_same_metrics, launch, lines
 from rlzoo.train.start import resume, run
 
 # Twenty rows in passes of three are seven: one process of two makes a pass less. Full KL needs the

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import t as student
 from scipy.stats import trim_mean, wilcoxon
 
+from helpers import ROOT
 from rlzoo import stats
 
-CASES = json.loads((Path(__file__).parent / "reference" / "rliable.json").read_text())["cases"]
+CASES = json.loads((ROOT / "tests" / "reference" / "rliable.json").read_text())["cases"]
 numbers = st.lists(st.floats(-5, 5).map(lambda v: round(v, 3)), min_size=1, max_size=9)
 quick = settings(derandomize=True, deadline=None, max_examples=60)
 

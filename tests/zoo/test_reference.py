@@ -7,21 +7,21 @@ docs/agreement.md is the table of what is compared and of what differs on purpos
 import json
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from helpers import ROOT
 from rlzoo import load_zoo
 from rlzoo.ops import group_mean, group_std, reward_to_go, whiten
 from rlzoo.rollout.advantages import KLController
 
-HERE = Path(__file__).parent
-RECORD = json.loads((HERE / "reference" / "verl.json").read_text())
+HERE = ROOT / "tests" / "reference"
+RECORD = json.loads((HERE / "verl.json").read_text())
 OPTIONS, FACTS = RECORD["options"], RECORD["facts"]
-TENSORS = load_file(HERE / "reference" / "verl.safetensors")
-DOCS = (HERE.parent / "docs" / "agreement.md").read_text()
+TENSORS = load_file(HERE / "verl.safetensors")
+DOCS = (ROOT / "docs" / "agreement.md").read_text()
 DTYPES = [torch.float64, torch.float32]
 EXACT, EPSILON, SINGLE = 1e-9, 1e-7, 1e-5  # same formula; verl adds an epsilon; float32
 

@@ -1,6 +1,6 @@
 """The kit judges right: every shipped component passes, every planted bug is caught, by name.
 
-`python -m pytest tests/test_checks.py -s -k table` prints which bug applies where, and its catcher.
+`python -m pytest tests/unit/checks -s -k table` prints which bug applies where, and its catcher.
 """
 
 import dataclasses

@@ -13,9 +13,9 @@ from gymnasium.error import ResetNeeded
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from worlds import favour, make_world, one_thread
 
 import rlzoo  # noqa: F401 - registers the environment
+from helpers.worlds import favour, make_world, one_thread
 from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
@@ -40,7 +40,7 @@ CASES = {
         [
             "task=reverse_dense",
             "rewards.verifier.weight=2",
-            "rewards.python.function=rewards_for_tests:letters",
+            "rewards.python.function=helpers.rewards_for_tests:letters",
             "rewards.python.weight=0.5",
             "rollout.truncation=penalty",
             "rollout.truncation_penalty=0.25",

@@ -9,9 +9,9 @@ import time
 
 import pytest
 import torch
-from architectures import CONFIGS, TOKENIZER, save_model
 
 import rlzoo
+from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from rlzoo.errors import ModelError, RecipeError, RlzooError
 from rlzoo.lm.build import build_world
 from rlzoo.lm.loading import lasting_name, load_causal_lm, load_tokenizer, load_trunk, resolve_path

@@ -12,7 +12,7 @@ from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.train.metrics import batch_metrics, explained_variance
 
-LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
+LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def rolled(zoo, words, recipe="ppo_gae"):

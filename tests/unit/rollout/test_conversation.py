@@ -1,15 +1,15 @@
 """Conversations: environments that answer in the middle of an episode."""
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoTokenizer
-from worlds import favour, make_world, one_thread
 
 import rlzoo
+from helpers import ROOT
+from helpers.worlds import favour, make_world, one_thread
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
@@ -26,7 +26,7 @@ from rlzoo.train.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 
-TASKS = Path(__file__).with_name("tasks_for_tests.py")
+TASKS = ROOT / "tests" / "helpers" / "tasks_for_tests.py"
 LETTERS = "abzxy?"
 WORDS = ["rollout.max_new_tokens=14", "estimator=gigpo"]
 

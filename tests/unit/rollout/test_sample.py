@@ -4,8 +4,8 @@ import pytest
 import torch
 from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-from worlds import favour, make_world, one_thread
 
+from helpers.worlds import favour, make_world, one_thread
 from rlzoo.lm import tiny as base
 from rlzoo.lm.decode import truncate
 from rlzoo.lm.policy import Policy

@@ -15,7 +15,7 @@ import rlzoo
 from rlzoo.errors import RlzooError
 from rlzoo.tools import export
 
-LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
+LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def train(place, model_dir, *more):

@@ -59,7 +59,7 @@ def weights_after(zoo, words, recipe):
 
 
 # A reward that a random model meets often: the share of letters in its response.
-LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
+LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 EVERY = (
     ("ppo_gae", []),

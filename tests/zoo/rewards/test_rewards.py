@@ -535,12 +535,13 @@ def test_python_names_what_is_not_there(zoo):
         words = ["recipe=grpo", "model=nano", "rewards=python"]
         return make_plan(compose([*words, f"rewards.python.function={function}"], zoo), zoo)
 
-    assert plan("rewards_for_tests:letters")
+    module = "helpers.rewards_for_tests"
+    assert plan(f"{module}:letters")
     for function, fault in {
-        "rewards_for_tests:leters": "has no function 'leters'; did you mean 'letters'",
+        f"{module}:leters": "has no function 'leters'; did you mean 'letters'",
         "no_such_module:f": "cannot import 'no_such_module'",
-        "rewards_for_tests": "must read 'module:function'",
-        "rewards_for_tests:one_argument": "must take .prompts, responses, answers.: too many",
+        module: "must read 'module:function'",
+        f"{module}:one_argument": "must take .prompts, responses, answers.: too many",
     }.items():
         with pytest.raises(RecipeError, match=fault) as caught:
             plan(function)

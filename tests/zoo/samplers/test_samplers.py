@@ -10,7 +10,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 
-LETTERS = ["rewards=python", "rewards.python.function=rewards_for_tests:letters"]
+LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def rolled(zoo, words, recipe, prompts=4):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
+from helpers import ROOT
 from rlzoo import RlzooError, checks
 from rlzoo.data.files import read
 from rlzoo.errors import DataError, RecipeError
@@ -487,7 +488,7 @@ def test_the_preset_for_gsm8k_reads_rows_like_its_own(zoo, tmp_path):
 
 def test_the_commands_of_the_page_work(tmp_path):
     """docs/data.md from top to bottom, in one shell."""
-    page = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     script = "".join(code for kind, code in blocks if kind == "sh")
     script = script.replace("train.steps=20", "train.steps=8")  # enough to see it learn

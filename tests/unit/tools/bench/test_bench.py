@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers import ROOT
 from rlzoo.cli import main, parse
 from rlzoo.tools.bench import cases as bench_cases
 from rlzoo.tools.bench import command as bench_command
@@ -21,7 +22,6 @@ from rlzoo.tools.bench import runner as bench
 from rlzoo.tools.bench import scaling as bench_scaling
 from rlzoo.tools.bench import tables as bench_tables
 
-ROOT = Path(__file__).parent.parent
 NANO = """
 vocabulary: 120
 architecture: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1,

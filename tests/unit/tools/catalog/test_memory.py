@@ -1,12 +1,12 @@
 """The memory estimate: parameters to the last one, and what asks for which bytes."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
-from architectures import CONFIGS, TOKENIZER, save_model
 
+from helpers import ROOT
+from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from rlzoo.cli import main
 from rlzoo.lm.room import activations
 from rlzoo.recipe.compose import compose
@@ -78,7 +78,7 @@ def test_the_presets_of_hub_models_carry_their_shape(name):
 
 
 def test_hub_presets_are_listed_in_the_docs():
-    text = (Path(__file__).parent.parent / "docs" / "models.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
     assert len(HUB) == 9
     assert [name for name in HUB if f"`model={name}`" not in text] == []
 

@@ -5,9 +5,9 @@ import json
 import re
 
 import pytest
-from made_up_runs import made_up_rows, made_up_run
 from rich.console import Console
 
+from helpers.made_up_runs import made_up_rows, made_up_run
 from rlzoo import stats
 from rlzoo.errors import CompareError
 from rlzoo.runs.record import read_record

@@ -4,9 +4,9 @@ import argparse
 import json
 
 import pytest
-from worlds import one_thread
 
 import rlzoo
+from helpers.worlds import one_thread
 from rlzoo import RlzooError
 from rlzoo.tools.doctor import command as doctor
 from rlzoo.tools.doctor import rules as doctor_rules

@@ -92,7 +92,7 @@ def run(model_dir, tmp_path_factory):
         *("rollout.max_new_tokens=5", "train.steps=2", "train.minibatches=2", "eval.samples=8"),
         *("checkpoint.every=1", "checkpoint.best=true", "rewards=[verifier,python]"),
         *("eval.every=1", "actor.lr=0.1"),
-        *("rewards.python.function=rewards_for_tests:letters", f"run.dir={place}"),
+        *("rewards.python.function=helpers.rewards_for_tests:letters", f"run.dir={place}"),
     ]
     return rlzoo.run("grpo", words)
 

@@ -1,19 +1,19 @@
 """The embedded base models: tokenizer, warm start, and the folders that are shipped."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from helpers import ROOT
 from rlzoo.lm import tiny as base_tiny
 from rlzoo.tools.supervised import base
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.reverse import Reverse
 
-CONFIGS = Path(__file__).parents[1] / "configs"
+CONFIGS = ROOT / "configs"
 SPEC = {
     "seed": 3,
     "architecture": {

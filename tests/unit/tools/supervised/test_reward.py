@@ -9,7 +9,6 @@ import resource
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,6 +25,7 @@ from transformers import (
 )
 
 import rlzoo
+from helpers import ROOT
 from rlzoo import RlzooError
 from rlzoo.data import pairs as fit
 from rlzoo.data.pairs import read_demonstrations, read_preferences
@@ -40,7 +40,6 @@ from rlzoo.tools.supervised import sft
 from rlzoo_zoo.rewards import reward_model as component
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
-ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = (
     "{% for m in messages %}{{ m.role[0] }}|{{ m.content }}"
     "{% if m.role == 'assistant' %}" + EOS + "{% endif %}{{ '\n' }}{% endfor %}"

@@ -8,16 +8,16 @@ import re
 import shlex
 import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 import torch
 from rich.cells import cell_len
 from rich.console import Console
 from safetensors.torch import load_file
-from worlds import one_thread
 
 import rlzoo
+from helpers import ROOT
+from helpers.worlds import one_thread
 from rlzoo import RlzooError
 from rlzoo.show import numbers as trace_numbers
 from rlzoo.show import text as trace_text
@@ -522,7 +522,7 @@ def test_the_command_line_loads_no_torch():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-DOCS = Path(__file__).resolve().parent.parent / "docs" / "trace.md"
+DOCS = ROOT / "docs" / "trace.md"
 TYPED = re.findall(
     r"^```text\n\$ rlzoo trace (--rewards .*)\n((?:.*\n)*?)```$", DOCS.read_text(), re.M
 )
