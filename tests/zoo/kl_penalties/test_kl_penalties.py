@@ -232,12 +232,13 @@ def test_what_does_harm_somewhere_says_so():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dirt", [math.nan, 1e9])
-def test_padding_is_not_read(name, dirt):
+def test_padding_is_not_read(name):
     mask = (torch.arange(5) < torch.tensor([5, 2, 0])[:, None]).to(F64)
     columns = {n: logits(i, 3, 5) * mask for i, n in enumerate(("log_probs", "ref_log_probs"))}
     columns |= {"response_mask": mask, "full_kl": logits(9, 3, 5).abs() * mask}
-    wide = {n: torch.cat([x, torch.full((3, 4), dirt, dtype=F64)], 1) for n, x in columns.items()}
+    wide = {
+        n: torch.cat([x, torch.full((3, 4), math.nan, dtype=F64)], 1) for n, x in columns.items()
+    }
     wide["response_mask"] = torch.nn.functional.pad(mask, (0, 4))
     got, want = ZOO.kl_penalties[name](wide), ZOO.kl_penalties[name](columns)
     assert torch.equal(got[:, :5], want)
@@ -247,16 +248,6 @@ def test_padding_is_not_read(name, dirt):
                 for c in (wide, columns)]  # fmt: skip
         assert torch.equal(push[0][:, :5], push[1])
         assert not push[0][:, 5:].any()
-
-
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "full"])
-def test_the_reference_gets_no_gradient(name):
-    a, b = (logits(i, 2, 3).requires_grad_() for i in range(2))
-    mask = torch.ones(2, 3, dtype=F64)
-    columns = {"log_probs": a, "ref_log_probs": b, "response_mask": mask}
-    ZOO.kl_penalties[name](columns).sum().backward()
-    assert a.grad.any()
-    assert b.grad is None
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "full"])

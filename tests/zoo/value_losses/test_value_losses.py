@@ -187,23 +187,10 @@ def test_bce_learns_from_a_critic_that_is_surely_wrong():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_gradient_is_the_slope_of_the_value(name):
-    columns = batch(2)
-    leaf_name = "value_logits" if "value_logits" in ZOO.value_losses[name].needs else "value_preds"
-
-    def total(leaf):
-        return ZOO.value_losses[name]({**columns, leaf_name: leaf})[0].sum()
-
-    leaf = columns[leaf_name].clone().requires_grad_()
-    assert torch.autograd.gradcheck(total, leaf, fast_mode=True)
-
-
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dirt", [math.nan, 1e9])
-def test_padding_is_not_read(name, dirt):
+def test_padding_is_not_read(name):
     columns = batch()
     wide = {
-        n: torch.cat([x, x.new_full((4, 3, *x.shape[2:]), dirt)], 1) if x.ndim > 1 else x
+        n: torch.cat([x, x.new_full((4, 3, *x.shape[2:]), math.nan)], 1) if x.ndim > 1 else x
         for n, x in columns.items()
     }
     wide["response_mask"] = torch.nn.functional.pad(columns["response_mask"], (0, 3))
@@ -212,17 +199,6 @@ def test_padding_is_not_read(name, dirt):
     assert torch.equal(gradient(name, wide)[:, :5], gradient(name, columns))
     assert not got[:, 5:].any()
     assert not gradient(name, wide)[:, 5:].any()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_targets_get_no_gradient(name):
-    columns = batch()
-    leaves = {n: columns[n].clone().requires_grad_()
-              for n in ("value_preds", "value_logits", "values", "returns")}  # fmt: skip
-    ZOO.value_losses[name]({**columns, **leaves})[0].sum().backward()
-    assert leaves["values"].grad is None
-    assert leaves["returns"].grad is None
-    assert (leaves["value_preds"].grad is None) != (leaves["value_logits"].grad is None)
 
 
 @pytest.mark.parametrize("name", NAMES)
