@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
@@ -11,7 +11,7 @@ from rlzoo.recipe.plan import make_plan
 def make_world(zoo, model_dir, *words):
     """Defaults, presets and `words`; the model in `model_dir`."""
     words = [f"model.path={model_dir}", "device=cpu", *words]
-    return build_world(make_plan(compose(words, zoo, need_recipe=False), zoo))
+    return build_models(make_plan(compose(words, zoo, need_recipe=False), zoo))
 
 
 def favour(policy, characters, *, eos, seed=0):

@@ -19,7 +19,7 @@ from helpers.architectures import (
     save_model,
 )
 from rlzoo.errors import ModelError, RlzooError
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.decode import _by_generation, decode
 from rlzoo.lm.layout import align, lengths, pack
@@ -29,13 +29,11 @@ from rlzoo.mdp.batch import left_pad, take
 from rlzoo.mdp.rules import episode_columns
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.advantages import add_advantages, add_rewards, make_controller
-from rlzoo.rollout.columns import add_columns
-from rlzoo.rollout.sample import collect, draw
+from rlzoo.rollout.experience import Experience, experience
 from rlzoo.train import update as update_module
-from rlzoo.train.loop import training_step
-from rlzoo.train.optimizer import make_optimizer
+from rlzoo.train.optimizer import make_optimizers
 from rlzoo.train.start import resume
+from rlzoo.train.trainer import Trainer
 from rlzoo.train.update import gradients, update
 
 EACH = pytest.mark.parametrize("name", CONFIGS)
@@ -63,30 +61,20 @@ def make(zoo, folders):
     def build(name, *words, recipe="ppo_gae"):
         path = folders.get(name, name)
         words = [f"recipe={recipe}", f"model.path={path}", *SMALL, *words]
-        return build_world(make_plan(compose(words, zoo), zoo))
+        return build_models(make_plan(compose(words, zoo), zoo))
 
     return build
 
 
-def optimizers_of(world):
-    config = world.plan.recipe.config
-    return {n: make_optimizer(x.parameters(), config[n]) for n, x in world.networks().items()}
+def step(models, number=0):
+    trainer = Trainer(models)
+    trainer.steps = number
+    return trainer.step()
 
 
-def step(world, number=0):
-    return training_step(world, optimizers_of(world), make_controller(world.plan), number)
-
-
-def rolled(world, number=0):
+def rolled(models, number=0):
     """A batch with all columns up to advantages."""
-    config = world.plan.recipe.config
-    prompts = draw(world, "train", config.rollout.prompts, "train", number)
-    batch = collect(world, prompts, config.rollout.samples, stream="train", step=number)
-    add_columns(world, batch, stream="train", step=number)
-    add_rewards(world.plan, batch, config.kl.coef)
-    add_advantages(world.plan, batch)
-    world.kept = None
-    return batch
+    return experience(models, number, models.plan.recipe.config.kl.coef).batch
 
 
 def randomise_adapters(model, seed=0):
@@ -155,9 +143,9 @@ def test_log_probs_are_those_of_the_bare_row_whatever_the_padding(make, bare, na
         columns = columns_of(prompts, responses, left=left, right=right, groups=groups)
         assert policy.trees(columns) == policy.takes_trees
         with torch.no_grad():
-            found.append(policy.score(columns, want=("entropy",)))
+            found.append(policy.log_prob_stats(columns, want=("entropy",)))
             del columns["group_ids"]  # then each row goes by itself
-            found.append(policy.score(columns, want=("entropy",)))
+            found.append(policy.log_prob_stats(columns, want=("entropy",)))
             alone = [policy.log_probs(take(columns, torch.tensor([i]))) for i in range(12)]
         found.append({"log_probs": torch.cat(alone)})
     for i, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
@@ -248,7 +236,8 @@ def test_full_kl_is_of_the_whole_vocabulary(make, bare):
     for weight in world.policy.model.parameters():
         weight.data.mul_(1.1)
     columns = columns_of(*ragged(6)[:2], holes=0.3)
-    kl, ref_log_probs = world.policy.full_kl(columns, world.reference)
+    found = world.policy.full_kl(columns, world.reference)
+    kl, ref_log_probs = found["full_kl"], found["ref_log_probs"]
     mine, theirs = (p.logits(columns)[:, :-1].log_softmax(-1) for p in
                     (world.policy, world.reference))  # fmt: skip
     mask = columns["response_mask"]
@@ -573,9 +562,9 @@ def test_half_the_room_is_half_the_rows_in_a_pass(make):
     for words in (["train.microbatch=4"], ["train.token_budget=60"], []):
         world = make("llama", *words, "rollout.prompts=16")
         batch = rolled(world)
-        before = world.parts(batch, grad=True)
-        world.room = 0.5
-        after = world.parts(batch, grad=True)
+        before = world.passes.parts(batch, grad=True)
+        world.passes.scale = 0.5
+        after = world.passes.parts(batch, grad=True)
         if words:
             assert len(after) > 1.5 * len(before)
         assert sorted(torch.cat(after).tolist()) == list(range(batch.rows))
@@ -596,12 +585,12 @@ def out_of_memory(monkeypatch, place, name, *, times):
 
 
 MEMORY = (
-    ([], (Policy, "score")),
+    ([], (Policy, "log_prob_stats")),
     ([], (Critic, "predict")),
-    (["critic.trunk=shared"], (Policy, "score")),
-    (["train.minibatches=1"], (Policy, "score")),  # there a pass is kept for the columns
-    (["train.microbatch=4"], (Policy, "score")),
-    (["train.token_budget=60"], (Policy, "score")),
+    (["critic.trunk=shared"], (Policy, "log_prob_stats")),
+    (["train.minibatches=1"], (Policy, "log_prob_stats")),  # there a pass is kept for the columns
+    (["train.microbatch=4"], (Policy, "log_prob_stats")),
+    (["train.token_budget=60"], (Policy, "log_prob_stats")),
 )
 
 
@@ -615,7 +604,7 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
     assert left == [0]
     assert len(world.notes) == 1
     assert "out of memory" in world.notes[0]
-    assert world.room == 0.5
+    assert world.passes.scale == 0.5
     assert metrics["train/skipped"] == 0
     now = state_of(world)
     for key, x in state_of(want).items():
@@ -632,19 +621,21 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)
     plain, left = module._backward, [1]
+    trainer = Trainer(world)
+    experience = trainer.sample()
 
     def backward(*given, **named):
         if left[0]:
             left[0] -= 1
             seen.clear()
-            assert world.kept is not None
+            assert experience.forward is not None
             # As torch says it on a CPU.
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
     monkeypatch.setattr(module, "_backward", backward)
-    step(world)
-    assert world.kept is None
+    trainer.update(experience)
+    assert experience.forward is None
     assert with_gradient(seen) > 0
     monkeypatch.undo()
     want = make("llama", "train.minibatches=1")
@@ -668,23 +659,23 @@ def test_the_failed_pass_is_gone_before_the_next_is_tried(make):
             raise torch.OutOfMemoryError
         return [there() is not None for there in alive]
 
-    assert world.fitted(attempt) == [False, True]
+    assert world.passes.retry(attempt) == [False, True]
 
 
 def test_memory_that_runs_out_without_a_gradient_halves_passes_too(make, monkeypatch):
     world = make("llama")
-    plain, left = Policy.log_probs, [1]
+    plain, left = Policy.log_prob_stats, [1]
 
-    def call(self, columns):
-        if left[0]:
+    def call(self, columns, **options):
+        if left[0] and self is world.reference:
             left[0] -= 1
             raise torch.OutOfMemoryError
-        return plain(self, columns)
+        return plain(self, columns, **options)
 
-    monkeypatch.setattr(Policy, "log_probs", call)
+    monkeypatch.setattr(Policy, "log_prob_stats", call)
     batch = rolled(world)
     want = make("llama")
-    assert world.room == 0.5
+    assert world.passes.scale == 0.5
     torch.testing.assert_close(batch["ref_log_probs"], rolled(want)["ref_log_probs"], **NEAR)
 
 
@@ -695,7 +686,7 @@ def test_a_run_that_ran_out_of_memory_says_so(zoo, folders, tmp_path, monkeypatc
         def note(self, text):
             said.append(text)
 
-    out_of_memory(monkeypatch, Policy, "score", times=1)
+    out_of_memory(monkeypatch, Policy, "log_prob_stats", times=1)
     words = [f"model.path={folders['llama']}", *SMALL, "train.steps=2", f"run.dir={tmp_path}/run"]
     rlzoo.run("grpo", words, zoo=zoo, display=Listening(None))
     assert [text for text in said if "out of memory" in text] == [
@@ -705,10 +696,12 @@ def test_a_run_that_ran_out_of_memory_says_so(zoo, folders, tmp_path, monkeypatc
 
 def test_an_error_that_is_not_of_memory_goes_through(make, monkeypatch):
     world = make("llama")
-    monkeypatch.setattr(Policy, "score", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("no")))
+    monkeypatch.setattr(
+        Policy, "log_prob_stats", lambda *a, **k: (_ for _ in ()).throw(RuntimeError("no"))
+    )
     with pytest.raises(RuntimeError, match="^no$"):
         step(world)
-    assert world.room == 1
+    assert world.passes.scale == 1
 
 
 # ---------------------------------------------------------------- how rows are cut
@@ -742,7 +735,7 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, recipe, 
         for group in (1, 4):  # groups without a signal
             batch["advantages"][batch["group_ids"] == group] = 0
         seen.clear()
-        update(world, _padded(batch, left, right), optimizers_of(world), 0, 0.1)
+        update(world, Experience(_padded(batch, left, right)), make_optimizers(world), 0, 0.1)
         counts.append(len(seen))
         return state_of(world)
 
@@ -825,7 +818,7 @@ def test_a_mini_batch_without_any_signal_is_a_step_of_nothing(make):
     batch = rolled(world)
     batch["advantages"].zero_()
     before = state_of(world)
-    metrics = update(world, batch, optimizers_of(world), 0, 0.0)
+    metrics = update(world, Experience(batch), make_optimizers(world), 0, 0.0)
     assert metrics["actor/grad_norm"] == 0
     assert all(torch.equal(x, before[key]) for key, x in state_of(world).items())
 

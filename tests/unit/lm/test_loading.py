@@ -13,7 +13,7 @@ import torch
 import rlzoo
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from rlzoo.errors import ModelError, RecipeError, RlzooError
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.lm.loading import lasting_name, load_causal_lm, load_tokenizer, load_trunk, resolve_path
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.recipe.compose import compose
@@ -50,7 +50,7 @@ def copy(llama, tmp_path):
 
 def make(zoo, path, *words, recipe="ppo_gae"):
     words = [f"recipe={recipe}", f"model.path={path}", "device=cpu", *words]
-    return build_world(make_plan(compose(words, zoo), zoo))
+    return build_models(make_plan(compose(words, zoo), zoo))
 
 
 def line(error):
@@ -454,13 +454,13 @@ def test_a_run_reads_the_template_and_says_what_it_read(zoo, copy):
 
 def test_always_without_a_template(zoo, llama):
     with pytest.raises(ModelError, match="^model.chat: always, and the tokenizer has no chat tem"):
-        _ = make(zoo, llama, "model.chat=always").form
+        _ = make(zoo, llama, "model.chat=always").prompt_format
 
 
 def test_messages_without_a_template(zoo, llama):
     world = make(zoo, llama)
     with pytest.raises(ModelError) as error:
-        world.encode(ASKED)
+        world.prompt_format.encode(ASKED)
     assert line(error).endswith("has no chat template; model.chat=never joins them to a text")
 
 

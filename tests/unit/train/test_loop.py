@@ -14,44 +14,28 @@ from safetensors.torch import load_file
 
 import rlzoo
 from rlzoo.errors import RewardError, RunError
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.advantages import KLController, add_advantages, add_rewards
-from rlzoo.rollout.columns import add_columns
-from rlzoo.rollout.sample import collect, draw
-from rlzoo.train.loop import progress
-from rlzoo.train.optimizer import learning_rate, make_optimizer
+from rlzoo.rollout.advantages import KLController
+from rlzoo.rollout.experience import experience
+from rlzoo.train.loop import share_of_budget
+from rlzoo.train.optimizer import learning_rate, make_optimizers
 from rlzoo.train.start import resume
 from rlzoo.train.update import update
 
 
 def world_of(zoo, words, recipe="ppo_gae"):
-    return build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    return build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
 
 
-def whole_batch(world, step=0):
-    prompts = draw(world, "train", world.plan.recipe.config.rollout.prompts, "train", step)
-    samples = world.plan.recipe.config.rollout.samples
-    batch = collect(world, prompts, samples, stream="train", step=step)
-    add_columns(world, batch, stream="train", step=step)
-    add_rewards(world.plan, batch, world.plan.recipe.config.kl.coef)
-    add_advantages(world.plan, batch)
-    return batch
-
-
-def optimizers_of(world):
-    config = world.plan.recipe.config
-    out = {"actor": make_optimizer(world.policy.model.parameters(), config.actor)}
-    if world.critic is not None:
-        out["critic"] = make_optimizer(world.critic.parameters(), config.critic)
-    return out
+def sampled(world, step=0):
+    return experience(world, step, world.plan.recipe.config.kl.coef)
 
 
 def weights_after(zoo, words, recipe):
     world = world_of(zoo, words, recipe)
-    batch = whole_batch(world)
-    metrics = update(world, batch, optimizers_of(world), 0, 0.1)
+    metrics = update(world, sampled(world), make_optimizers(world), 0, 0.1)
     state = dict(world.policy.model.state_dict())
     if world.critic is not None:
         state |= {f"critic.{k}": v for k, v in world.critic.state_dict().items()}
@@ -117,7 +101,7 @@ def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words
 
     for loss, whole in (("tpo", True), ("ppo_clip", False)):
         world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")
-        batch = whole_batch(world)
+        batch = sampled(world).batch
         parts = _minibatches(world, batch, generator(0, "x"))
         assert sorted(torch.cat(parts).tolist()) == list(range(batch.rows))
         homes = [set(batch["group_ids"][rows].tolist()) for rows in parts]
@@ -150,14 +134,14 @@ def test_the_first_ratio_is_one(zoo, words, autocast):
 
 
 def test_targets_carry_no_gradient(zoo, words):
-    batch = whole_batch(world_of(zoo, words))
+    batch = sampled(world_of(zoo, words)).batch
     for name, column in batch.items():
         if isinstance(column, torch.Tensor):
             assert not column.requires_grad, name
 
 
 def test_every_column_is_zero_off_the_mask(zoo, words):
-    batch = whole_batch(world_of(zoo, [*words, "task=key_door", "rollout.max_new_tokens=8"]))
+    batch = sampled(world_of(zoo, [*words, "task=key_door", "rollout.max_new_tokens=8"])).batch
     off = batch["response_mask"] == 0
     assert off.any()
     for name in ("old_log_probs", "values", "rewards", "advantages", "returns", "noise", "scores"):
@@ -168,7 +152,7 @@ def test_dropped_rows_change_nothing(zoo, words):
     """A mini-batch with truncated rows dropped has the gradient of the rest alone."""
     words = [*words, "rollout.truncation=drop", "rollout.max_new_tokens=2", "train.minibatches=1"]
     world = world_of(zoo, words, "rloo")
-    batch = whole_batch(world)
+    batch = sampled(world).batch
     assert batch["truncated"].any()
     from rlzoo.rollout.advantages import loss_mask
 
@@ -180,7 +164,7 @@ def test_truncation_switch_sets_the_bootstrap(zoo, words):
     for mode in ("zero", "bootstrap"):
         world = world_of(zoo, [*words, f"rollout.truncation={mode}"])
         torch.nn.init.ones_(world.critic.head.bias)
-        batch = whole_batch(world)
+        batch = sampled(world).batch
         expected = batch["truncated"].float() if mode == "bootstrap" else torch.zeros(batch.rows)
         torch.testing.assert_close(batch["bootstrap_values"], expected)
 
@@ -188,7 +172,7 @@ def test_truncation_switch_sets_the_bootstrap(zoo, words):
 def test_truncation_penalty_comes_off_the_score(zoo, words):
     words = [*words, "rollout.max_new_tokens=2", "rollout.truncation=penalty",
              "rollout.truncation_penalty=0.25"]  # fmt: skip
-    batch = whole_batch(world_of(zoo, words))
+    batch = sampled(world_of(zoo, words)).batch
     cut = batch["truncated"]
     assert cut.any()
     torch.testing.assert_close(batch["sequence_scores"][cut], torch.full((int(cut.sum()),), -0.25))
@@ -200,7 +184,7 @@ def test_kl_in_the_reward(zoo, words, spread):
     with torch.no_grad():
         for p in world.policy.model.parameters():
             p.add_(0.05 * torch.randn_like(p))
-    batch = whole_batch(world)
+    batch = sampled(world).batch
     gap = (batch["old_log_probs"] - batch["ref_log_probs"]) * batch["response_mask"]
     assert gap.abs().sum() > 0
     torch.testing.assert_close(
@@ -212,8 +196,8 @@ def test_kl_in_the_reward(zoo, words, spread):
 
 def test_whitening_leaves_returns_and_pads_alone(zoo, words):
     words = [*words, *LETTERS]
-    plain = whole_batch(world_of(zoo, [*words, "whiten=none"]))
-    white = whole_batch(world_of(zoo, [*words, "whiten=batch"]))
+    plain = sampled(world_of(zoo, [*words, "whiten=none"])).batch
+    white = sampled(world_of(zoo, [*words, "whiten=batch"])).batch
     assert torch.equal(plain["returns"], white["returns"])
     mask = white["response_mask"].bool()
     assert (white["advantages"][~mask] == 0).all()
@@ -241,7 +225,7 @@ def test_the_first_budget_reached_ends_the_run(zoo, words, tmp_path):
     assert run.summary["tokens"] >= 30
     assert run.summary["steps"] < 3
     config = compose(["recipe=grpo", "train.minutes=1"], zoo).config.train
-    assert progress(config, 0, 0, 30.0) == 0.5
+    assert share_of_budget(config, 0, 0, 30.0) == 0.5
 
 
 # ---------------------------------------------------------------- the run folder
@@ -307,14 +291,13 @@ def test_killed_at_random_moments_and_resumed_the_metrics_are_the_same(words, tm
     script = textwrap.dedent("""
         import sys, torch
         import rlzoo
-        from rlzoo.runs import resume
         torch.set_num_threads(1)
         mode, path, *words = sys.argv[1:]
         print("ready", flush=True)
         if mode == "run":
             rlzoo.run("ppo_gae", [*words, f"run.dir={path}"])
         else:
-            resume(path)
+            rlzoo.resume(path)
     """)
 
     def start(mode, path):

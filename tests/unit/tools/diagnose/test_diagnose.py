@@ -494,13 +494,13 @@ def test_the_kl_of_a_run_is_from_its_base(trained):
 
 def space_of(zoo, words, *, horizon=3):
     """A world of two prompts, and its plan."""
-    from rlzoo.lm.build import build_world
+    from rlzoo.lm.build import build_models
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
     from rlzoo.tools.diagnose import model_world
 
     plan = make_plan(compose(["recipe=ppo_gae", "task=reverse_dense", *words], zoo), zoo)
-    world = build_world(plan)
+    world = build_models(plan)
     tree = make_tree(4, horizon, prompts=2)
     examples = model_world.draw_prompts(plan, world.policy, tree)
     mass = model_world.greedy_mass(world.policy, examples, tree)
@@ -550,10 +550,10 @@ def test_the_critic_is_read_as_the_rollout_reads_it(zoo, words, trunk):
             prefix = tree.prefixes[state]
             response = torch.cat([ids[prefix[prefix >= 0]], ids[:1]])[None]
             real = torch.ones_like(response).double()
-            values, _ = world.critic.values(
+            values = world.critic.values(
                 {"prompt_ids": prompt, "prompt_mask": torch.ones_like(prompt),
                  "response_ids": response, "response_mask": real, "response_attention": real}
-            )  # fmt: skip
+            )["values"]  # fmt: skip
             assert float(values[0, -1]) == pytest.approx(float(found[state]), abs=1e-5)
 
 
