@@ -1,11 +1,18 @@
-"""A world around a random model, for tests of rollouts and environments."""
+"""A world around a small model, its batches and its updates."""
 
 import torch
 from torch import nn
 
 from rlzoo.lm.build import build_world
+from rlzoo.lm.policy import Policy
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.advantages import add_advantages, add_rewards, make_controller
+from rlzoo.rollout.columns import add_columns
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.train.loop import training_step
+from rlzoo.train.optimizer import make_optimizer
+from rlzoo.train.update import update
 
 
 def make_world(zoo, model_dir, *words):
@@ -37,3 +44,69 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def world_of(zoo, words, recipe="ppo_gae"):
+    """A recipe's world."""
+    return build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+
+
+def optimizers_of(world):
+    config = world.plan.recipe.config
+    return {n: make_optimizer(x.parameters(), config[n]) for n, x in world.networks().items()}
+
+
+def step(world, number=0):
+    """A whole training step with optimizers of its own; its batch and metrics."""
+    return training_step(world, optimizers_of(world), make_controller(world.plan), number)
+
+
+def rolled(world, number=0):
+    """A batch with all columns up to advantages; no forward pass is kept for an update."""
+    batch = whole_batch(world, number)
+    world.kept = None
+    return batch
+
+
+def whole_batch(world, number=0):
+    """A batch with all columns up to advantages."""
+    config = world.plan.recipe.config
+    prompts = draw(world, "train", config.rollout.prompts, "train", number)
+    batch = collect(world, prompts, config.rollout.samples, stream="train", step=number)
+    add_columns(world, batch, stream="train", step=number)
+    add_rewards(world.plan, batch, config.kl.coef)
+    add_advantages(world.plan, batch)
+    return batch
+
+
+def weights_after(zoo, words, recipe):
+    """All weights after one update of a new world, and the update's metrics."""
+    world = world_of(zoo, words, recipe)
+    metrics = update(world, whole_batch(world), optimizers_of(world), 0, 0.1)
+    return state_of(world), metrics
+
+
+def state_of(world):
+    """All weights, by network and name, as they are now."""
+    return {
+        f"{n}.{key}": x.clone()
+        for n, network in world.networks().items()
+        for key, x in network.state_dict().items()
+    }
+
+
+def watch_passes(monkeypatch):
+    """(positions, whether with a gradient) of each pass of a policy from here on."""
+    seen, plain = [], Policy._run
+
+    def run(self, rows):
+        seen.append((rows.ids.numel(), torch.is_grad_enabled()))
+        return plain(self, rows)
+
+    monkeypatch.setattr(Policy, "_run", run)
+    return seen
+
+
+def with_gradient(seen):
+    """How many positions of `watch_passes` had a gradient."""
+    return sum(positions for positions, grad in seen if grad)
