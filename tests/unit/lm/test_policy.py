@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.rewards_for_tests import LETTERS
 from rlzoo.lm.build import build_models
 from rlzoo.lm.decode import few_rows, pick, truncate
 from rlzoo.recipe.compose import compose
@@ -11,8 +12,6 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.train.metrics import batch_metrics, explained_variance
-
-LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def rolled(zoo, words, recipe="ppo_gae"):

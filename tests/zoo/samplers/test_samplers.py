@@ -3,14 +3,13 @@
 import pytest
 import torch
 
+from helpers.rewards_for_tests import LETTERS
 from rlzoo.lm.build import build_models
 from rlzoo.ops import group_degenerate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
-
-LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def rolled(zoo, words, recipe, prompts=4):
