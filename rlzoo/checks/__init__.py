@@ -10,6 +10,19 @@ tests of them:
     @checks.parametrize("my_estimator")
     def test_contract(check):
         check()
+
+May import `mdp`, `runs` and what lies below; no model.
+
+    aggregations  a weight for each token
+    columns       examples of column plugins
+    estimators    who is praised, for what, against which baseline
+    functions     what holds for every function of columns
+    kl            KL penalties against the exact KL
+    loggers       objects that are given metrics
+    losses        which way policy and value losses push
+    made_up       made-up batches with every column there is
+    subject       the component under judgement, and how it is called
+    tasks         objects that draw prompts and score responses
 """
 
 import dataclasses
