@@ -1,6 +1,8 @@
 """From scores to advantages: KL in the reward, the estimator, whitening."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -61,7 +63,7 @@ def add_advantages(plan: Plan, batch: Batch) -> None:
     batch.add("advantages", advantages)
 
 
-def loss_mask(plan: Plan, batch: Batch) -> torch.Tensor:
+def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:
     """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
     if plan.recipe.config.rollout.truncation != "drop":
         return batch["response_mask"]

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RecipeError, RlzooError, RunError
-from rlzoo.lm.build import build_world
-from rlzoo.lm.world import World
+from rlzoo.lm.build import build_models
+from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
@@ -67,19 +67,19 @@ def diagnose_branches(
     folder = open_folder(path)
     zoo = load_zoo()
     own, plans, undone = _plans(folder, words, zoo)
-    world = build_world(_together([own, *(plan for _, plan in plans)]))
-    source, step = _load(folder, world)
+    models = build_models(_together([own, *(plan for _, plan in plans)]))
+    source, step = _load(folder, models)
     config = own.recipe.config
-    examples = draw(world, "test", config.rollout.prompts, STREAM, step)
+    examples = draw(models, "test", config.rollout.prompts, STREAM, step)
     batch = collect(
-        world, examples, config.rollout.samples, stream=f"{STREAM}/batch", step=step,
-        sampler=world.plan.base_sampler,
+        models, examples, config.rollout.samples, stream=f"{STREAM}/batch", step=step,
+        sampler=models.plan.base_sampler,
     )  # fmt: skip
-    tokens = {"batch": world.tokens}
-    add_columns(world, batch, stream=f"{STREAM}/batch", step=step)
-    world.kept = None
-    tokens["columns"] = world.tokens - tokens["batch"]
-    add_rewards(world.plan, batch, 0.0)
+    meter = models.meter
+    tokens = {"batch": meter.tokens}
+    add_columns(models, batch, stream=f"{STREAM}/batch", step=step)
+    tokens["columns"] = meter.tokens - tokens["batch"]
+    add_rewards(models.plan, batch, 0.0)
     if own.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
         raise RlzooError("--branches: these responses hold observations, and no branch can")
 
@@ -89,10 +89,10 @@ def diagnose_branches(
         raise RlzooError(f"--states: this batch has {there} tokens. Got {states or STATES}")
     count = states or min(STATES, there)
     row, at = choose(mask, count, noise.generator(config.seed, f"{STREAM}/states", step))
-    before = world.tokens
-    found = _reference(world, batch, row, at, branches, step)
-    tokens["branches"] = world.tokens - before
-    tokens["all"] = world.tokens
+    before = meter.tokens
+    found = _reference(models, batch, row, at, branches, step)
+    tokens["branches"] = meter.tokens - before
+    tokens["all"] = meter.tokens
 
     clusters = batch["group_ids"].cpu()[row].numpy()
     values = batch["values"].cpu()[row, at].double().numpy() if "values" in batch else None
@@ -120,7 +120,7 @@ def diagnose_branches(
         "rows": batch.rows,
         "mean_score": batch["sequence_scores"].double().mean().item(),
         "branches": branches,
-        "states": _states(world, batch, row, at, found, values),
+        "states": _states(models, batch, row, at, found, values),
         "prompts": len(set(clusters.tolist())),
         "binary": found.binary,
         "tokens": tokens,
@@ -172,24 +172,21 @@ def _plans(
     return own, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
 
 
-def _load(folder: RunFolder, world: World) -> tuple[str, int]:
-    """Put the run's newest whole checkpoint, or its final model, into the world: which, and its
+def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
+    """Put the run's newest whole checkpoint, or its final model, into the models: which, and its
     step."""
-    networks: dict[str, Any] = {"actor": world.policy.model}
-    if world.critic is not None:
-        networks["critic"] = world.critic
     try:
-        state, _ = checkpoint.load_checkpoint(folder.checkpoints, networks, {})
+        state, _ = checkpoint.load_checkpoint(folder.checkpoints, models.networks(), {})
     except OSError as error:
         raise RunError(f"{folder.checkpoints}: {str(error).splitlines()[0]}") from None
     if state is not None:
         return f"checkpoint of step {state['step']}", state["step"]
     model = folder.path / "model"
-    if world.critic is not None or not (model / "config.json").is_file():
+    if models.critic is not None or not (model / "config.json").is_file():
         raise RunError(f"{folder.path} has no checkpoint yet; wait for one, or resume the run")
     from rlzoo.lm.loading import load_causal_lm
 
-    world.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
+    models.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
     return "final model", 0
 
 
@@ -199,16 +196,16 @@ def _kl_in_reward(folder: RunFolder, zoo: Zoo) -> bool:
 
 
 def _states(
-    world: World, batch: Batch, row: Tensor, at: Tensor, found: Reference, values: Any
+    models: Models, batch: Batch, row: Tensor, at: Tensor, found: Reference, values: Any
 ) -> list[dict[str, Any]]:
     whole = found.whole
     groups = group_mean(batch["sequence_scores"], batch["group_ids"]).cpu()
     texts = []
     for i, t in zip(row.tolist(), at.tolist(), strict=True):
         ids = batch["response_ids"][i, : t + 1].tolist()
-        piece = world.tokenizer.convert_ids_to_tokens(ids[t])
-        token = readable(world.tokenizer.decode(ids[t:]), piece)
-        texts.append((world.tokenizer.decode(ids[:t]), token))
+        piece = models.tokenizer.convert_ids_to_tokens(ids[t])
+        token = readable(models.tokenizer.decode(ids[t:]), piece)
+        texts.append((models.tokenizer.decode(ids[:t]), token))
     return [
         {
             "row": int(row[i]),

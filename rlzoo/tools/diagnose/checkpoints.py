@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from rlzoo.errors import RunError
-from rlzoo.lm.build import build_world
-from rlzoo.lm.world import World
+from rlzoo.lm.build import build_models
+from rlzoo.lm.models import Models
 from rlzoo.oracle.bias import STEP_KL
 from rlzoo.oracle.episodes import enumerate_episodes
 from rlzoo.oracle.oracle import Oracle
@@ -59,29 +59,29 @@ def diagnose_checkpoints(
     mine = [w for w in words if not w.startswith("estimator")]
     plan = make_plan(compose([base, *mine], zoo), zoo)
     config = plan.recipe.config
-    world = build_world(plan)
-    stages, notes = _stages(folder, world)
-    examples = draw_prompts(plan, world.policy, tree)
+    models = build_models(plan)
+    stages, notes = _stages(folder, models)
+    examples = draw_prompts(plan, models.policy, tree)
     mass: Any = 0
     for stage in stages:
-        stage.load(world)
-        mass = mass + greedy_mass(world.policy, examples, tree)
-    stages[0].load(world)
-    allowed = likely_tokens(world.policy, mass, tree)
-    space = make_space(plan, world.policy, tree, examples, allowed)
+        stage.load(models)
+        mass = mass + greedy_mass(models.policy, examples, tree)
+    stages[0].load(models)
+    allowed = likely_tokens(models.policy, mass, tree)
+    space = make_space(plan, models.policy, tree, examples, allowed)
 
     in_reward = config.kl.name is not None and config.kl.place == "reward"
     found: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for stage in stages:
-        stage.load(world)
+        stage.load(models)
         coef = stage.state.get("kl_coef", config.kl.coef) if arguments.kl and in_reward else 0.0
         here = space.renewed(coef)
         oracle = here.oracle
         episodes = enumerate_episodes(oracle, arguments.cut)
         critics: dict[str, Tensor] = {}
-        own = here.values(world.critic) if world.critic is not None and stage.critic else None
+        own = here.values(models.critic) if models.critic is not None and stage.critic else None
         for name in asked:
             if name != OWN:
                 critics[name] = make_critic(name, oracle, size=arguments.noise, seed=config.seed)
@@ -106,8 +106,8 @@ def diagnose_checkpoints(
         )
     if in_reward and config.kl.coef and not arguments.kl:
         notes.append("the run's rewards hold a KL, which its critic learns; --kl counts it here")
-    gamma = plan.estimator.options.get("gamma", 1.0)
-    if world.critic is not None and gamma != 1:
+    gamma = plan.gamma
+    if models.critic is not None and gamma != 1:
         notes.append(f"the run's critic learns returns of gamma = {gamma:g}, the truth is of 1")
     return {
         "run": str(folder.path),
@@ -177,19 +177,19 @@ def critic_error(oracle: Oracle, values: Tensor) -> dict[str, float]:
 class _Stage:
     """A checkpoint, or the start of the run (path None), that can be put into the networks."""
 
-    def __init__(self, step: int, path: Path | None, world: World):
+    def __init__(self, step: int, path: Path | None, models: Models):
         self.step, self.path = step, path
         self.critic = path is None or (path / "critic.safetensors").exists()
         self.state: dict[str, Any] = {}
         self.start: dict[str, dict[str, Tensor]] = {}
         if path is None:
-            for name, network in _networks(world).items():
+            for name, network in _networks(models).items():
                 self.start[name] = {k: x.clone() for k, x in network.state_dict().items()}
         else:
             self.state = json.loads((path / "state.json").read_text(encoding="utf-8"))
 
-    def load(self, world: World) -> None:
-        for name, network in _networks(world).items():
+    def load(self, models: Models) -> None:
+        for name, network in _networks(models).items():
             if self.path is None:
                 network.load_state_dict(self.start[name])
             elif name != "critic" or self.critic:
@@ -203,17 +203,17 @@ class _Stage:
                     ) from None
 
 
-def _networks(world: World) -> dict[str, torch.nn.Module]:
-    networks: dict[str, torch.nn.Module] = {"actor": world.policy.model}
-    if world.critic is not None:
-        networks["critic"] = world.critic
+def _networks(models: Models) -> dict[str, torch.nn.Module]:
+    networks: dict[str, torch.nn.Module] = {"actor": models.policy.model}
+    if models.critic is not None:
+        networks["critic"] = models.critic
     return networks
 
 
-def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
+def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]:
     """The start and every whole checkpoint; what is wrong with the others, a line each."""
     notes = []
-    stages = [_Stage(0, None, world)]
+    stages = [_Stage(0, None, models)]
     found = checkpoint._steps(folder.checkpoints)
     if not found:
         raise RunError(
@@ -224,12 +224,12 @@ def _stages(folder: RunFolder, world: World) -> tuple[list[_Stage], list[str]]:
         if fault:
             notes.append(f"checkpoint {path.name} is damaged ({fault}): left out")
             continue
-        stages.append(_Stage(int(path.name.removeprefix("step-")), path, world))
-        if world.critic is not None and not stages[-1].critic:
+        stages.append(_Stage(int(path.name.removeprefix("step-")), path, models))
+        if models.critic is not None and not stages[-1].critic:
             notes.append(f"checkpoint {path.name} has no critic: exact only")
     if len(stages) == 1:
         raise RunError(f"{folder.checkpoints}: {'; '.join(notes)}")
-    if world.critic is None:
+    if models.critic is None:
         notes.append("this run has no critic: exact values only")
     if len(found) == 1:
         notes.append("one checkpoint is kept; checkpoint.every=N checkpoint.keep=M keeps more")

@@ -17,9 +17,11 @@ from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.rollout.advantages import loss_mask
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, labels
 from rlzoo.tools.diagnose.tables import number
+from rlzoo.train.update import policy_loss_gradient
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -119,16 +121,15 @@ def _whitened(plan: Plan, batch: Mapping[str, Any], raw: Tensor) -> Tensor:
 
 
 def _pull(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
-    """d(policy loss)/d(log_probs), (B, T), before the first step: the ratio is 1."""
-    log_probs = batch["old_log_probs"].clone().requires_grad_()
-    columns = {**batch, "advantages": advantages, "log_probs": log_probs}
+    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
+    correction and the mask of what counts are the run's."""
+    mask = loss_mask(plan, batch)
+    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
+    columns |= {"response_mask": mask}
     if "entropy" in plan.policy_loss.needs:
-        columns["entropy"] = torch.zeros_like(log_probs)
-    weights = plan.aggregation({"response_mask": batch["response_mask"]})
-    with torch.enable_grad():
-        loss, _ = plan.policy_loss(columns)
-        (pull,) = torch.autograd.grad((weights * loss).sum(), log_probs)
-    return pull
+        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
+    weights = plan.aggregation({"response_mask": mask})
+    return policy_loss_gradient(plan, columns, weights)[0]
 
 
 def _in_parameters(
@@ -141,7 +142,7 @@ def _in_parameters(
     policy = build_policy(config)
     weights = [p for p in policy.model.parameters() if p.requires_grad]
     with torch.enable_grad():
-        log_probs = policy.score(batch)["log_probs"]
+        log_probs = policy.log_prob_stats(batch)["log_probs"]
         rows = []
         for pull in pulls:
             grads = torch.autograd.grad(log_probs, weights, pull.to(log_probs), retain_graph=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import TraceError
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import td_lambda
 from rlzoo.recipe.plan import Plan
@@ -36,7 +36,7 @@ def make_trace(
     row: int,
     *,
     kl_coef: float | None,
-    world: World | None = None,
+    models: Models | None = None,
     scored: bool = True,
     made: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> Trace:
@@ -62,7 +62,7 @@ def make_trace(
             columns[name] = batch[name]
     if kl is not None:
         columns["kl"] = kl
-    if scored and (world or not torch.equal(batch["scores"], batch["rewards"])):
+    if scored and (models or not torch.equal(batch["scores"], batch["rewards"])):
         columns["scores"] = batch["scores"]
     if scored:
         columns["rewards"] = batch["rewards"]
@@ -70,7 +70,7 @@ def make_trace(
         columns["values"] = batch["values"]
     if "log_probs" in batch and "old_log_probs" in batch:
         columns["ratio"] = (batch["log_probs"] - batch["old_log_probs"]).exp()
-    texts = _texts(world, batch, row, length)
+    texts = _texts(models, batch, row, length)
     traced = Trace(
         source=source,
         row=row,
@@ -125,7 +125,7 @@ def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Any) -> Credit:
 
 def delta(plan: Plan, batch: Mapping[str, Any]) -> Tensor:
     """delta_t = r_t + gamma V_next - V_t (B, T), gamma the estimator's or 1."""
-    gamma = float(plan.estimator.options.get("gamma", 1.0))
+    gamma = plan.gamma
     return td_lambda(
         batch["rewards"], batch["values"], batch["bootstrap_values"], batch["response_mask"],
         gamma=gamma, lam=0.0,
@@ -203,10 +203,10 @@ def _ending(plan: Plan, batch: Batch, row: int) -> str:
     return f"after the last token it {how}, so what follows is worth {after}"
 
 
-def _texts(world: World | None, batch: Batch, row: int, length: int) -> list[str]:
-    if world is None:
+def _texts(models: Models | None, batch: Batch, row: int, length: int) -> list[str]:
+    if models is None:
         return [""] * length
-    tokenizer = world.tokenizer
+    tokenizer = models.tokenizer
     ids = batch["response_ids"][row, :length].tolist()
     pieces = tokenizer.convert_ids_to_tokens(ids)
     special = set(tokenizer.all_special_ids)

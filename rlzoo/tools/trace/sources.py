@@ -2,17 +2,16 @@
 in training, and one row of the batch that they give."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from rlzoo.errors import TraceError
-from rlzoo.lm.build import build_policy, build_world
-from rlzoo.lm.world import World
+from rlzoo.lm.build import build_models, build_policy
+from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.columns import COLUMNS
@@ -20,9 +19,8 @@ from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, _together, make_plan
-from rlzoo.rollout.advantages import add_rewards
-from rlzoo.rollout.columns import add_columns, in_chunks
-from rlzoo.rollout.sample import collect, draw
+from rlzoo.rollout.experience import observe
+from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder
 from rlzoo.tools.trace.make import CREDITED, _credit_key, make_trace
 from rlzoo.tools.trace.trace import Trace
@@ -36,11 +34,11 @@ def of_recipe(
 ) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    world = build_world(_together(plans))
+    models = build_models(_together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
     what = f"{recipes[0].name}: {_model(recipes[0])} on {plans[0].task_name}, untrained"
-    traced = _fresh(world, plans, what, prompt, answer, row, step=0, kl_coef=coef)
-    if world.critic is not None:
+    traced = _fresh(models, plans, what, prompt, answer, row, step=0, kl_coef=coef)
+    if models.critic is not None:
         traced.notes.append("The critic is untrained: its values mean nothing yet.")
     return traced
 
@@ -61,8 +59,8 @@ def of_run(
     batches = sorted((folder.path / "batches").glob("step-*.safetensors"))
     if batches and prompt is None and not fresh:
         return _saved(folder, _choose(batches, step), plans, zoo, row)
-    world = build_world(_together(plans))
-    state, notes = _load(folder, step, world)
+    models = build_models(_together(plans))
+    state, notes = _load(folder, step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
@@ -71,7 +69,7 @@ def of_run(
         seen = Example(prompt, told[0]) if told else None
     else:
         seen = None
-    traced = _fresh(world, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
+    traced = _fresh(models, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
     traced.notes += notes
     return traced
 
@@ -87,8 +85,8 @@ def _choose(found: list[Path], step: int | None) -> Path:
     return steps[step]
 
 
-def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, Any], list[str]]:
-    """Load the weights of a checkpoint into the world: its state, and what is to be noted."""
+def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
+    """Load the weights of a checkpoint into the models: its state, and what is to be noted."""
     found = sorted(folder.checkpoints.glob("step-*"))
     notes = []
     if step is not None and not found:
@@ -100,9 +98,9 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks: dict[str, Any] = {"actor": world.policy.model}
-        if world.critic is not None:
-            networks["critic"] = world.critic
+        networks: dict[str, Any] = {"actor": models.policy.model}
+        if models.critic is not None:
+            networks["critic"] = models.critic
         for name, network in networks.items():
             file = path / f"{name}.safetensors"
             if file.exists():
@@ -117,7 +115,7 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
 
 @torch.no_grad()
 def _fresh(
-    world: World,
+    models: Models,
     plans: Sequence[Plan],
     source: str,
     prompt: str | None,
@@ -132,8 +130,8 @@ def _fresh(
 
     seen: the prompt with its answer, if the run's samples hold it.
     """
-    config = world.plan.recipe.config
-    drawn = draw(world, "test", config.rollout.prompts, "trace", step)
+    config = models.plan.recipe.config
+    drawn = draw(models, "test", config.rollout.prompts, "trace", step)
     scored, notes = True, []
     if prompt is not None:
         if row >= config.rollout.samples:
@@ -141,8 +139,8 @@ def _fresh(
                 f"--row {row}: this prompt has {config.rollout.samples} responses, from 0 on "
                 "(rollout.samples)"
             )
-        world.encode(prompt)  # raises where the tokenizer does not know a character
-        known = (seen or _find_answer(world, prompt)) if answer is None else None
+        models.prompt_format.encode(prompt)  # raises where the tokenizer does not know a character
+        known = (seen or _find_answer(models, prompt)) if answer is None else None
         scored = known is not None or answer is not None
         if known is None:
             told = _as_answer(answer, drawn[0].answer) if answer is not None else drawn[0].answer
@@ -153,30 +151,25 @@ def _fresh(
                 "--answer TEXT tells."
             ]
         drawn = [known, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
-    batch = collect(
-        world, drawn, config.rollout.samples, stream="trace", step=step,
-        sampler=world.plan.base_sampler,
-    )  # fmt: skip
-    add_columns(world, batch, stream="trace", step=step)
-    add_rewards(world.plan, batch, kl_coef)
-    _add_current(world, batch)
-    traced = make_trace(source, batch, plans, row, kl_coef=kl_coef, world=world, scored=scored)
+    batch = observe(models, drawn, step, kl_coef, stream="trace")
+    _add_current(models, batch)
+    traced = make_trace(source, batch, plans, row, kl_coef=kl_coef, models=models, scored=scored)
     traced.notes += notes
     return traced
 
 
-def _find_answer(world: World, prompt: str) -> Example | None:
+def _find_answer(models: Models, prompt: str) -> Example | None:
     """The example with this prompt among those that the task draws.
 
     The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
     there are too many of them to meet this one.
     """
     for split_name in ("train", "test"):
-        generator = noise.generator(world.seed, f"prompts/search/{split_name}")
+        generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
             drawn = {
-                item[0]: item for item in world.plan.task.draw(split_name, SEARCHED, generator)
+                item[0]: item for item in models.plan.task.draw(split_name, SEARCHED, generator)
             }
             if prompt in drawn:
                 return Example(*drawn[prompt])
@@ -204,10 +197,10 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     """A row of a saved batch; ratio and clipping are the final policy's."""
     step = int(path.stem.removeprefix("step-"))
     config = plans[0].recipe.config
-    world = World(plans[0], build_policy(config), seed=config.seed)
-    state, notes = _load(folder, None, world)
+    models = Models(plans[0], build_policy(config), seed=config.seed)
+    state, notes = _load(folder, None, models)
     try:
-        columns: dict[str, Any] = dict(load_file(path, device=str(world.policy.device)))
+        columns: dict[str, Any] = dict(load_file(path, device=str(models.policy.device)))
         columns |= json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         batch = Batch(columns.pop("response_mask"))
     except (OSError, ValueError, KeyError) as error:
@@ -223,7 +216,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not hold; --fresh draws a batch that has it"
                 )
-    _add_current(world, batch)
+    _add_current(models, batch)
     key = "actor/kl_coef"  # an adaptive one has moved on since
     lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and key in r]
     coef = lines[0][key] if lines else config.kl.coef
@@ -231,7 +224,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, world=world, made={_credit_key(own): made}
+        source, batch, plans, row, kl_coef=coef, models=models, made={_credit_key(own): made}
     )
     traced.notes += notes
     traced.notes.append(
@@ -246,13 +239,10 @@ def _model(recipe: Recipe) -> str:
 
 
 @torch.no_grad()
-def _add_current(world: World, batch: Batch) -> None:
+def _add_current(models: Models, batch: Batch) -> None:
     """`log_probs` and `entropy` of the policy as it is now."""
 
-    def score(columns: Mapping[str, Any]) -> Tensor:
-        out = world.policy.score(columns, want=("entropy",), entropy_grad=False)
-        return torch.stack([out["log_probs"], out["entropy"]], -1)
-
-    both = in_chunks(world, batch, score)
-    batch.add("log_probs", both[..., 0])
-    batch.add("entropy", both[..., 1])
+    stats = models.policy.log_prob_stats
+    batch.update(
+        models.passes.map(batch, lambda c: stats(c, want=("entropy",), entropy_grad=False))
+    )
