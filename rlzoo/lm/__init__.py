@@ -20,6 +20,8 @@ Plugin authors import from here `RewardModel`.
 
 from typing import Any
 
+__all__ = ["RewardModel"]
+
 
 def __getattr__(name: str) -> Any:
     """`RewardModel`, imported on first use: torch stands behind it."""

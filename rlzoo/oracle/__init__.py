@@ -16,6 +16,7 @@ from typing import Any
 
 _HOMES = {"Oracle": "oracle", "make_tree": "tree"}
 _HOMES |= dict.fromkeys(("enumerate_episodes", "make_columns"), "episodes")
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

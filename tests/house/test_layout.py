@@ -87,7 +87,9 @@ def test_every_module_opens_with_what_it_is_for():
 
 
 def test_no_room_is_too_large():
-    long = {n: lines for n, p in FILES.items() if (lines := len(p.read_text().splitlines())) > LINES}
+    long = {
+        n: lines for n, p in FILES.items() if (lines := len(p.read_text().splitlines())) > LINES
+    }
     assert long == {}
     functions = {
         f"{name}.{node.name}": node.end_lineno - node.lineno + 1
