@@ -10,12 +10,14 @@ Plugin authors import from here `RewardModel`.
     head          log-probs, entropy and their kin straight from hidden states
     layout        how rows lie in a forward pass: side by side, or a group as a tree
     loading       models and tokenizers from disk or the hub; LoRA
+    memory        how much memory a pass may take
+    meter         how many tokens a run has generated
+    models        a run's networks: policy, reference, critic
+    passes        how rows go through a network: how many at once, on which rank
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
     reward_model  a sequence classifier with one label that scores responses
-    room          what a pass holds in memory for each position
     tiny          the small models that ship: made, not downloaded
-    world         a run's models, and how rows go through them
 """
 
 from typing import Any

@@ -62,7 +62,7 @@ class Component:
     """A registered function with its declaration read off its signature.
 
     Call it as `component(columns, **options)` with a mapping from column names to tensors; what
-    comes back is given by its kind (`rlzoo.contracts`).
+    comes back is given by its kind (`rlzoo.plugin.call`).
     """
 
     kind: str

@@ -9,6 +9,7 @@ May import `rollout`, `env` and what lies below.
     record      summary, model and batches that a run leaves
     start       the entry points `run` and `resume`
     stopping    which evaluation was best, and whether training ends early
+    trainer     a recipe opened: its models, its optimizers, one training step
     update      epochs x mini-batches x micro-batches of policy and value loss
     weights     which weights of a run: at its end, of its best evaluation, of a checkpoint
 """
