@@ -453,7 +453,7 @@ def weights_of(folder):
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
     words = ["train", data, "--model", model_dir, "--epochs", "4", "--lr", "0.02", "--batch", "32"]
-    status = reward_reward.command(parsed(reward_reward, *words, "--out", tmp_path / "one", "--json"))
+    status = reward_reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
     printed = capsys.readouterr()
     report = json.loads(printed.out)  # one document, nothing else
     assert "loss" in printed.err
@@ -474,10 +474,10 @@ def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     assert good > bad
 
     again = [*words, "--out", tmp_path / "two"]
-    assert reward_reward.command(parsed(reward_reward, *again)) == 0
+    assert reward_reward.command(parsed(reward, *again)) == 0
     assert "held-out pair accuracy" in capsys.readouterr().out
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
-    reward_reward.command(parsed(reward_reward, *words, "--out", tmp_path / "three", "--seed", "1"))
+    reward_reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
     assert weights_of(tmp_path / "one") != weights_of(tmp_path / "three")
 
 
@@ -496,13 +496,13 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
     words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12"]
-    report = reward_reward.train(parsed(reward_reward, *words, "--on-bad-row", "skip"))
+    report = reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
     with pytest.raises(RlzooError, match="no pair is left of 41"):
-        reward_reward.train(parsed(reward_reward, *words, "--on-bad-row", "skip"))
+        reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
 
 
 def test_labels_are_the_response_alone():
@@ -574,12 +574,12 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
         (["--out", "."], ["--out: . exists already and is not empty"]),
     ],
 )
-@pytest.mark.parametrize("module", [reward_reward, sft])
+@pytest.mark.parametrize("module", [reward, sft])
 def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said):
     monkeypatch.chdir(tmp_path)
     rows = [{**GOOD, "prompt": p, "response": "a"} for p in "pqr"]
     write(tmp_path / "rows.jsonl", rows)
-    words = ["train"] * (module is reward_reward)
+    words = ["train"] * (module is reward)
     words += ["rows.jsonl", "--model", "nano", "--out", "out", *change]
     with pytest.raises(RlzooError) as caught:
         module.train(parsed(module, *words))
@@ -589,8 +589,7 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
 
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
-        "import argparse, sys\nfrom rlzoo import RlzooError\n"
-        "from rlzoo.tools.supervised import reward\n"
+        "import argparse, sys\nfrom rlzoo import RlzooError, reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.train(parser.parse_args(words))\n"
@@ -609,7 +608,7 @@ def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, fol
     place = spoiled(folder, tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
     with pytest.raises(RlzooError) as caught:
-        reward_reward.train(parsed(reward_reward, *words))
+        reward_reward.train(parsed(reward, *words))
     one_line(caught, "one label; this one has 2")
 
 
@@ -658,7 +657,7 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     sft.train(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    reward_reward.train(parsed(reward_reward, "train", data, "--model", model, "--out", judge, *first))
+    reward_reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]
