@@ -1,7 +1,7 @@
 """`rlzoo diagnose`: bias, variance and what they cost, of any estimator, against the exact truth.
 
 A recipe names the estimators, their options and the group size; the truth comes from a small
-enumerated world (`rlzoo.oracle_worlds`) or, with `--model`, from the recipe's own task and model
+enumerated world (`rlzoo.oracle.worlds`) or, with `--model`, from the recipe's own task and model
 with few tokens allowed. A run folder in the place of a recipe compares estimators on its saved
 batches.
 """
