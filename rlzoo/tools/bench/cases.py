@@ -54,7 +54,7 @@ def model(spec: Spec) -> Told:
         _end_at(made, tokenizer.eos_token_id, spec["ends"])
     made.save_pretrained(spec["folder"])
     tokenizer.save_pretrained(spec["folder"])
-    return {"parameters": sum(p.numel() for p in made.parameters()), "samples": []}
+    return {"parameters": sum(p.numel() for p in made.parameters())}
 
 
 @torch.no_grad()
@@ -89,7 +89,7 @@ def prompts(spec: Spec) -> Told:
     n = world.plan.recipe.config.rollout.prompts
     steps = spec["warmup"] + spec["repeat"]
     texts = [e.prompt for i in range(steps) for e in draw(world, "train", n, "train", i)]
-    return {"prompts": texts, "samples": []}
+    return {"prompts": texts}
 
 
 def step(spec: Spec) -> Told:
@@ -222,9 +222,6 @@ def first_metric(spec: Spec) -> Told:
 
     class FirstOnly(Silent):
         def evaluation(self, found: dict[str, Any]) -> None:
-            raise KeyboardInterrupt
-
-        def step(self, line: dict[str, Any], progress: float) -> None:
             raise KeyboardInterrupt
 
     with contextlib.suppress(KeyboardInterrupt):
