@@ -40,7 +40,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    document = bench(arguments)
+    document = measure(arguments)
     text = json.dumps(document, indent=1, ensure_ascii=False)
     if arguments.out:
         Path(arguments.out).write_text(text + "\n", encoding="utf-8")
@@ -61,7 +61,7 @@ def command(arguments: argparse.Namespace) -> int:
     return 1 if any("error" in row for row in document["rows"]) else 0
 
 
-def bench(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that is asked for, measured: the document that --json prints."""
     parts = parts_of(arguments)
     check(arguments, parts)
