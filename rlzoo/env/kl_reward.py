@@ -67,8 +67,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
         columns["log_probs"] = self.policy.log_probs(columns)
         if "full_kl" in self.penalty.needs:
-            kl, theirs = self.policy.full_kl(columns, self.reference)
-            columns |= {"full_kl": kl, "ref_log_probs": theirs}
+            columns |= self.policy.full_kl(columns, self.reference)
         else:
             columns["ref_log_probs"] = self.reference.log_probs(columns)
         return columns
