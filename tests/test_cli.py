@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from rlzoo.cli import COMMANDS, main
+from rlzoo.cli import VERBS, main
 
 
 def cli(*words, **kwargs):
@@ -53,7 +53,7 @@ def test_help_lists_every_command(capsys):
         main(["--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in COMMANDS)
+    assert all(name in out for name in VERBS)
 
 
 def test_run_as_a_process_leaves_json_alone_on_stdout(words, tmp_path):

@@ -12,7 +12,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm import tiny as base_tiny
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.supervised import base
+from rlzoo.tools.supervised import warm_start as base
 from rlzoo_zoo.tasks.hi_lo import HiLo
 from rlzoo_zoo.tasks.local_search import LocalSearch
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.errors import BenchError, nearest
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.bench.parts import OF_A_MODEL, PARTS
 from rlzoo.tools.bench.runner import INSTALL, Bench, Row, Spec, _read, _tell, machine, with_ratios
+from rlzoo.tools.verb import Result
 
 WHOLE = "all"
 
@@ -37,26 +38,25 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--out", metavar="FILE", help="write the JSON document there, too")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     document = bench(arguments)
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    if arguments.out:
-        Path(arguments.out).write_text(text + "\n", encoding="utf-8")
-    if arguments.plot:
-        from rlzoo.tools.bench.scaling import write_plot
 
-        write_plot(document["rows"], Path(arguments.plot))
-    if arguments.json:
-        print(text)
-    else:
-        from rich.console import Console
-
+    def view(_: Any) -> Any:
         from rlzoo.tools.bench.tables import tables
 
-        console = Console()
-        for table in tables(document):
-            console.print(table)
-    return 1 if any("error" in row for row in document["rows"]) else 0
+        return tables(document)
+
+    def write(path: Path) -> None:
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    def plot(path: Path) -> None:
+        from rlzoo.tools.bench.scaling import write_plot
+
+        write_plot(document["rows"], path)
+
+    failed = any("error" in row for row in document["rows"])
+    return Result(document, view, status=int(failed), files={"out": write, "plot": plot})
 
 
 def bench(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -84,43 +84,43 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def parts_of(arguments: argparse.Namespace) -> list[str]:
-    """The parts to measure; raises BenchError for what cannot be, before anything runs."""
+    """The parts to measure; raises UsageError for what cannot be, before anything runs."""
     known = [*PARTS, WHOLE]
     for part in arguments.parts:
         if part not in known:
-            raise BenchError(
+            raise UsageError(
                 f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
             )
     for name in ("repeat", "threads"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
-            raise BenchError(f"--{name} must be at least 1. Got {value}")
+            raise UsageError(f"--{name} must be at least 1. Got {value}")
     everything = not arguments.parts or WHOLE in arguments.parts
     parts = [p for p in PARTS if everything or p in arguments.parts]
     if "step" not in parts and arguments.peer:
-        raise BenchError(f"--peer {arguments.peer} measures steps. Got bench {' '.join(parts)}")
+        raise UsageError(f"--peer {arguments.peer} measures steps. Got bench {' '.join(parts)}")
     if "scaling" not in parts and arguments.plot:
-        raise BenchError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
+        raise UsageError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
     if arguments.against and not (Path(arguments.against) / "rlzoo" / "cli.py").is_file():
-        raise BenchError(f"--against: {arguments.against} is no checkout of rlzoo")
+        raise UsageError(f"--against: {arguments.against} is no checkout of rlzoo")
     if arguments.peer and not arguments.peer_python and not importlib.util.find_spec("trl"):
-        raise BenchError(
+        raise UsageError(
             f"--peer {arguments.peer}: it is not installed here; in an environment of its own "
             f"{INSTALL}, and name its Python by --peer-python"
         )
     for python in arguments.peer_python or ():
         if not Path(python).is_file():
-            raise BenchError(f"--peer-python: no such file {python!r}")
+            raise UsageError(f"--peer-python: no such file {python!r}")
     if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
-        raise BenchError(f"--plot: {arguments.plot!r} must end in .svg or .png")
+        raise UsageError(f"--plot: {arguments.plot!r} must end in .svg or .png")
     for name in ("plot", "out"):
         file = getattr(arguments, name)
         if file and not Path(file).parent.is_dir():
-            raise BenchError(f"--{name}: {file!r} is to lie in a folder that does not exist")
+            raise UsageError(f"--{name}: {file!r} is to lie in a folder that does not exist")
     for name in arguments.recipes.split(","):
         if find_config("recipes", name) is None:
             hint = nearest(name, list_configs("recipes"))
-            raise BenchError(f"--recipes: no recipe {name!r}{hint}")
+            raise UsageError(f"--recipes: no recipe {name!r}{hint}")
     return parts
 
 
@@ -128,7 +128,7 @@ def workload_of(name: str) -> Spec:
     file = find_config("bench", name)
     if file is None:
         known = list_configs("bench")
-        raise BenchError(
+        raise UsageError(
             f"--model: no workload {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
         )
     return {"name": name, **_read(file)}

@@ -1,6 +1,7 @@
+"""`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
+
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlzoo.tools.compare.comparison import (
     two_way,
 )
 from rlzoo.tools.compare.verdict import method, verdict
+from rlzoo.tools.verb import Result
 
 
 def document(c: Comparison) -> dict[str, Any]:
@@ -73,9 +75,6 @@ def document(c: Comparison) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- the command
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
     parser.add_argument("--by", action="append", default=[], metavar="KEY",
@@ -91,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     c = compare(
         arguments.paths,
         reference=arguments.reference,
@@ -99,20 +98,22 @@ def command(arguments: argparse.Namespace) -> int:
         force=arguments.force,
     )
     tables = [two_way(c, key) for key in arguments.by]
-    if arguments.json:
-        out = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-        print(json.dumps(out, indent=1, ensure_ascii=False, default=str))
-    else:
-        show(c, tables, markdown=arguments.markdown)
-    if arguments.html:
+
+    def view(console: Any) -> Iterable[Any]:
+        return show(c, console.width, tables, markdown=arguments.markdown)
+
+    def report(path: Path) -> None:
         from rlzoo.tools.compare.html import write_report
 
-        write_report(c, Path(arguments.html), tables)
-    if arguments.plots:
+        write_report(c, path, tables)
+
+    def plots(folder: Path) -> None:
         from rlzoo.tools.compare.plots import write_plots
 
-        write_plots(c, Path(arguments.plots))
-    return 0
+        write_plots(c, folder)
+
+    found = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+    return Result(found, view, files={"html": report, "plots": plots})
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:
@@ -124,15 +125,12 @@ def two_way_document(t: TwoWay) -> dict[str, Any]:
     return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
 
 
-def show(c: Comparison, tables: Sequence[TwoWay] = (), *, markdown: bool = False) -> None:
-    """Print the tables and the verdict."""
-    from rich.console import Console
-
+def show(
+    c: Comparison, width: int, tables: Sequence[TwoWay] = (), *, markdown: bool = False
+) -> Iterable[Any]:
+    """The tables and the verdict, as the terminal shows them."""
     from rlzoo.tools.compare import tables as compare_tables
 
     if markdown:
-        print(compare_tables.markdown(c, tables))
-        return
-    console = Console()
-    for part in compare_tables.view(c, console.width, tables):
-        console.print(part)
+        return [compare_tables.markdown(c, tables)]
+    return compare_tables.view(c, width, tables)
