@@ -591,7 +591,8 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
 
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
-        "import argparse, sys\nfrom rlzoo import RlzooError\nfrom rlzoo.tools.supervised import reward\n"
+        "import argparse, sys\nfrom rlzoo import RlzooError\n"
+        "from rlzoo.tools.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.train(parser.parse_args(words))\n"

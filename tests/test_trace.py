@@ -515,9 +515,7 @@ def test_the_command_line_loads_no_torch():
     import subprocess
     import sys
 
-    code = (
-        "import sys\nfrom rlzoo.tools.doctor import command\nfrom rlzoo.tools.trace import command"
-    )
+    code = "import sys, rlzoo.tools.doctor.command\nfrom rlzoo.tools.trace import command"
     code += "\nsys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
