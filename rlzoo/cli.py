@@ -14,68 +14,37 @@ from rlzoo import __version__
 from rlzoo.errors import RlzooError
 from rlzoo.tools.verb import perform
 
-# name -> (module in rlzoo.tools, usage, help)
-VERBS: dict[str, tuple[str, str, str]] = {
-    "run": ("run.command", "recipe=NAME [key=value ...]", "train; leaves a run folder"),
-    "resume": ("run.resume", "RUN", "continue an interrupted run from its last checkpoint"),
-    "plugins": (
-        "catalog.plugins",
-        "",
-        "what there is: needs, options, source, origin, broken ones",
-    ),
-    "recipes": ("catalog.recipes", "", "the recipes, each with its source"),
-    "show": (
-        "catalog.show",
-        "recipe=NAME [key=value ...]",
-        "the resolved recipe, and where each value came from",
-    ),
-    "check": ("check", "NAME | --all", "hold components to their contract"),
-    "new": ("new", "KIND NAME", "scaffold a plugin package"),
-    "base": ("supervised.base", "NAME --out DIR", "make an embedded base model again"),
-    "sweep": (
-        "sweep.command",
-        "recipe=NAME key=a,b,c seed=0,1,2 ...",
-        "several runs, paired by seed",
-    ),
-    "compare": (
-        "compare.command",
-        "RUN_OR_SWEEP ...",
-        "runs side by side, with intervals and a verdict",
-    ),
-    "diagnose": (
-        "diagnose.command",
-        "recipe=NAME estimator=a,b ... | RUN",
-        "exact bias and variance of estimators",
-    ),
-    "trace": (
-        "trace.command",
-        "RUN | recipe=NAME | --rewards R,R,...",
-        "one response, token by token",
-    ),
-    "doctor": ("doctor.command", "RUN", "what is wrong with a run, in words"),
-    "eval": (
-        "eval.command",
-        "RUN | model=... task=...",
-        "score a policy: accuracy, pass@k, samples",
-    ),
-    "export": ("export", "RUN DIR", "a run's model as a transformers folder with a model card"),
-    "bench": ("bench.command", "[CASE ...] [--peer trl]", "speed on this machine"),
-    "sft": (
-        "supervised.sft",
-        "DATA --model MODEL --out DIR",
-        "a supervised start: train on prompts and responses",
-    ),
-    "reward": (
-        "supervised.reward",
-        "train DATA --model MODEL --out DIR",
-        "train a reward model on preference pairs",
-    ),
-}
+# name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
+VERBS: dict[str, tuple[str, ...]] = {
+    "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
+    "resume": ("RUN", "continue an interrupted run from its last checkpoint", "run.resume"),
+    "plugins": ("", "what there is: needs, options, source, origin, broken ones",
+                "catalog.plugins"),
+    "recipes": ("", "the recipes, each with its source", "catalog.recipes"),
+    "show": ("recipe=NAME [key=value ...]", "the resolved recipe, and where each value came from",
+             "catalog.show"),
+    "check": ("NAME | --all", "hold components to their contract", "check"),
+    "new": ("KIND NAME", "scaffold a plugin package", "new"),
+    "base": ("NAME --out DIR", "make an embedded base model again", "supervised.base"),
+    "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
+    "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
+    "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
+    "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
+    "doctor": ("RUN", "what is wrong with a run, in words"),
+    "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
+    "export": ("RUN DIR", "a run's model as a transformers folder with a model card", "export"),
+    "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
+    "sft": ("DATA --model MODEL --out DIR", "a supervised start: train on prompts and responses",
+            "supervised.sft"),
+    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs",
+               "supervised.reward"),
+}  # fmt: skip
 
 
 def find_verb(name: str) -> Any:
     """The module of a verb."""
-    return import_module(f"rlzoo.tools.{VERBS[name][0]}")
+    (module,) = VERBS[name][2:] or (f"{name}.command",)
+    return import_module(f"rlzoo.tools.{module}")
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -83,7 +52,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     if not argv or argv[0] not in VERBS:
         return _table().parse_args(argv)  # --help, --version, or a fault
     name, *words = argv
-    _, usage, text = VERBS[name]
+    usage, text = VERBS[name][:2]
     verb = find_verb(name)
     free = hasattr(verb, "sort_out")
     parser = argparse.ArgumentParser(
@@ -119,7 +88,7 @@ def _table() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"rlzoo {__version__}")
     verbs = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, _, text) in VERBS.items():
+    for name, (_, text, *_) in VERBS.items():
         verbs.add_parser(name, help=text)
     return top
 

@@ -91,10 +91,13 @@ def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
     with file.open("rb") as stream:
         head = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
     head.pop("__metadata__", None)
-    shapes = {name: entry["shape"] for name, entry in head.items()}
-    if config.get("tie_word_embeddings"):
-        shapes = {name: s for name, s in shapes.items() if name.split(".")[0] not in HEADS}
-    return {name: s for name, s in shapes.items() if len(s) < 4}  # no masks, as GPT-2's file has
+    tied = config.get("tie_word_embeddings")
+    return {
+        name: entry["shape"]
+        for name, entry in head.items()
+        # A tied head may be stored all the same, and GPT-2's masks are.
+        if not (tied and name.split(".")[0] in HEADS) and len(entry["shape"]) < 4
+    }
 
 
 def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
@@ -162,10 +165,6 @@ class Estimate:
     source: str
     prompt: int
     items: list[Item]
-
-    @property
-    def always(self) -> int:
-        return sum(i.bytes for i in self.items if i.when == "always")
 
     @property
     def peak(self) -> int:
@@ -246,12 +245,8 @@ def estimate(plan: Plan) -> Estimate | None:
     add("actor: activations", activated, "actor's update", how)
     if plan.critic and config.critic.trunk == "own":
         if plan.one_update:
-            add(
-                "critic: activations",
-                activated,
-                "actor's update",
-                "kept of the pass for the values",
-            )
+            kept = "kept of the pass for the values"
+            add("critic: activations", activated, "actor's update", kept)
         else:
             add("critic: activations", activated, "critic's update", how)
     chunk = min(positions, CHUNK.get(device, CHUNK["cuda"]) // sizes.vocabulary) * sizes.vocabulary

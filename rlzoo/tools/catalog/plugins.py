@@ -9,8 +9,7 @@ from rlzoo.plugin.component import KINDS
 from rlzoo.tools.verb import Result
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+def add_arguments(parser: argparse.ArgumentParser) -> None: ...
 
 
 def run(arguments: argparse.Namespace) -> Result:

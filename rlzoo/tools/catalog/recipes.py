@@ -7,8 +7,7 @@ from rlzoo.recipe.files import describe, list_configs, show_path
 from rlzoo.tools.verb import Result
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+def add_arguments(parser: argparse.ArgumentParser) -> None: ...
 
 
 def run(arguments: argparse.Namespace) -> Result:

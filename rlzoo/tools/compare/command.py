@@ -76,18 +76,17 @@ def document(c: Comparison) -> dict[str, Any]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    parser.add_argument("--by", action="append", default=[], metavar="KEY",
-                        help="a two-way table with a column for each value of KEY")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW",
-                        help="the row to compare with; only pairs with it are tested")  # fmt: skip
-    parser.add_argument("--threshold", type=float, metavar="X",
-                        help="score to count steps to; default: halfway to the best")  # fmt: skip
-    parser.add_argument("--force", action="store_true",
-                        help="compare although task, budget or evaluation differ")  # fmt: skip
-    parser.add_argument("--markdown", action="store_true", help="tables as markdown")
-    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
-    parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="RUN_OR_SWEEP")
+    by = "a two-way table with a column for each value of KEY"
+    add("--by", action="append", default=[], metavar="KEY", help=by)
+    add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
+    text = "score to count steps to; default: halfway to the best"
+    add("--threshold", type=float, metavar="X", help=text)
+    add("--force", action="store_true", help="compare although task, budget or evaluation differ")
+    add("--markdown", action="store_true", help="tables as markdown")
+    add("--html", metavar="FILE", help="write a report with plots")
+    add("--plots", metavar="DIR", help="write the plots as SVG and PNG")
 
 
 def run(arguments: argparse.Namespace) -> Result:

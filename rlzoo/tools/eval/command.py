@@ -13,23 +13,16 @@ from rlzoo.tools.verb import Result
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("words", nargs="*", metavar="RUN|key=value")
-    sub.add_argument(
-        "--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step"
-    )
-    sub.add_argument("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
-    sub.add_argument(
-        "--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn"
-    )
-    sub.add_argument(
-        "--responses", metavar="N", help="responses to each prompt, if more than the largest k"
-    )
-    sub.add_argument("--greedy", action="store_true", help="the likeliest token each time")
-    sub.add_argument("--split", default="test", metavar="NAME", help="of the task: test or train")
-    sub.add_argument(
-        "--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown"
-    )
-    sub.add_argument("--out", metavar="FILE", help="all samples, as JSON lines")
+    add = sub.add_argument
+    add("words", nargs="*", metavar="RUN|key=value")
+    add("--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step")
+    add("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
+    add("--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn")
+    add("--responses", metavar="N", help="responses to each prompt, if more than the largest k")
+    add("--greedy", action="store_true", help="the likeliest token each time")
+    add("--split", default="test", metavar="NAME", help="of the task: test or train")
+    add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
+    add("--out", metavar="FILE", help="all samples, as JSON lines")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -55,13 +55,12 @@ def _read(path: str) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="key=value")
-    parser.add_argument("--jobs", type=int, metavar="N",
-                        help="runs at a time; default: by cores and memory")  # fmt: skip
-    parser.add_argument("--dir", metavar="DIR",
-                        help="the sweep's folder; default: runs/sweep-...")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW", help="the row to compare with")
-    parser.add_argument("--threshold", type=float, metavar="X", help="score to count steps to")
+    add = parser.add_argument
+    add("words", nargs="+", metavar="key=value")
+    add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
+    add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add("--reference", metavar="ROW", help="the row to compare with")
+    add("--threshold", type=float, metavar="X", help="score to count steps to")
 
 
 def run(arguments: argparse.Namespace) -> Result:

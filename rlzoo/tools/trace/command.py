@@ -23,19 +23,19 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
         "other column; `;` separates the rows of a group."
     )
-    sub.add_argument("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
-    sub.add_argument("--answer", metavar="TEXT", help="what is right for --prompt")
-    sub.add_argument("--row", type=int, default=0, metavar="N", help="which response of the batch")
-    sub.add_argument(
-        "--step", type=int, metavar="N", help="which saved batch or checkpoint (default: the last)"
-    )
-    sub.add_argument("--fresh", action="store_true", help="draw anew, though batches were saved")
-    sub.add_argument("--rewards", metavar="R,...", help="typed numbers: reward per token")
-    sub.add_argument("--values", metavar="V,...", help="typed: V(s_t), read before token t")
-    sub.add_argument("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
-    sub.add_argument("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
-    sub.add_argument("--explain", action="store_true", help="spell the arithmetic out")
-    sub.add_argument("--html", metavar="FILE", help="write a page with shaded tokens")
+    add = sub.add_argument
+    add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
+    add("--answer", metavar="TEXT", help="what is right for --prompt")
+    add("--row", type=int, default=0, metavar="N", help="which response of the batch")
+    which = "which saved batch or checkpoint (default: the last)"
+    add("--step", type=int, metavar="N", help=which)
+    add("--fresh", action="store_true", help="draw anew, though batches were saved")
+    add("--rewards", metavar="R,...", help="typed numbers: reward per token")
+    add("--values", metavar="V,...", help="typed: V(s_t), read before token t")
+    add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
+    add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
+    add("--explain", action="store_true", help="spell the arithmetic out")
+    add("--html", metavar="FILE", help="write a page with shaded tokens")
 
 
 def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
