@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Prompt
-from rlzoo.errors import ModelError
+from rlzoo.errors import ModelError, first_line
 from rlzoo.mdp.batch import right_pad
 
 # ---------------------------------------------------------------- reading one
@@ -68,8 +68,7 @@ def _quiet(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"{folder}: cannot be loaded: {first}") from None
+        raise ModelError(f"{folder}: cannot be loaded: {first_line(error)}") from None
     finally:
         logging.set_verbosity(before)
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlzoo.errors import RunError
+from rlzoo.errors import RunError, first_line
 from rlzoo.parallel.shard import is_shard
 
 
@@ -92,7 +92,7 @@ def _lost() -> Any:
     except RuntimeError as error:  # of the process group: the other end is gone
         raise RunError(
             "another process of this run is gone; `rlzoo resume RUN` goes on from the last "
-            f"checkpoint, with any number of processes ({str(error).splitlines()[0]})"
+            f"checkpoint, with any number of processes ({first_line(error)})"
         ) from None
 
 

@@ -1,3 +1,5 @@
+"""Scoring a policy: its samples and the numbers of them."""
+
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,9 +9,6 @@ from rlzoo.stats import mean_interval
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
 
 DEFAULT_SHOWN = 6
-
-
-# ---------------------------------------------------------------- evaluating
 
 
 def evaluate_policy(

@@ -87,12 +87,9 @@ def find_model(name: str) -> Path:
 
 @dataclass
 class Start:
-    """What a training begins with: the rows as they were read, the model's folder, the device.
+    """What a training begins with: the rows as they were read, the model's folder, the device."""
 
-    noun: what a row is called in the report and in messages.
-    """
-
-    noun: str
+    noun: str  # of a row
     training: list[Any]
     held_out: list[Any]
     bad_rows: int
@@ -100,27 +97,18 @@ class Start:
     device: Any
 
     def encoded(
-        self,
-        encode: Callable[[Any], TokenIds],
-        length: Callable[[TokenIds], int],
-        limit: int | None,
+        self, encode: Callable[[Any], TokenIds], length: Callable[[Any], int], limit: int | None
     ) -> tuple[list[TokenIds], list[TokenIds], dict[str, int]]:
         """(training rows, held-out rows, their counts): token ids of those that fit."""
-
-        def fitting(rows: Sequence[Any]) -> list[TokenIds]:
-            made = map(encode, rows)
-            return [ids for ids in made if limit is None or length(ids) <= limit]
-
-        rows, tests = fitting(self.training), fitting(self.held_out)
-        read = len(self.training) + len(self.held_out)
+        most = float("inf") if limit is None else limit
+        sides = (self.training, self.held_out)
+        rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
+        read = sum(map(len, sides))
         if not rows or not tests:
             raise UsageError(f"--max-length: no {self.noun} is left of {read}; all are longer")
-        return rows, tests, {
-            "trained": len(rows),
-            "held_out": len(tests),
-            "bad_rows": self.bad_rows,
-            "too_long": read - len(rows) - len(tests),
-        }  # fmt: skip
+        long = read - len(rows) - len(tests)
+        counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
+        return rows, tests, {**counts, "too_long": long}
 
 
 def start(
@@ -128,16 +116,15 @@ def start(
 ) -> Start:
     """Refuse what cannot work, read the data, find the model: all before torch is loaded."""
     check_arguments(arguments)
-    names = {name: getattr(arguments, name) for name in columns}
-    data = read(arguments.data, names, split=arguments.split, on_bad_row=arguments.on_bad_row)
-    training, held_out = hold_out(
-        data.rows, lambda row: row.prompt, arguments.test_fraction, arguments.seed
-    )
-    folder = find_model(arguments.model)
+    a = arguments
+    names = {name: getattr(a, name) for name in columns}
+    data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
+    folder = find_model(a.model)
 
     from rlzoo.parallel.device import pick_device
 
-    return Start(noun, training, held_out, data.bad, folder, pick_device(arguments.device))
+    return Start(noun, *sides, data.bad, folder, pick_device(a.device))
 
 
 def save(

@@ -1,10 +1,7 @@
-"""`rlzoo reward train`: a reward model from preference pairs; and how one is read.
+"""`rlzoo reward train`: a reward model from preference pairs.
 
-A reward model is a transformers sequence classifier with one label. It scores a whole prompt and
-response; whether the response ended is part of what it reads (EOS, or the chat template's end of
-turn). Training and scoring share `encode` and `score`, so that they cannot drift apart.
-
-No torch at module level: the command's errors come before it.
+It is a transformers sequence classifier with one label, which scores a whole prompt and response;
+`lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
 """
 
 import argparse

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
+from rlzoo.mdp.batch import right_pad
 from rlzoo.tools.supervised.fit import IGNORED
 
 
@@ -100,17 +101,10 @@ def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
         turns = [response + EOS] if isinstance(response, str) else response
         texts.append([prompt, *turns])
     ids_of = iter(tokenizer([text for row in texts for text in row])["input_ids"])
-    rows = []
+    rows, labels = [], []
     for row in texts:
-        ids: list[int] = []
-        labels: list[int] = []
-        for k, _ in enumerate(row):
-            part = next(ids_of)
-            ids += part
-            labels += part if k % 2 else [IGNORED] * len(part)  # prompt, policy, answer, policy
-        rows.append((ids, labels))
-    width = max(len(ids) for ids, _ in rows)
-    padded = [ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows]
-    return torch.tensor(padded), torch.tensor(
-        [labels + [IGNORED] * (width - len(labels)) for _, labels in rows]
-    )
+        parts = [next(ids_of) for _ in row]
+        rows.append([i for part in parts for i in part])
+        # Prompt, policy, environment, policy, ...
+        labels.append([i if k % 2 else IGNORED for k, part in enumerate(parts) for i in part])
+    return right_pad(rows, tokenizer.pad_token_id)[0], right_pad(labels, IGNORED)[0]

@@ -21,7 +21,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, first_line
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.display import Silent
 from rlzoo.show.numbers import evaluation_text
@@ -222,7 +222,7 @@ def _die_with_the_parent() -> None:
 
 
 def _reason(error: Exception) -> str:
-    first = (str(error).splitlines() or [""])[0]
+    first = first_line(error)
     return first if isinstance(error, RlzooError) else f"{type(error).__name__}: {first}"
 
 
