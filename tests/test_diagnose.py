@@ -426,7 +426,7 @@ def test_the_module_of_the_command_is_torch_free():
     import subprocess
     import sys
 
-    code = "import sys, rlzoo.diagnose; sys.exit('torch' in sys.modules)"
+    code = "import sys, rlzoo.tools.diagnose.command; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlzoo import errors as sweep_module_errors
+from rlzoo.cli import main
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare
@@ -271,7 +272,7 @@ def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
 def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, trouble, capsys):
     words, whole = undisturbed
     words = [*words, "loggers=small_disk"]
-    assert sweep(*words, dir=trouble / "s", jobs=1) == 1
+    assert main(["sweep", *words, "--dir", str(trouble / "s"), "--jobs", "1"]) == 1
     err = capsys.readouterr().err.strip()
     assert "no space left on device" in err
     assert "the same command goes on" in err
