@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
-from rlzoo.errors import DataError, nearest
+from rlzoo.errors import DataError, first_line, nearest
 
 Message = dict[str, str]
 
@@ -115,7 +115,7 @@ def _parquet(file: Path, name: str) -> Iterator[Row]:
                     yield Row(f"{name} row {index}", index, values)
                     index += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{name}: no Parquet file: {_first_line(error)}") from None
+        raise DataError(f"{name}: no Parquet file: {first_line(error)}") from None
 
 
 def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
@@ -135,7 +135,7 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
         else:
             found = _from_hub(path, subset)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise DataError(f"{path}: {_first_line(error)}") from None
+        raise DataError(f"{path}: {first_line(error)}") from None
     if isinstance(found, Mapping):
         if split not in found and (split or len(found) > 1):
             there = ", ".join(found)
@@ -166,10 +166,6 @@ def _from_hub(name: str, subset: str) -> Any:
 def _require(package: str, path: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise DataError(f"{path}: needs {package}: pip install 'rlzoo-llm[data]'")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def reachable(url: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlzoo.data import files as datafiles
 from rlzoo.data.files import Message, messages_of
-from rlzoo.errors import DataError, FitError, nearest
+from rlzoo.errors import DataError, UsageError, nearest
 
 Item = TypeVar("Item")
 
@@ -30,7 +30,9 @@ def hold_out(
     """(training rows, held-out rows): all rows of a prompt are on one side."""
     prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
     if len(prompts) < 2:
-        raise FitError("one prompt alone cannot be split: held-out rows need prompts of their own")
+        raise UsageError(
+            "one prompt alone cannot be split: held-out rows need prompts of their own"
+        )
     random.Random(seed).shuffle(prompts)
     held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
     sides: tuple[list[Item], list[Item]] = ([], [])

@@ -12,7 +12,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from rlzoo.errors import RewardError, RlzooError, nearest
+from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.lm.loading import eos_ids, load_config, load_tokenizer, resolve_path
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp import rules as mdp
@@ -246,7 +246,7 @@ class Episodes:
         wrong = (gap.any(1) & self.ended[rows]).nonzero()
         if len(wrong):
             i, t = int(wrong[0]), int(gap[wrong[0, 0]].nonzero()[0])
-            raise RewardError(
+            raise ComponentError(
                 f"the score of token {t} was {self.paid[rows[i], t]:g} when it was chosen and is "
                 f"{scores[i, t]:g} at the end: a score per token must not look ahead "
                 f"(prompt {columns['prompts'][i]!r}, response {columns['responses'][i]!r})"

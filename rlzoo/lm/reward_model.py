@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Prompt
-from rlzoo.errors import RewardModelError, RlzooError, nearest
+from rlzoo.errors import ModelError, RlzooError, first_line, nearest
 from rlzoo.lm.loading import resolve_path
 from rlzoo.mdp.batch import right_pad
 from rlzoo.parallel.device import pick_device
@@ -72,22 +72,22 @@ def refuse(folder: Path) -> None:
     """Raise where `folder` is no reward model, from its small files alone."""
     file = folder / "config.json"
     if not file.is_file():
-        raise RewardModelError(f"{folder}: no reward model: a folder without config.json")
+        raise ModelError(f"{folder}: no reward model: a folder without config.json")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise RewardModelError(f"{file}: not valid JSON: {error}") from None
+        raise ModelError(f"{file}: not valid JSON: {error}") from None
     architecture = (config.get("architectures") or ["?"])[0]
     if not architecture.endswith("ForSequenceClassification"):
-        raise RewardModelError(
+        raise ModelError(
             f"{folder}: {architecture} is no sequence classifier; `rlzoo reward train` makes one"
         )
     labels = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
     if labels != 1:
-        raise RewardModelError(f"{folder}: a reward model has one label; this one has {labels}")
+        raise ModelError(f"{folder}: a reward model has one label; this one has {labels}")
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
     if not any((folder / name).is_file() for name in names):
-        raise RewardModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
+        raise ModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
 
 
 def load(folder: Path, device: Any, dtype: str = "float32") -> tuple[Any, Any]:
@@ -125,8 +125,7 @@ def _quiet(folder: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise RewardModelError(f"{folder}: cannot be loaded: {first}") from None
+        raise ModelError(f"{folder}: cannot be loaded: {first_line(error)}") from None
     finally:
         logging.set_verbosity(before)
 
@@ -142,7 +141,7 @@ def encode(
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
     elif not isinstance(prompt, str):
-        raise RewardModelError("the prompt is chat messages, and the tokenizer has no template")
+        raise ModelError("the prompt is chat messages, and the tokenizer has no template")
     elif tokenizer.eos_token_id is None:  # an encoder's: it reads two texts
         ids = tokenizer(prompt, response)["input_ids"]
     else:

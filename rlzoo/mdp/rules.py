@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import ComponentError, RewardError, RlzooError
+from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.ops import at_last_action, masked_sum
 from rlzoo.plugin.call import zero_off_mask
 from rlzoo.plugin.component import needs_of
@@ -135,7 +135,7 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     except Exception as error:  # a user's function may raise anything: name the row, stop
         row = _first_row_that_raises(function, subject, columns)
         text = f"{label} raised {type(error).__name__}: {error}"
-        raise RewardError(f"{text} {_show_row(columns, row)}") from error
+        raise ComponentError(f"{text} {_show_row(columns, row)}") from error
     if out.shape == mask.shape[:1]:
         ended = columns["terminated"] | columns["truncated"]
         out = at_last_action(torch.where(ended, out, 0), mask)
@@ -148,7 +148,7 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     bad = ~torch.isfinite(out).all(1)
     if bool(bad.any()):
         row = int(bad.nonzero()[0])
-        raise RewardError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
+        raise ComponentError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
     return out
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlzoo.errors import RankError
+from rlzoo.errors import RunError, first_line
 from rlzoo.parallel.shard import is_shard
 
 
@@ -90,9 +90,9 @@ def _lost() -> Any:
     try:
         yield
     except RuntimeError as error:  # of the process group: the other end is gone
-        raise RankError(
+        raise RunError(
             "another process of this run is gone; `rlzoo resume RUN` goes on from the last "
-            f"checkpoint, with any number of processes ({str(error).splitlines()[0]})"
+            f"checkpoint, with any number of processes ({first_line(error)})"
         ) from None
 
 
@@ -119,7 +119,7 @@ def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
     for i, other in enumerate(everybody):
         for what, value in other.items():
             if value != everybody[0][what]:
-                raise RankError(
+                raise RunError(
                     f"rank {i} has another {what} than rank 0: all processes of a run must be "
                     "started with the same words, in the same environment"
                 )

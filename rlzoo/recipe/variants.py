@@ -1,7 +1,7 @@
 import itertools
 from typing import Any
 
-from rlzoo.errors import TraceError, nearest
+from rlzoo.errors import UsageError, nearest
 
 
 def variants(
@@ -23,7 +23,7 @@ def variants(
         elif key.startswith("estimator."):
             swept[key.removeprefix("estimator.")] = written, split_values(text)
         elif key != "recipe" and has_sweep(text):
-            raise TraceError(
+            raise UsageError(
                 f"{key}={text}: trace puts estimators and their options side by side; "
                 "`rlzoo sweep` runs other keys"
             )
@@ -49,7 +49,7 @@ def variants(
         if option not in had:
             chosen_names = list(dict.fromkeys(r.config.estimator.name for r in recipes))
             theirs = {o for n in chosen_names for o in zoo.estimators[n].options}
-            raise TraceError(
+            raise UsageError(
                 f"{written}: no option of {', '.join(chosen_names)} "
                 f"(there: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )

@@ -1,45 +1,44 @@
+"""`rlzoo check`: holds components to their contract."""
+
 import argparse
 from typing import Any
-
-from rich.table import Table
-from rich.text import Text
 
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
 from rlzoo.tools.verb import Result
 
 
-def command_check(arguments: argparse.Namespace) -> Result:
-    from rlzoo import checks
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME")
+    parser.add_argument("words", nargs="*", metavar="option=value", help="options to set")
+    parser.add_argument("--all", action="store_true", help="every component there is")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    if bool(arguments.name) == arguments.all:
+        raise RlzooError("check: give the NAME of a component, or --all")
+    from rlzoo import checks  # here: it loads torch
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.words import read_options
 
-    if bool(arguments.name) == arguments.all:
-        raise RlzooError("check: give the NAME of a component, or --all")
     zoo = load_zoo()
-    found = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
+    components = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
     options = read_options(arguments.words)
-    results = {component: checks.run_checks(component, zoo, options) for component in found}
-    failed = sum(r.passed is False for rs in results.values() for r in rs)
-    status = 1 if failed else 0
-    if arguments.json:
-        return status, [
-            {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
-            for c, rs in results.items()
-            for r in rs
-        ]
-    from rich.console import Console
-
-    from rlzoo.tools.check import checks_table
-
-    console = Console()
-    for table in checks_table(results, brief=arguments.all):
-        console.print(table)
-    return status, None
+    results = {component: checks.run_checks(component, zoo, options) for component in components}
+    document = [
+        {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
+        for c, rs in results.items()
+        for r in rs
+    ]
+    failed = any(r.passed is False for rs in results.values() for r in rs)
+    return Result(document, lambda _: checks_table(results, brief=arguments.all), int(failed))
 
 
 def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
     """A row per check of each component; `brief`: a row per component and its faults."""
+    from rich.table import Table  # here: --help needs no rich
+    from rich.text import Text
+
     words = {True: "passed", False: "FAILED", None: "n/a"}
     styles = {True: "green", False: "bold red", None: "dim"}
     table = Table(title="conformance", title_justify="left")

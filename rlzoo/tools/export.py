@@ -3,10 +3,8 @@
 import argparse
 import json
 import shutil
-import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -14,9 +12,10 @@ from typing import Any
 import yaml
 
 from rlzoo import __version__
-from rlzoo.errors import ExportError
+from rlzoo.errors import UsageError
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.tools.verb import Result
 from rlzoo.train.weights import Weights, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -34,24 +33,22 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--dtype", choices=DTYPES, help="of the weights; else as they are")
 
 
-def command(arguments: argparse.Namespace) -> int:
-    # With --json stdout carries one document: whatever a library prints goes to stderr.
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        document = export(
-            arguments.run,
-            arguments.out,
-            checkpoint=arguments.checkpoint,
-            merge=arguments.merge,
-            dtype=arguments.dtype,
-        )
-    if arguments.json:
-        print(json.dumps(document, indent=1, ensure_ascii=False))
-        return 0
-    files = ", ".join(document["files"])
-    print(f"{document['path']}: {document['what']}, after step {document['step']} ({files})")
-    if document["what"] == "adapter":
-        print(f"it needs its base model, {document['base']}; --merge writes both as one")
-    return 0
+def run(arguments: argparse.Namespace) -> Result:
+    document = export(
+        arguments.run,
+        arguments.out,
+        checkpoint=arguments.checkpoint,
+        merge=arguments.merge,
+        dtype=arguments.dtype,
+    )
+
+    def view(_: Any) -> Iterator[str]:
+        files = ", ".join(document["files"])
+        yield f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
+        if document["what"] == "adapter":
+            yield f"it needs its base model, {document['base']}; --merge writes both as one"
+
+    return Result(document, view)
 
 
 def export(
@@ -65,7 +62,7 @@ def export(
     """Write the folder `out`, whole or not at all; what `--json` prints."""
     folder, place = open_folder(run), Path(out)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise ExportError(f"DIR: {place} exists already and is not empty")
+        raise UsageError(f"DIR: {place} exists already and is not empty")
     weights = choose(folder, checkpoint)
     recipe = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +73,7 @@ def export(
             _save_checkpoint(folder, weights, source)
         adapter = (source / ADAPTER).is_file() and not merge
         if adapter and dtype:
-            raise ExportError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
+            raise UsageError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
         base = _base(recipe)
         if adapter:
             shutil.copytree(source, aside, ignore=shutil.ignore_patterns("best.json", "README.md"))
@@ -144,9 +141,6 @@ def _base(recipe: Mapping[str, Any]) -> str:
     here = [Path(model["path"]), *(folder / model["path"] for folder in config_dirs())]
     local = any(path.is_dir() for path in here)
     return str(model.get("name") or model["path"]) if local else str(model["path"])
-
-
-# ---------------------------------------------------------------- the card
 
 
 def model_card(

@@ -13,16 +13,17 @@ from rlzoo.plugin.component import KINDS
 from rlzoo.tools.verb import Result
 
 
-def command_new(arguments: argparse.Namespace) -> Result:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", metavar="KIND")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--dir", default=".", metavar="DIR", help="where to put it")
 
-    written = new(arguments.kind, arguments.name, Path(arguments.dir))
-    if arguments.json:
-        return 0, {"files": [str(p) for p in written]}
-    for path in written:
-        print(path)
-    folder = written[0].parent
-    print(f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}")
-    return 0, None
+
+def run(arguments: argparse.Namespace) -> Result:
+    written = [str(path) for path in new(arguments.kind, arguments.name, Path(arguments.dir))]
+    folder = Path(written[0]).parent
+    hint = f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}"
+    return Result({"files": written}, lambda _: [*written, hint])
 
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}

@@ -1,3 +1,64 @@
+"""The frame of the command line's verbs: what one gives back, and the one place that shows it.
+
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. One that takes
+options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-Result = tuple[int, Any]  # exit status, and the document that --json prints
+from rlzoo.errors import RlzooError
+
+
+@dataclass
+class Result:
+    """What a verb found out or did.
+
+    document: what --json prints.
+    view:     console -> what is printed without --json, made only then: strings as they stand, and
+              what rich renders.
+    status:   the process's exit status.
+    notes:    lines for stderr.
+    files:    option that names a file -> what writes it.
+    """
+
+    document: Any
+    view: Callable[[Any], Iterable[Any]]
+    status: int = 0
+    notes: Iterable[str] = ()
+    files: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
+
+
+def perform(verb: Any, arguments: Any) -> int:
+    """Run a verb, write its files, print what it gives back; returns the exit status.
+
+    With --json stdout carries one document: whatever a plugin or a library prints goes to stderr.
+    """
+    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+        result = verb.run(arguments)
+        for option, write in result.files.items():
+            if path := getattr(arguments, option):
+                _write(option, Path(path), write)
+    if arguments.json:
+        print(json.dumps(result.document, indent=1, ensure_ascii=False, default=str))
+    else:
+        from rich.console import Console  # here: --json and a fault need none of it
+
+        console = Console()
+        for part in result.view(console):
+            print(part) if isinstance(part, str) else console.print(part)
+    for note in result.notes:
+        print(f"rlzoo: {note}", file=sys.stderr)
+    return result.status
+
+
+def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None

@@ -67,7 +67,7 @@ def run(
 ) -> Run:
     """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does.
 
-    Raises RecipeError (before any model loads), RewardError, RunError.
+    Raises RecipeError (before any model loads), ComponentError, RunError.
     """
     zoo = zoo or load_zoo()
     composed = compose([f"recipe={recipe}", *(overrides or [])], zoo)

@@ -15,7 +15,7 @@ import rlzoo
 from helpers import ROOT
 from rlzoo import checks
 from rlzoo.checks.made_up import made_up
-from rlzoo.cli import COMMANDS, main, parse
+from rlzoo.cli import VERBS, main, parse
 from rlzoo.plugin import hookspecs
 from rlzoo.plugin.component import KINDS
 from rlzoo.recipe.compose import compose
@@ -171,7 +171,7 @@ def test_commands_that_are_shown_exist(page, workplace, monkeypatch, capsys):
             for key, value in environment.items():
                 monkeypatch.setenv(key, value)
             if not [w for w in words if w.startswith("-")]:
-                assert words[0] in COMMANDS, f"rlzoo {shlex.join(words)}"
+                assert words[0] in VERBS, f"rlzoo {shlex.join(words)}"
             try:
                 arguments = parse(words)
             except SystemExit as done:
@@ -190,13 +190,13 @@ def test_commands_in_running_text_exist():
         if page.is_file():
             text = page.read_text(encoding="utf-8")
             shown = re.findall(r"`rlzoo ([a-z]+)\b[^`]*`", text)
-            unknown = [word for word in shown if word not in COMMANDS]
+            unknown = [word for word in shown if word not in VERBS]
             assert unknown == [], name_of(page)
 
 
 def test_every_command_is_in_the_docs():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.is_file())
-    assert [name for name in COMMANDS if f"rlzoo {name}" not in text] == []
+    assert [name for name in VERBS if f"rlzoo {name}" not in text] == []
 
 
 # ---------------------------------------------------------------- what is listed

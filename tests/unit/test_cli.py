@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rlzoo.cli import COMMANDS, main
+from rlzoo.cli import VERBS, main
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_help_lists_every_command(capsys):
         main(["--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in COMMANDS)
+    assert all(name in out for name in VERBS)
 
 
 @pytest.mark.process

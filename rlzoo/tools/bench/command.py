@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.errors import BenchError, nearest
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.bench.parts import OF_A_MODEL, PARTS
 from rlzoo.tools.bench.runner import INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
+from rlzoo.tools.verb import Result
 
 WHOLE = "all"
 RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes
@@ -39,26 +40,25 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--out", metavar="FILE", help="write the JSON document there, too")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     document = measure(arguments)
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    if arguments.out:
-        Path(arguments.out).write_text(text + "\n", encoding="utf-8")
-    if arguments.plot:
-        from rlzoo.tools.bench.scaling import write_plot
 
-        write_plot(document["rows"], Path(arguments.plot))
-    if arguments.json:
-        print(text)
-    else:
-        from rich.console import Console
-
+    def view(_: Any) -> Any:
         from rlzoo.tools.bench.tables import tables
 
-        console = Console()
-        for table in tables(document):
-            console.print(table)
-    return 1 if any("error" in row for row in document["rows"]) else 0
+        return tables(document)
+
+    def write(path: Path) -> None:
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
+
+    def plot(path: Path) -> None:
+        from rlzoo.tools.bench.scaling import write_plot
+
+        write_plot(document["rows"], path)
+
+    failed = any("error" in row for row in document["rows"])
+    return Result(document, view, status=int(failed), files={"out": write, "plot": plot})
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
     known = [*PARTS, WHOLE]
     for part in arguments.parts:
         if part not in known:
-            raise BenchError(
+            raise UsageError(
                 f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
             )
     everything = not arguments.parts or WHOLE in arguments.parts
@@ -98,41 +98,41 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def check(arguments: argparse.Namespace, parts: list[str]) -> None:
-    """Raises BenchError for what cannot be measured, before anything runs."""
+    """Raises UsageError for what cannot be measured, before anything runs."""
     for name in ("repeat", "threads"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
-            raise BenchError(f"--{name} must be at least 1. Got {value}")
+            raise UsageError(f"--{name} must be at least 1. Got {value}")
     for name in arguments.recipes.split(","):
         if find_config("recipes", name) is None:
             hint = nearest(name, list_configs("recipes"))
-            raise BenchError(f"--recipes: no recipe {name!r}{hint}")
+            raise UsageError(f"--recipes: no recipe {name!r}{hint}")
     tree = arguments.against
     if tree and not (Path(tree) / "rlzoo" / "tools" / "bench" / "common.py").is_file():
-        raise BenchError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
+        raise UsageError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
     if arguments.peer:
         _check_peer(arguments, parts)
     for python in arguments.peer_python or ():
         if not Path(python).is_file():
-            raise BenchError(f"--peer-python: no such file {python!r}")
+            raise UsageError(f"--peer-python: no such file {python!r}")
     if arguments.plot and "scaling" not in parts:
-        raise BenchError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
+        raise UsageError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
     if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
-        raise BenchError(f"--plot: {arguments.plot!r} must end in .svg or .png")
+        raise UsageError(f"--plot: {arguments.plot!r} must end in .svg or .png")
     for name in ("plot", "out"):
         file = getattr(arguments, name)
         if file and not Path(file).parent.is_dir():
-            raise BenchError(f"--{name}: {file!r} is to lie in a folder that does not exist")
+            raise UsageError(f"--{name}: {file!r} is to lie in a folder that does not exist")
 
 
 def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
     option = f"--peer {arguments.peer}"
     if "step" not in parts:
-        raise BenchError(f"{option} measures steps. Got bench {' '.join(parts)}")
+        raise UsageError(f"{option} measures steps. Got bench {' '.join(parts)}")
     if not PEER.is_file():
-        raise BenchError(f"{option}: its side, tests/benchmarks/{PEER.name}, needs a checkout")
+        raise UsageError(f"{option}: its side, tests/benchmarks/{PEER.name}, needs a checkout")
     if not arguments.peer_python and not importlib.util.find_spec("trl"):
-        raise BenchError(
+        raise UsageError(
             f"{option}: it is not installed here; in an environment of its own {INSTALL}, and "
             "name its Python by --peer-python"
         )
@@ -143,7 +143,7 @@ def workload_of(name: str) -> Spec:
     workload = read_config("bench", name)
     if workload is None:
         known = list_configs("bench")
-        raise BenchError(
+        raise UsageError(
             f"--model: no workload {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
         )
     return {"name": name, **workload}

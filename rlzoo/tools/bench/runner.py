@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from rlzoo.errors import BenchError
+from rlzoo.errors import UsageError
 from rlzoo.recipe.files import find_config
 
 PEER = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "peer_trl.py"
@@ -108,7 +108,7 @@ class Bench:
             wanted = {k: workload[k] for k in ("architecture", "vocabulary", "ends")}
             made = self.run({"case": "model", "folder": folder, **wanted})
             if "error" in made:
-                raise BenchError(f"bench: no model {name!r} could be made: {made['error']}")
+                raise UsageError(f"bench: no model {name!r} could be made: {made['error']}")
             self.models[name] = folder
         return self.models[name]
 

@@ -1,100 +1,69 @@
 """What a run will hold in memory, from its recipe and a model's sizes: nothing is loaded.
 
 The sizes are those of a `config.json`: read where the model is at hand, else the recipe's
-`model.shape`. Parameter counts are exact for the families below; bytes are an estimate.
-No torch here.
+`model.shape`. Parameters are counted one by one, bytes are an estimate. No torch at module level.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import Any
 
-from rlzoo.lm.memory import activations
+from rlzoo.lm.memory import CHUNK, PASS_BYTES, activations
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import _count
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
-# What each family adds to a Llama's layers: biases of q, k and v; norms of q and k; norms in all.
-QKV_BIAS = ("qwen2",)
-
-HEAD_NORMS = ("qwen3", "gemma3_text")
-
-FOUR_NORMS = ("gemma2", "gemma3_text")
-
-EXACT = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "gpt2")
+HEADS = ("lm_head", "embed_out")  # what transformers calls the layer that gives the logits
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """A causal LM's. `inner`: of the feed-forward layers; `positions`: learned ones, or 0."""
+    """A causal LM's.
 
-    family: str
+    inner:  of the feed-forward layers
+    shapes: of its parameters, by their names
+    exact:  whether `shapes` are the model's own, or a like one's
+    """
+
     layers: int
     hidden: int
     inner: int
     vocabulary: int
-    heads: int
     kv_heads: int
     head_dim: int
-    tied: bool
-    positions: int = 0
-    attention_bias: bool = False
-    mlp_bias: bool = False
+    shapes: Mapping[str, Sequence[int]]
+    exact: bool
 
     @property
-    def exact(self) -> bool:
-        """Whether `parameters` is more than an estimate."""
-        return self.family in EXACT
-
-    @property
-    def linear(self) -> list[tuple[str, int, int]]:
-        """(name, in, out) of a layer's matrices."""
-        h, i = self.hidden, self.inner
-        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
-        if self.family == "gpt2":
-            return [("c_attn", h, 3 * h), ("c_proj", h, h), ("c_fc", h, i), ("c_proj", i, h)]
-        attention = [("q_proj", h, q), ("k_proj", h, kv), ("v_proj", h, kv), ("o_proj", q, h)]
-        return [*attention, ("gate_proj", h, i), ("up_proj", h, i), ("down_proj", i, h)]
+    def parameters(self) -> int:
+        return sum(map(prod, self.shapes.values()))
 
     @property
     def trunk(self) -> int:
         """Parameters but for a head of its own."""
-        h = self.hidden
-        a_layer = sum(a * b for _, a, b in self.linear)
-        embeddings = (self.vocabulary + self.positions) * h
-        if self.family == "gpt2":  # biases everywhere, and LayerNorms with theirs
-            a_layer += sum(out for *_, out in self.linear) + 4 * h
-            return embeddings + self.layers * a_layer + 2 * h
-        qkv = (self.heads + 2 * self.kv_heads) * self.head_dim
-        a_layer += (4 if self.family in FOUR_NORMS else 2) * h
-        a_layer += 2 * self.head_dim if self.family in HEAD_NORMS else 0
-        a_layer += qkv if self.family in QKV_BIAS else 0
-        a_layer += qkv + h if self.attention_bias else 0
-        a_layer += 2 * self.inner + h if self.mlp_bias else 0
-        return embeddings + self.layers * a_layer + h
-
-    @property
-    def head(self) -> int:
-        return 0 if self.tied else self.vocabulary * self.hidden
-
-    @property
-    def parameters(self) -> int:
-        return self.trunk + self.head
+        return sum(prod(s) for name, s in self.shapes.items() if name.split(".")[0] not in HEADS)
 
     def adapters(self, rank: int, targets: list[str] | None) -> int:
         """Parameters of LoRA adapters on the layers `targets`; None: all linear ones but the
         head."""
-        sides = [a + b for name, a, b in self.linear if targets is None or name in targets]
-        return self.layers * rank * sum(sides)
+        sides = 0
+        for name, shape in self.shapes.items():
+            *path, module, _ = ["", *name.split(".")]
+            linear = len(shape) == 2 and any(part.isdigit() for part in path)
+            if linear and (targets is None or module in targets):
+                sides += sum(shape)
+        return rank * sides
 
 
-def read_sizes(config: Mapping[str, Any]) -> Sizes | None:
-    """From what a `config.json` says; None where it says too little."""
+def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
+    """From what a `config.json` says, and the weights beside it; None where it says too little."""
     said = {**config, **config.get("text_config", {})}
+    several = said.pop("text_config", None) is not None
 
     def first(*names: str) -> Any:
         return next((said[n] for n in names if said.get(n) is not None), None)
@@ -103,30 +72,60 @@ def read_sizes(config: Mapping[str, Any]) -> Sizes | None:
     heads, vocabulary = first("num_attention_heads", "n_head"), first("vocab_size")
     if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, heads, vocabulary)):
         return None
-    family = str(said.get("model_type", ""))
+    file = folder / "model.safetensors" if folder and not several else None
+    shapes, exact = (_stored(file, said), True) if file and file.is_file() else _made(said)
     return Sizes(
-        family=family,
         layers=layers,
         hidden=hidden,
         inner=first("intermediate_size", "n_inner") or 4 * hidden,
         vocabulary=vocabulary,
-        heads=heads,
         kv_heads=first("num_key_value_heads") or heads,
         head_dim=first("head_dim") or hidden // heads,
-        tied=bool(said.get("tie_word_embeddings", True)),
-        positions=first("n_positions") or 0 if family == "gpt2" else 0,
-        attention_bias=bool(said.get("attention_bias")),
-        mlp_bias=bool(said.get("mlp_bias")),
+        shapes=shapes,
+        exact=exact,
     )
+
+
+def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
+    """Shapes as the head of the weights' file lists them: in no time."""
+    with file.open("rb") as stream:
+        head = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    head.pop("__metadata__", None)
+    tied = config.get("tie_word_embeddings")
+    return {
+        name: entry["shape"]
+        for name, entry in head.items()
+        # A tied head may be stored all the same, and GPT-2's masks are.
+        if not (tied and name.split(".")[0] in HEADS) and len(entry["shape"]) < 4
+    }
+
+
+def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
+    """(shapes, whether they are exact): of the model that transformers makes of a config, on no
+    device; of a Llama of these sizes where it does not know the family. Importing it takes 3 s."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    exact = True
+    with torch.device("meta"):
+        try:
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+        except ValueError:
+            llama = AutoConfig.for_model(**{**config, "model_type": "llama"})
+            model, exact = AutoModelForCausalLM.from_config(llama), False
+    return {name: tuple(x.shape) for name, x in model.named_parameters()}, exact
 
 
 def find_sizes(model: Any) -> tuple[Sizes | None, str]:
     """The sizes of a recipe's `model`, and where they were found: without a download."""
     file = _config_file(str(model.path)) if model.path else None
     if file is not None:
-        return read_sizes(json.loads(file.read_text(encoding="utf-8"))), str(file)
+        return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
     if model.shape:
-        return read_sizes(model.shape), "model.shape"
+        from omegaconf import OmegaConf
+
+        shape: Any = OmegaConf.to_container(model.shape)
+        return read_sizes(shape), "model.shape"
     return None, ""
 
 
@@ -168,10 +167,6 @@ class Estimate:
     items: list[Item]
 
     @property
-    def always(self) -> int:
-        return sum(i.bytes for i in self.items if i.when == "always")
-
-    @property
     def peak(self) -> int:
         """The most that is held at a time."""
         phases: dict[str, int] = {}
@@ -200,7 +195,7 @@ def estimate(plan: Plan) -> Estimate | None:
         return None
     device = _device(config.device)
     stored = BYTES[m.dtype]
-    prompt = _prompt_tokens(plan)
+    prompt = _prompt_tokens(plan, sizes)
     rows = r.prompts * r.samples
     items: list[Item] = []
 
@@ -250,15 +245,11 @@ def estimate(plan: Plan) -> Estimate | None:
     add("actor: activations", activated, "actor's update", how)
     if plan.critic and config.critic.trunk == "own":
         if plan.one_update:
-            add(
-                "critic: activations",
-                activated,
-                "actor's update",
-                "kept of the pass for the values",
-            )
+            kept = "kept of the pass for the values"
+            add("critic: activations", activated, "actor's update", kept)
         else:
             add("critic: activations", activated, "critic's update", how)
-    chunk = min(positions, _chunk(device) // sizes.vocabulary) * sizes.vocabulary
+    chunk = min(positions, CHUNK.get(device, CHUNK["cuda"]) // sizes.vocabulary) * sizes.vocabulary
     add("logits", chunk * 12, "actor's update", "a chunk of the log-prob head, with its gradient")
     return Estimate(device, sizes, source, prompt, items)
 
@@ -276,8 +267,6 @@ def _device(name: str) -> str:
 
 def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
     """Positions of an update's pass, and why so many."""
-    from rlzoo.lm.memory import PASS_BYTES
-
     t = config.train
     here = -(-rows // t.minibatches) * long
     if t.microbatch:
@@ -292,19 +281,12 @@ def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple
     return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
 
 
-def _chunk(device: str) -> int:
-    from rlzoo.lm.memory import CHUNK
-
-    return CHUNK.get(device, CHUNK["cuda"])
-
-
-def _prompt_tokens(plan: Plan) -> int:
+def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:
     """Tokens of the longest of a few prompts, taken as a token per character where the vocabulary
     is of characters, else per three of them."""
     import torch
 
-    sizes, _ = find_sizes(plan.recipe.config.model)
     drawn = plan.task.draw("train", 32, torch.Generator().manual_seed(0))
     texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in drawn]
-    per_token = 1 if sizes and sizes.vocabulary < 1000 else 3
+    per_token = 1 if sizes.vocabulary < 1000 else 3
     return max(-(-len(text) // per_token) for text in texts)

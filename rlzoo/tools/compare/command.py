@@ -1,6 +1,7 @@
+"""`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
+
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlzoo.tools.compare.comparison import (
     two_way,
 )
 from rlzoo.tools.compare.verdict import method, verdict
+from rlzoo.tools.verb import Result
 
 
 def document(c: Comparison) -> dict[str, Any]:
@@ -73,25 +75,21 @@ def document(c: Comparison) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- the command
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    parser.add_argument("--by", action="append", default=[], metavar="KEY",
-                        help="a two-way table with a column for each value of KEY")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW",
-                        help="the row to compare with; only pairs with it are tested")  # fmt: skip
-    parser.add_argument("--threshold", type=float, metavar="X",
-                        help="score to count steps to; default: halfway to the best")  # fmt: skip
-    parser.add_argument("--force", action="store_true",
-                        help="compare although task, budget or evaluation differ")  # fmt: skip
-    parser.add_argument("--markdown", action="store_true", help="tables as markdown")
-    parser.add_argument("--html", metavar="FILE", help="write a report with plots")
-    parser.add_argument("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="RUN_OR_SWEEP")
+    by = "a two-way table with a column for each value of KEY"
+    add("--by", action="append", default=[], metavar="KEY", help=by)
+    add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
+    text = "score to count steps to; default: halfway to the best"
+    add("--threshold", type=float, metavar="X", help=text)
+    add("--force", action="store_true", help="compare although task, budget or evaluation differ")
+    add("--markdown", action="store_true", help="tables as markdown")
+    add("--html", metavar="FILE", help="write a report with plots")
+    add("--plots", metavar="DIR", help="write the plots as SVG and PNG")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     c = compare(
         arguments.paths,
         reference=arguments.reference,
@@ -99,20 +97,22 @@ def command(arguments: argparse.Namespace) -> int:
         force=arguments.force,
     )
     tables = [two_way(c, key) for key in arguments.by]
-    if arguments.json:
-        out = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-        print(json.dumps(out, indent=1, ensure_ascii=False, default=str))
-    else:
-        show(c, tables, markdown=arguments.markdown)
-    if arguments.html:
+
+    def view(console: Any) -> Iterable[Any]:
+        return show(c, console.width, tables, markdown=arguments.markdown)
+
+    def report(path: Path) -> None:
         from rlzoo.tools.compare.html import write_report
 
-        write_report(c, Path(arguments.html), tables)
-    if arguments.plots:
+        write_report(c, path, tables)
+
+    def plots(folder: Path) -> None:
         from rlzoo.tools.compare.plots import write_plots
 
-        write_plots(c, Path(arguments.plots))
-    return 0
+        write_plots(c, folder)
+
+    found = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+    return Result(found, view, files={"html": report, "plots": plots})
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:
@@ -124,15 +124,12 @@ def two_way_document(t: TwoWay) -> dict[str, Any]:
     return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
 
 
-def show(c: Comparison, tables: Sequence[TwoWay] = (), *, markdown: bool = False) -> None:
-    """Print the tables and the verdict."""
-    from rich.console import Console
-
+def show(
+    c: Comparison, width: int, tables: Sequence[TwoWay] = (), *, markdown: bool = False
+) -> Iterable[Any]:
+    """The tables and the verdict, as the terminal shows them."""
     from rlzoo.tools.compare import tables as compare_tables
 
     if markdown:
-        print(compare_tables.markdown(c, tables))
-        return
-    console = Console()
-    for part in compare_tables.view(c, console.width, tables):
-        console.print(part)
+        return [compare_tables.markdown(c, tables)]
+    return compare_tables.view(c, width, tables)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import stats
-from rlzoo.errors import CompareError, nearest
+from rlzoo.errors import UsageError, nearest
 from rlzoo.tools.compare.records import (
     Gathered,
     Row,
@@ -80,10 +80,10 @@ def compare(
     threshold: float | None = None,
     force: bool = False,
 ) -> Comparison:
-    """Read runs and sweeps, and compare their rows. Raises CompareError, RunError."""
+    """Read runs and sweeps, and compare their rows. Raises UsageError, RunError."""
     found = gather(paths)
     if not found.records:
-        raise CompareError(_nothing(found))
+        raise UsageError(_nothing(found))
     named = check_comparable(found, force)
     rows, notes = make_rows(found)
     chosen = find_row(reference, rows) if reference else None
@@ -128,7 +128,7 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     hit = next((rows for rows in by if len(rows) == 1), None)
     if hit is None:
         labels = [r.label for r in rows]
-        raise CompareError(
+        raise UsageError(
             f"--reference: {name!r} names no single row{nearest(name, labels)} "
             f"(there are: {', '.join(labels)})"
         )
@@ -278,12 +278,12 @@ class TwoWay:
 
 
 def two_way(c: Comparison, key: str) -> TwoWay:
-    """Raises CompareError where no row has the key."""
+    """Raises UsageError where no row has the key."""
     keys = list(dict.fromkeys(k for row in c.rows for k in row.values))
     hits = [k for k in keys if k in (key, f"{key}.name")]
     hits = hits or [k for k in keys if k.rpartition(".")[2] == key]
     if len(hits) != 1:
-        raise CompareError(
+        raise UsageError(
             f"--by: rows do not differ in {key!r}{nearest(key, keys)} "
             f"(they differ in: {', '.join(keys) or 'nothing'})"
         )

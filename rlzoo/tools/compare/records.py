@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import CompareError
+from rlzoo.errors import UsageError
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.record import Flat, Record, failure, read_record
@@ -193,13 +193,13 @@ def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
 
 def check_comparable(found: Gathered, force: bool) -> list[str]:
     """What differs all the same, to be named in the title: because a sweep was over it, or by
-    force. Raises CompareError naming the runs otherwise."""
+    force. Raises UsageError naming the runs otherwise."""
     named = []
     meant = {k.split(".")[0] for k in found.swept if k.startswith("task.")}
     for key, by_value in differences(found.records).items():
         if not (force or key in found.swept or key.split(".")[0] in meant):
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
-            raise CompareError(
+            raise UsageError(
                 f"runs of different {key} are not compared: {', '.join(sides)}; "
                 "--force does, and names the difference in the title"
             )

@@ -1,6 +1,8 @@
+"""`rlzoo diagnose`: exact bias and variance of estimators.  No torch here."""
+
 import argparse
-import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.tools.diagnose.asked import CRITICS, SIZES
 from rlzoo.tools.diagnose.exact import diagnose
 from rlzoo.tools.diagnose.tables import tables
+from rlzoo.tools.verb import Result
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -33,7 +36,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--html", metavar="FILE", help="table and plots in one self-contained page")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     words = list(arguments.words)
     if not words:
         raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
@@ -41,41 +44,40 @@ def command(arguments: argparse.Namespace) -> int:
         from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
         from rlzoo.tools.diagnose.checkpoints import diagnose_checkpoints
 
-        return _show(diagnose_checkpoints(words, arguments), arguments, checkpoint_tables)
+        return _result(diagnose_checkpoints(words, arguments), checkpoint_tables)
     if arguments.branches is not None or arguments.states is not None:
         from rlzoo.tools.diagnose.branch_tables import branch_tables
         from rlzoo.tools.diagnose.branches import branch_document
 
-        return _show(branch_document(arguments), arguments, branch_tables)
+        return _result(branch_document(arguments), branch_tables)
     if "=" not in words[0]:
         from rlzoo.tools.diagnose.saved import diagnose_run, run_tables
 
         document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
-        return _show(document, arguments, run_tables)
+        return _result(document, run_tables)
     began = time.perf_counter()
     document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
-    if arguments.plot or arguments.html:
-        from rlzoo.tools.diagnose.plot import write_html, write_plot
 
-        if arguments.plot:
-            write_plot(document, Path(arguments.plot))
-        if arguments.html:
-            write_html(document, Path(arguments.html))
-    return _show(document, arguments, tables)
+    def plot(path: Path) -> None:
+        from rlzoo.tools.diagnose.plot import write_plot
+
+        write_plot(document, path)
+
+    def page(path: Path) -> None:
+        from rlzoo.tools.diagnose.plot import write_html
+
+        write_html(document, path)
+
+    return _result(document, tables, plot=plot, html=page)
 
 
-def _show(document: dict[str, Any], arguments: argparse.Namespace, view: Any) -> int:
-    if arguments.json:
-        import json
-
-        print(json.dumps(document, indent=1, ensure_ascii=False))
-    else:
-        from rich.console import Console
-
-        console = Console()
-        for part in view(document, console.width):
-            console.print(part)
-    for fault in document.get("failed", ()):
-        print(f"rlzoo: {fault['estimator']}: {fault['reason']}", file=sys.stderr)
-    return 1 if document.get("failed") else 0
+def _result(document: dict[str, Any], view: Any, **files: Callable[[Path], None]) -> Result:
+    failed = document.get("failed", ())
+    return Result(
+        document,
+        lambda console: view(document, console.width),
+        status=1 if failed else 0,
+        notes=[f"{fault['estimator']}: {fault['reason']}" for fault in failed],
+        files=files,
+    )

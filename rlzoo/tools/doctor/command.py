@@ -1,5 +1,6 @@
+"""`rlzoo doctor`: what is wrong with a run, in words.  No torch here."""
+
 import argparse
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -8,8 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.tools.doctor.rules import RULES, SEVERITIES
 from rlzoo.tools.doctor.series import Finding, Record, read
-
-# ---------------------------------------------------------------- a run
+from rlzoo.tools.verb import Result
 
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:
@@ -33,31 +33,23 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("path", metavar="RUN", help="a run folder, finished or not")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     folder = open_folder(arguments.path)
     try:
         record, troubles = read(folder)
     except OSError as error:
         raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
     findings, left_out = examine(record)
-    if arguments.json:
-        document = {
-            "path": str(folder.path),
-            "steps": len(record.steps),
-            "finished": bool(record.summary),
-            "folder": troubles,
-            "findings": [asdict(f) for f in findings],
-            "judged": [r.name for r in RULES if r.name not in left_out],
-            "not_judged": left_out,
-        }
-        print(json.dumps(document, indent=1, ensure_ascii=False))
-        return 0
-    from rich.console import Console
-
-    console = Console()
-    for part in show(folder, record, troubles, findings, left_out):
-        console.print(part)
-    return 0
+    document = {
+        "path": str(folder.path),
+        "steps": len(record.steps),
+        "finished": bool(record.summary),
+        "folder": troubles,
+        "findings": [asdict(f) for f in findings],
+        "judged": [r.name for r in RULES if r.name not in left_out],
+        "not_judged": left_out,
+    }
+    return Result(document, lambda _: show(folder, record, troubles, findings, left_out))
 
 
 def show(

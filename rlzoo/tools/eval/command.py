@@ -2,56 +2,42 @@
 
 import argparse
 import json
-import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import EvalError
+from rlzoo.errors import UsageError
 from rlzoo.tools.eval.policy import DEFAULT_SHOWN, evaluate_policy
 from rlzoo.tools.eval.tables import show
-
-# ---------------------------------------------------------------- command line
+from rlzoo.tools.verb import Result
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("words", nargs="*", metavar="RUN|key=value")
-    sub.add_argument(
-        "--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step"
-    )
-    sub.add_argument("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
-    sub.add_argument(
-        "--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn"
-    )
-    sub.add_argument(
-        "--responses", metavar="N", help="responses to each prompt, if more than the largest k"
-    )
-    sub.add_argument("--greedy", action="store_true", help="the likeliest token each time")
-    sub.add_argument("--split", default="test", metavar="NAME", help="of the task: test or train")
-    sub.add_argument(
-        "--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown"
-    )
-    sub.add_argument("--out", metavar="FILE", help="all samples, as JSON lines")
+    add = sub.add_argument
+    add("words", nargs="*", metavar="RUN|key=value")
+    add("--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step")
+    add("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
+    add("--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn")
+    add("--responses", metavar="N", help="responses to each prompt, if more than the largest k")
+    add("--greedy", action="store_true", help="the likeliest token each time")
+    add("--split", default="test", metavar="NAME", help="of the task: test or train")
+    add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
+    add("--out", metavar="FILE", help="all samples, as JSON lines")
 
 
-def command(arguments: argparse.Namespace) -> int:
-    # With --json stdout carries one document: whatever a plugin prints goes to stderr.
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        document, rows = find(arguments)
-    if arguments.out:
-        _write(Path(arguments.out), rows)
-    if arguments.json:
-        print(json.dumps(document, indent=1, ensure_ascii=False, default=str))
-        return 0
-    from rich.console import Console
+def run(arguments: argparse.Namespace) -> Result:
+    document, rows = find(arguments)
 
-    console = Console()
-    for part in show(document):
-        console.print(part)
-    if arguments.out:
-        text = f"{len(rows)} samples: {arguments.out}"
-        console.print(text, markup=False, highlight=False, soft_wrap=True)
-    return 0
+    def view(_: Any) -> Iterator[Any]:
+        yield from show(document)
+        if arguments.out:
+            yield f"{len(rows)} samples: {arguments.out}"
+
+    def write(path: Path) -> None:
+        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+        path.write_text("".join(lines), encoding="utf-8")
+
+    return Result(document, view, files={"out": write})
 
 
 def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -62,9 +48,9 @@ def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, 
         ks[-1] if arguments.responses is None else _count("--responses", arguments.responses)
     )
     if responses < ks[-1]:
-        raise EvalError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
+        raise UsageError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
     if arguments.greedy and responses > 1:
-        raise EvalError("--greedy gives each prompt one response: leave --k and --responses out")
+        raise UsageError("--greedy gives each prompt one response: leave --k and --responses out")
     runs = [w for w in arguments.words if "=" not in w]
     words = [w for w in arguments.words if "=" in w]
     if arguments.prompts is not None:
@@ -72,11 +58,11 @@ def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, 
     if arguments.greedy:
         words += ["rollout.top_k=1", "rollout.top_p=1.0"]
     if len(runs) > 1:
-        raise EvalError(f"eval: one RUN at a time. Got {', '.join(runs)}")
+        raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:
-        raise EvalError("--checkpoint is for a RUN; a model folder is model.path=DIR")
+        raise UsageError("--checkpoint is for a RUN; a model folder is model.path=DIR")
     if arguments.out and not Path(arguments.out).resolve().parent.is_dir():
-        raise EvalError(f"--out: there is no folder {Path(arguments.out).resolve().parent}")
+        raise UsageError(f"--out: there is no folder {Path(arguments.out).resolve().parent}")
     return evaluate_policy(
         runs[0] if runs else None,
         words,
@@ -90,13 +76,5 @@ def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, 
 
 def _count(flag: str, text: str, least: int = 1) -> int:
     if not text.strip().isdecimal() or int(text) < least:
-        raise EvalError(f"{flag}: must be a whole number from {least}. Got {text!r}")
+        raise UsageError(f"{flag}: must be a whole number from {least}. Got {text!r}")
     return int(text)
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    lines = "".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
-    try:
-        path.write_text(lines, encoding="utf-8")
-    except OSError as error:
-        raise EvalError(f"--out: cannot write {path}: {error.strerror}") from None

@@ -1,15 +1,14 @@
+"""Scoring a policy: its samples and the numbers of them."""
+
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlzoo.errors import EvalError
+from rlzoo.errors import UsageError
 from rlzoo.plugin.component import needs_of
 from rlzoo.stats import mean_interval
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
 
 DEFAULT_SHOWN = 6
-
-
-# ---------------------------------------------------------------- evaluating
 
 
 def evaluate_policy(
@@ -37,7 +36,7 @@ def evaluate_policy(
     if run is not None:
         for word in words:
             if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
-                raise EvalError(f"eval: {run} brings its own; leave {word} out")
+                raise UsageError(f"eval: {run} brings its own; leave {word} out")
         folder = open_folder(run)
         weights = choose(folder, checkpoint)
         words = [f"recipe={folder.path / 'recipe.yaml'}", *weights.words(), *words]
@@ -46,7 +45,7 @@ def evaluate_policy(
     plan = prepare(recipe, zoo, training=False)
     config = recipe.config
     if ks[-1] > 1 and not hasattr(plan.task, "is_correct"):
-        raise EvalError(
+        raise UsageError(
             f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
         )
     from rlzoo.lm.build import build_policy

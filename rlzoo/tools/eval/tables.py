@@ -1,7 +1,7 @@
+"""The tables of `rlzoo eval`."""
+
 from collections.abc import Mapping
 from typing import Any
-
-# ---------------------------------------------------------------- showing
 
 
 def show(document: Mapping[str, Any]) -> list[Any]:

@@ -1,38 +1,36 @@
+"""`rlzoo run`: trains; leaves a run folder."""
+
 import argparse
+from collections.abc import Callable
 from typing import Any
 
 from rlzoo.tools.verb import Result
 
 
-def _display(as_json: bool) -> Any:
-    from rich.console import Console
-
-    from rlzoo.tools.run.live import Panelled, Plain
-
-    console = Console(stderr=as_json)
-    return Panelled(console) if console.is_terminal else Plain(console)
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="key=value")
 
 
-def command_run(arguments: argparse.Namespace) -> Result:
+def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.compose import compose
     from rlzoo.train.start import start
 
     zoo = load_zoo()
     recipe = compose(arguments.words, zoo)
-    return _finish(lambda display: start(recipe, zoo, display), arguments.json)
+    return shown(lambda display: start(recipe, zoo, display), arguments)
 
 
-def command_resume(arguments: argparse.Namespace) -> Result:
-    from rlzoo.train.start import resume
+def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
+    """Train under a display, which shows all there is to see: the view adds nothing."""
+    from rich.console import Console
 
-    return _finish(lambda display: resume(arguments.path, display=display), arguments.json)
+    from rlzoo.tools.run.live import Panelled, Plain
 
-
-def _finish(go: Any, as_json: bool) -> Result:
-    display = _display(as_json)
+    console = Console(stderr=arguments.json)
+    display = Panelled(console) if console.is_terminal else Plain(console)
     try:
-        run = go(display)
+        trained = train(display)
     finally:
         display.close()
-    return 0, {"path": str(run.path), **run.summary}
+    return Result({"path": str(trained.path), **trained.summary}, lambda _: ())

@@ -1,134 +1,20 @@
-"""Makes a base model: a small causal LM that knows the format of its tasks and is sometimes right.
-
-RL needs something to amplify. The warm start is supervised on demonstrations of which in the end
-only a share `right` is right, so that the model samples about that share of right answers, although
-its most likely answer is nearly always the right one. What the tasks are, and how much of each, is
-the spec's business (`configs/base/`); this file knows none of them.
-"""
+"""`rlzoo base`: makes a base model of `configs/base/` again.  No torch at module level."""
 
 import argparse
-import math
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
-
-from rlzoo.errors import RlzooError
-from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.tools.supervised.fit import check_out
 from rlzoo.tools.verb import Result
 
-IGNORED = -100  # the label that cross-entropy leaves out
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--out", required=True, metavar="DIR")
 
 
-def make_base(
-    spec: dict[str, Any],
-    tasks: dict[str, Any],
-    out: Path,
-    progress: Callable[[int, int, float], None] | None = None,
-) -> None:
-    """Train the model that `spec` describes and save it as a plain transformers folder `out`.
-
-    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
-              mix: label -> {task, weight, options}
-    tasks:    label -> task object, one for each label of the mix
-    progress: called after each step with (steps done, steps, loss in nats per token)
-    """
-    tokenizer = build_tokenizer()
-    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
-        torch.manual_seed(spec["seed"])
-        model = build_model(spec["architecture"], tokenizer)
-    warm_start(model, tokenizer, spec, tasks, progress)
-    save(model, tokenizer, Path(out))
-
-
-def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
-    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone."""
-    generator = torch.Generator().manual_seed(spec["seed"])
-    steps, warmup = spec["steps"], max(1, spec["steps"] // 20)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=spec["lr"], betas=(0.9, 0.98), weight_decay=0.01
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda i: min((i + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * i / steps)),
-    )
-    model.train()
-    for step in range(steps):
-        # Mostly wrong labels teach slowly, so all are right in the first third of the steps; the
-        # share falls in the second, and in the last the model has only to unlearn its certainty.
-        clean = min(1.0, max(0.0, 2 - 3 * step / steps))
-        share = clean + (1 - clean) * spec["right"]
-        pairs = demonstrations(spec, tasks, share, generator)
-        input_ids, labels = encode(tokenizer, pairs)
-        # Pads stand on the right, where causal attention never looks: no attention mask is needed.
-        loss = model(input_ids=input_ids, labels=labels).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        if progress:
-            progress(step + 1, steps, loss.item())
-    model.eval()
-
-
-def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[str]]]:
-    """A batch of (prompt, response or turns); each one is right with probability `share`."""
-    weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
-    picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
-    counts = torch.bincount(picks, minlength=len(weights)).tolist()
-    pairs = []
-    for label, count in zip(spec["mix"], counts, strict=True):
-        task = tasks[label]
-        for example in task.draw("train", count, generator):
-            right, wrong = task.demonstrate(example, generator)
-            chosen = torch.rand((), generator=generator) < share
-            response = right if chosen else wrong
-            if not isinstance(response, str):
-                response = with_ends(response, getattr(task, "stops", ()))
-            pairs.append((example.prompt, response))
-    return pairs
-
-
-def with_ends(turns: list[str], stops: tuple[str, ...]) -> list[str]:
-    """The turns of a conversation with EOS after each of the policy's that no stop ends."""
-    return [t if i % 2 or t.endswith(stops) else t + EOS for i, t in enumerate(turns)]
-
-
-def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
-    """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts, pads, and what the
-    environment says in a conversation."""
-    texts = []
-    for prompt, response in pairs:
-        turns = [response + EOS] if isinstance(response, str) else response
-        texts.append([prompt, *turns])
-    ids_of = iter(tokenizer([text for row in texts for text in row])["input_ids"])
-    rows = []
-    for row in texts:
-        ids: list[int] = []
-        labels: list[int] = []
-        for k, _ in enumerate(row):
-            part = next(ids_of)
-            ids += part
-            labels += part if k % 2 else [IGNORED] * len(part)  # prompt, policy, answer, policy
-        rows.append((ids, labels))
-    width = max(len(ids) for ids, _ in rows)
-    padded = [ids + [tokenizer.pad_token_id] * (width - len(ids)) for ids, _ in rows]
-    return torch.tensor(padded), torch.tensor(
-        [labels + [IGNORED] * (width - len(labels)) for _, labels in rows]
-    )
-
-
-def command_base(arguments: argparse.Namespace) -> Result:
-    from omegaconf import OmegaConf
-    from rich.console import Console
-    from rich.progress import track
-
-    from rlzoo.errors import nearest
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.files import find_config, list_configs
-
+def run(arguments: argparse.Namespace) -> Result:
     file = find_config("base", arguments.name)
     if file is None:
         known = list_configs("base")
@@ -136,10 +22,13 @@ def command_base(arguments: argparse.Namespace) -> Result:
             f"no base {arguments.name!r}{nearest(arguments.name, known)} "
             f"(there are: {', '.join(known)})"
         )
-    out = Path(arguments.out)
-    if out.exists() and any(out.iterdir()):
-        raise RlzooError(f"--out: {out} exists already and is not empty")
-    from rlzoo.tools.supervised.base import make_base
+    out = check_out(arguments.out)
+    from omegaconf import OmegaConf
+    from rich.console import Console
+    from rich.progress import track
+
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.tools.supervised.warm_start import make_base
 
     spec: Any = OmegaConf.to_container(OmegaConf.load(file))
     zoo = load_zoo()
@@ -154,4 +43,4 @@ def command_base(arguments: argparse.Namespace) -> Result:
     for _ in bar:
         pass
     console.print(f"made {out}")
-    return 0, {"path": str(out)}
+    return Result({"path": str(out)}, lambda console: ())

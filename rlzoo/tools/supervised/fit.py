@@ -4,22 +4,26 @@ No torch at module level: the commands' errors come before it.
 """
 
 import argparse
+import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import FitError, nearest
+from rlzoo.data.pairs import hold_out
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.tools.verb import Result
 
 IGNORED = -100  # the label that cross-entropy leaves out
 
+TokenIds = tuple[list[int], list[int]]  # (prompt, response), or (chosen, rejected)
 
-# ---------------------------------------------------------------- arguments
 
-
-def add_arguments(parser: argparse.ArgumentParser, *, lr: float) -> None:
+def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
     add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
@@ -34,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, lr: float) -> None:
     add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
     add("--split", default="", metavar="NAME", help="of a data set with several")
     add("--on-bad-row", choices=("stop", "skip"), default="stop", help="skip counts them")
+    for name in columns:
+        add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
 
 
 def check_arguments(arguments: argparse.Namespace) -> None:
@@ -49,10 +55,16 @@ def check_arguments(arguments: argparse.Namespace) -> None:
     for name, (fine, text) in bounds.items():
         if not fine:
             got = getattr(arguments, name[2:].replace("-", "_"))
-            raise FitError(f"{name} {text}. Got {got}")
-    out = Path(arguments.out)
+            raise UsageError(f"{name} {text}. Got {got}")
+    check_out(arguments.out)
+
+
+def check_out(folder: str) -> Path:
+    """The folder of --out, which is new or empty."""
+    out = Path(folder)
     if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise FitError(f"--out: {out} exists already and is not empty")
+        raise UsageError(f"--out: {out} exists already and is not empty")
+    return out
 
 
 def find_model(name: str) -> Path:
@@ -66,14 +78,89 @@ def find_model(name: str) -> Path:
         return resolve_path(str(OmegaConf.select(OmegaConf.load(file), "model.path")), "--model")
     if not Path(name).is_dir() and "/" not in name:
         known = list_configs("model")
-        raise FitError(
+        raise UsageError(
             f"--model: {name!r} is no folder and no preset{nearest(name, known)} "
             f"(presets: {', '.join(known)})"
         )
     return resolve_path(name, "--model")
 
 
-# ---------------------------------------------------------------- training
+@dataclass
+class Start:
+    """What a training begins with: the rows as they were read, the model's folder, the device."""
+
+    noun: str  # of a row
+    training: list[Any]
+    held_out: list[Any]
+    bad_rows: int
+    folder: Path
+    device: Any
+
+    def encoded(
+        self, encode: Callable[[Any], TokenIds], length: Callable[[Any], int], limit: int | None
+    ) -> tuple[list[TokenIds], list[TokenIds], dict[str, int]]:
+        """(training rows, held-out rows, their counts): token ids of those that fit."""
+        most = float("inf") if limit is None else limit
+        sides = (self.training, self.held_out)
+        rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
+        read = sum(map(len, sides))
+        if not rows or not tests:
+            raise UsageError(f"--max-length: no {self.noun} is left of {read}; all are longer")
+        long = read - len(rows) - len(tests)
+        counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
+        return rows, tests, {**counts, "too_long": long}
+
+
+def start(
+    arguments: argparse.Namespace, noun: str, read: Callable[..., Any], columns: Sequence[str]
+) -> Start:
+    """Refuse what cannot work, read the data, find the model: all before torch is loaded."""
+    check_arguments(arguments)
+    a = arguments
+    names = {name: getattr(a, name) for name in columns}
+    data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
+    folder = find_model(a.model)
+
+    from rlzoo.parallel.device import pick_device
+
+    return Start(noun, *sides, data.bad, folder, pick_device(a.device))
+
+
+def save(
+    model: Any, tokenizer: Any, arguments: argparse.Namespace, results: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the folder --out with its report.json; returns the report."""
+    names = ("model", "data", "seed", "epochs", "lr", "batch")
+    report = {name: getattr(arguments, name) for name in names} | dict(results)
+    report["data"] = str(arguments.data)
+    out = Path(arguments.out)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    return report
+
+
+def run(
+    arguments: argparse.Namespace,
+    noun: str,
+    train: Callable[[argparse.Namespace], dict[str, Any]],
+    judged: Callable[[dict[str, Any], str], Iterator[Any]],
+) -> Result:
+    """A training as a verb gives it back; `judged`: (report, how many rows, in words) -> what is
+    shown of the held-out rows."""
+    with redirect_stdout(sys.stderr):  # transformers prints
+        report = train(arguments)
+
+    def view(_: Any) -> Iterator[Any]:
+        rows = report[f"{noun}s"]
+        left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
+        left += f", {rows['too_long']} too long" * bool(rows["too_long"])
+        counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
+        yield from judged(report, counted)
+        yield f"made {arguments.out}"
+
+    return Result(report, view)
 
 
 def fit(

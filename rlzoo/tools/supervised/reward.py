@@ -1,32 +1,33 @@
-"""`rlzoo reward train`: a reward model from preference pairs; and how one is read.
+"""`rlzoo reward train`: a reward model from preference pairs.
 
-A reward model is a transformers sequence classifier with one label. It scores a whole prompt and
-response; whether the response ended is part of what it reads (EOS, or the chat template's end of
-turn). Training and scoring share `encode` and `score`, so that they cannot drift apart.
-
-No torch at module level: the command's errors come before it.
+It is a transformers sequence classifier with one label, which scores a whole prompt and response;
+`lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
 """
 
 import argparse
-import contextlib
-import json
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo.data.pairs import Preference, hold_out, read_preferences
-from rlzoo.errors import FitError, RewardModelError
-from rlzoo.lm.reward_model import _quiet, encode, load_tokenizer, longest, score
-from rlzoo.mdp.batch import right_pad
+from rlzoo.data.pairs import Preference, read_preferences
+from rlzoo.errors import ModelError
 from rlzoo.stats import mean_interval, wilson
 from rlzoo.tools.supervised import fit
+from rlzoo.tools.supervised.fit import TokenIds
+from rlzoo.tools.verb import Result
 
 BINS = 10  # of the reliability table
+COLUMNS = ("prompt", "chosen", "rejected")
 
 
-# ---------------------------------------------------------------- judging one
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
+    fit.add_arguments(parser, COLUMNS, lr=1e-5)
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    return fit.run(arguments, "pair", train, _judged)
 
 
 def calibration(margins: Sequence[float]) -> dict[str, Any]:
@@ -63,40 +64,31 @@ def calibration(margins: Sequence[float]) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- training one
-
-
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train a reward model by the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
 
     Returns the report, which is also in OUT/report.json.
     Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
     """
-    fit.check_arguments(arguments)
-    names = {n: getattr(arguments, n) for n in ("prompt", "chosen", "rejected")}
-    pairs = read_preferences(
-        arguments.data, names, split=arguments.split, on_bad_row=arguments.on_bad_row
-    )
-    training, held = hold_out(
-        pairs.rows, lambda pair: pair.prompt, arguments.test_fraction, arguments.seed
-    )
-    folder = fit.find_model(arguments.model)
+    start = fit.start(arguments, "pair", read_preferences, COLUMNS)
 
     import torch
     from transformers import set_seed
 
-    from rlzoo.parallel.device import pick_device
+    from rlzoo.lm.reward_model import encode, longest, score
+    from rlzoo.mdp.batch import right_pad
 
-    device = pick_device(arguments.device)
     set_seed(arguments.seed)  # of the new head
-    model, tokenizer = new(folder)
-    limit = longest(model, arguments.max_length)
-    rows, too_long = _encoded(tokenizer, training, limit)
-    tests, too_long_tests = _encoded(tokenizer, held, limit)
-    if not rows or not tests:
-        raise FitError(f"--max-length: no pair is left of {len(pairs.rows)}; all are longer")
+    model, tokenizer = new(start.folder)
 
-    def collate(items: list[tuple[list[int], list[int]]]) -> dict[str, Any]:
+    def encoded(pair: Preference) -> TokenIds:
+        chosen, rejected = (encode(tokenizer, pair.prompt, x) for x in (pair.chosen, pair.rejected))
+        return chosen, rejected
+
+    limit = longest(model, arguments.max_length)
+    rows, tests, counts = start.encoded(encoded, lambda ids: max(map(len, ids)), limit)
+
+    def collate(items: list[TokenIds]) -> dict[str, Any]:
         both = [chosen for chosen, _ in items] + [rejected for _, rejected in items]
         ids, mask = right_pad(both, model.config.get_text_config().pad_token_id)
         return {"input_ids": ids, "attention_mask": mask}
@@ -106,32 +98,17 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
     fit.fit(model, rows, collate, loss, arguments, "reward")
-    model.to(device)
+    model.to(start.device)
     with torch.no_grad():
         scores = [score(model, side, arguments.batch) for side in zip(*tests, strict=True)]
     margins = (scores[0] - scores[1]).tolist()
     both = torch.cat(scores)
-    report = {
-        "model": arguments.model,
-        "data": str(arguments.data),
-        "seed": arguments.seed,
-        "epochs": arguments.epochs,
-        "lr": arguments.lr,
-        "batch": arguments.batch,
-        "pairs": {
-            "trained": len(rows),
-            "held_out": len(tests),
-            "bad_rows": pairs.bad,
-            "too_long": too_long + too_long_tests,
-        },
+    results = {
+        "pairs": counts,
         "held_out": calibration(margins),
         "score": {"mean": both.mean().item(), "std": both.std(correction=0).item()},
     }
-    out = Path(arguments.out)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return report
+    return fit.save(model, tokenizer, arguments, results)
 
 
 def new(folder: Path) -> tuple[Any, Any]:
@@ -139,12 +116,14 @@ def new(folder: Path) -> tuple[Any, Any]:
     import torch
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
+    from rlzoo.lm.reward_model import _quiet, load_tokenizer
+
     tokenizer = load_tokenizer(folder)
     with _quiet(folder):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         classifier = "SequenceClassification" in (config.architectures or [""])[0]
         if classifier and config.num_labels != 1:
-            raise RewardModelError(
+            raise ModelError(
                 f"{folder}: a reward model has one label; this one has {config.num_labels}"
             )
         model = AutoModelForSequenceClassification.from_pretrained(
@@ -165,45 +144,10 @@ def new(folder: Path) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def _encoded(
-    tokenizer: Any, pairs: Sequence[Preference], limit: int | None
-) -> tuple[list[tuple[list[int], list[int]]], int]:
-    """Token ids of (chosen, rejected), and how many pairs were left out for their length."""
-    rows = [
-        (encode(tokenizer, p.prompt, p.chosen), encode(tokenizer, p.prompt, p.rejected))
-        for p in pairs
-    ]
-    fine = [row for row in rows if limit is None or max(map(len, row)) <= limit]
-    return fine, len(rows) - len(fine)
-
-
-# ---------------------------------------------------------------- the command
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
-    fit.add_arguments(parser, lr=1e-5)
-    for name in ("prompt", "chosen", "rejected"):
-        parser.add_argument(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
-
-
-def command(arguments: argparse.Namespace) -> int:
-    with contextlib.redirect_stdout(sys.stderr):
-        report = train(arguments)
-    if arguments.json:
-        print(json.dumps(report, indent=1))
-        return 0
-    from rich.console import Console
-
-    for part in _view(report, arguments.out):
-        Console().print(part, highlight=False)
-    return 0
-
-
-def _view(report: dict[str, Any], out: str) -> Iterator[Any]:
+def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     from rich.table import Table
 
-    held, pairs = report["held_out"], report["pairs"]
+    held = report["held_out"]
     low, high = held["accuracy_interval"]
     table = Table(title="when it is that sure, how often is it right? (held-out pairs)")
     for name in ("confidence", "pairs", "mean confidence", "accuracy"):
@@ -216,13 +160,10 @@ def _view(report: dict[str, Any], out: str) -> Iterator[Any]:
             f"{row['accuracy']:.3f}",
         )
     yield table
-    left = f", {pairs['bad_rows']} bad rows" * bool(pairs["bad_rows"])
-    left += f", {pairs['too_long']} too long" * bool(pairs["too_long"])
-    yield f"{pairs['trained']} pairs trained on, {pairs['held_out']} held out{left}"
+    yield counted
     yield f"held-out pair accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
     yield (
         f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
         f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "
         f"± {report['score']['std']:.2f}"
     )
-    yield f"made {out}"

@@ -1,15 +1,17 @@
+"""`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
+
 import argparse
-import json
 import os
 import re
-import sys
 from pathlib import Path
+from typing import Any
 
-from rlzoo.errors import AllFailed, DiskFull, RecipeError
+from rlzoo.errors import RecipeError, Unfinished
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.record import failure
 from rlzoo.tools.sweep.folder import check_folder, locked, write_index
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
+from rlzoo.tools.verb import Result
 
 
 def default_jobs(sweep: Sweep, runs: int) -> int:
@@ -52,20 +54,16 @@ def _read(path: str) -> str:
         return ""
 
 
-# ---------------------------------------------------------------- the command
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="key=value")
-    parser.add_argument("--jobs", type=int, metavar="N",
-                        help="runs at a time; default: by cores and memory")  # fmt: skip
-    parser.add_argument("--dir", metavar="DIR",
-                        help="the sweep's folder; default: runs/sweep-...")  # fmt: skip
-    parser.add_argument("--reference", metavar="ROW", help="the row to compare with")
-    parser.add_argument("--threshold", type=float, metavar="X", help="score to count steps to")
+    add = parser.add_argument
+    add("words", nargs="+", metavar="key=value")
+    add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
+    add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add("--reference", metavar="ROW", help="the row to compare with")
+    add("--threshold", type=float, metavar="X", help="score to count steps to")
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
 
     if arguments.jobs is not None and arguments.jobs < 1:
@@ -81,19 +79,15 @@ def command(arguments: argparse.Namespace) -> int:
         with locked(sweep.path):
             return _run(sweep, arguments)
     except KeyboardInterrupt:
-        print(f"rlzoo: interrupted; {again}", file=sys.stderr)
-    except AllFailed as error:
-        print(f"rlzoo: {error}", file=sys.stderr)
-    except DiskFull as error:
-        print(f"rlzoo: {error}; free some space: {again}", file=sys.stderr)
+        raise Unfinished(f"interrupted; {again}") from None
     except OSError as error:
         if not disk_is_full(error):
             raise
-        print(f"rlzoo: no space left on device; free some space: {again}", file=sys.stderr)
-    return 1
+        where = f"{error.filename}: " if error.filename else ""
+        raise Unfinished(f"{where}no space left on device; free some space: {again}") from None
 
 
-def _run(sweep: Sweep, arguments: argparse.Namespace) -> int:
+def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     from rich.console import Console
 
     from rlzoo.tools.compare.command import document, show
@@ -103,26 +97,24 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> int:
     from rlzoo.tools.sweep.workers import run_all
 
     write_index(sweep)
-    console = Console(stderr=arguments.json)
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        board = make_board(console, sweep, len(missing), jobs)
+        board = make_board(Console(stderr=arguments.json), sweep, len(missing), jobs)
         with board:
             run_all(missing, jobs, sweep.path, board)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}
-        raise AllFailed(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
+        raise Unfinished(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
     comparison = compare(
         [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
     )
     report = sweep.path / "report.html"
     write_report(comparison, report)
-    if arguments.json:
-        print(json.dumps({"path": str(sweep.path), "report": str(report), **document(comparison)},
-                         indent=1, ensure_ascii=False, default=str))  # fmt: skip
-    else:
-        show(comparison)
-        print(f"report: {report}")
-    return 1 if failed else 0
+    found = {"path": str(sweep.path), "report": str(report), **document(comparison)}
+
+    def view(console: Any) -> list[Any]:
+        return [*show(comparison, console.width), f"report: {report}"]
+
+    return Result(found, view, status=1 if failed else 0)

@@ -7,7 +7,7 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import SweepError
+from rlzoo.errors import RunError
 from rlzoo.runs.record import flatten
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
@@ -18,7 +18,7 @@ from rlzoo.tools.sweep.plan import Job, Sweep
 def check_folder(sweep: Sweep) -> None:
     """The sweep's folder is new, or holds this sweep or a part of it."""
     if not read_sweep(sweep.path) and sweep.path.exists() and any(_visible(sweep.path)):
-        raise SweepError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+        raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
     for job in sweep.jobs:
         _check_same(job)
 
@@ -61,7 +61,7 @@ def _check_same(job: Job) -> None:
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
     for key in sorted({*old, *new}):
         if old and old.get(key) != new.get(key):
-            raise SweepError(
+            raise RunError(
                 f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
                 f"and {new.get(key)} now; give another --dir"
             )
@@ -77,5 +77,5 @@ def locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise SweepError(f"{path}: another sweep is at work there") from None
+            raise RunError(f"{path}: another sweep is at work there") from None
         yield

@@ -5,6 +5,7 @@ its last checkpoint. Workers die with their parent. No torch here: only workers 
 """
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import shutil
@@ -20,7 +21,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import DiskFull, RlzooError
+from rlzoo.errors import RlzooError, first_line
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.display import Silent
 from rlzoo.show.numbers import evaluation_text
@@ -42,7 +43,7 @@ class Worker:
 
 
 def run_all(jobs: Sequence[Job], workers: int, folder: Path, board: Any) -> None:
-    """Do every run. A failure is written into the run's folder as failed.json; raises DiskFull
+    """Do every run. A failure is written into the run's folder as failed.json; raises OSError
     where a worker met a full disk, having stopped them all."""
     queue, attempts = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
     gpus = _gpus(jobs[0])
@@ -65,7 +66,7 @@ def run_all(jobs: Sequence[Job], workers: int, folder: Path, board: Any) -> None
                 job = worker.job
                 assert job is not None
                 if word == "disk":
-                    raise DiskFull(f"{job.path}: {rest[0]}")
+                    raise OSError(errno.ENOSPC, rest[0], str(job.path))
                 if word in ("done", "failed"):
                     worker.job = None
                     if word == "failed":
@@ -221,7 +222,7 @@ def _die_with_the_parent() -> None:
 
 
 def _reason(error: Exception) -> str:
-    first = (str(error).splitlines() or [""])[0]
+    first = first_line(error)
     return first if isinstance(error, RlzooError) else f"{type(error).__name__}: {first}"
 
 

@@ -1,17 +1,16 @@
+"""`rlzoo trace`: one response, token by token.  No torch here."""
+
 import argparse
-import json
-import sys
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import TraceError, nearest
+from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.recipe.variants import variants
 from rlzoo.tools.trace.tables import show
 from rlzoo.tools.trace.trace import Trace
-
-# ---------------------------------------------------------------- command line
+from rlzoo.tools.verb import Result
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -24,82 +23,50 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
         "other column; `;` separates the rows of a group."
     )
-    sub.add_argument("words", nargs="*", metavar="RUN|key=value")
-    sub.add_argument("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
-    sub.add_argument("--answer", metavar="TEXT", help="what is right for --prompt")
-    sub.add_argument("--row", type=int, default=0, metavar="N", help="which response of the batch")
-    sub.add_argument(
-        "--step", type=int, metavar="N", help="which saved batch or checkpoint (default: the last)"
-    )
-    sub.add_argument("--fresh", action="store_true", help="draw anew, though batches were saved")
-    sub.add_argument("--rewards", metavar="R,...", help="typed numbers: reward per token")
-    sub.add_argument("--values", metavar="V,...", help="typed: V(s_t), read before token t")
-    sub.add_argument("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
-    sub.add_argument("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
-    sub.add_argument("--explain", action="store_true", help="spell the arithmetic out")
-    sub.add_argument("--html", metavar="FILE", help="write a page with shaded tokens")
-    whole = sub.parse_known_args
-
-    def parse_known_args(args=None, namespace=None):
-        # argparse knows neither options of plugins nor that `-.01,.99` is a value.
-        rest, given = _set_aside(sub, sys.argv[1:] if args is None else list(args))
-        found, extras = whole(rest, namespace)
-        # Intermixed parsing comes by twice: what the first pass set aside is gone in the second.
-        found.given = [*getattr(found, "given", []), *given]
-        return found, extras
-
-    sub.parse_known_args = parse_known_args  # type: ignore[method-assign]
+    add = sub.add_argument
+    add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
+    add("--answer", metavar="TEXT", help="what is right for --prompt")
+    add("--row", type=int, default=0, metavar="N", help="which response of the batch")
+    which = "which saved batch or checkpoint (default: the last)"
+    add("--step", type=int, metavar="N", help=which)
+    add("--fresh", action="store_true", help="draw anew, though batches were saved")
+    add("--rewards", metavar="R,...", help="typed numbers: reward per token")
+    add("--values", metavar="V,...", help="typed: V(s_t), read before token t")
+    add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
+    add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
+    add("--explain", action="store_true", help="spell the arithmetic out")
+    add("--html", metavar="FILE", help="write a page with shaded tokens")
 
 
-def _set_aside(
-    sub: argparse.ArgumentParser, args: list[str]
-) -> tuple[list[str], list[tuple[str, str | None]]]:
-    """The arguments that `sub` knows, and (name, value) of every `--name` that it does not."""
-    known = sub._option_string_actions
-    rest: list[str] = []
-    words: list[str] = []  # argparse wants them in one piece
-    given: list[tuple[str, str | None]] = []
-    queue = iter(args)
+def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Tell what the parser left apart: `words`, and `given`, (name, value) of each `--name X`."""
+    arguments.words, arguments.given = [], []
+    queue = iter(rest)
     for word in queue:
-        name, equals, value = word.partition("=")
-        if not name.startswith("-") or name == "--":
-            words.append(word)
-        elif name in known:
-            takes = known[name].nargs != 0 and not equals
-            found = next(queue, None) if takes else None
-            rest.append(word if found is None else f"{word}={found}")
-        else:
-            given.append(
-                (name.lstrip("-").replace("-", "_"), value if equals else next(queue, None))
-            )
-    return [*rest, *words], given
+        if not word.startswith("-"):
+            arguments.words.append(word)
+        elif word != "--":
+            name, equals, value = word.partition("=")
+            name = name.lstrip("-").replace("-", "_")
+            arguments.given.append((name, value if equals else next(queue, None)))
 
 
-def command(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.plugin.registry import load_zoo
 
-    # With --json stdout carries one document: whatever a plugin prints goes to stderr.
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
-        traced = find(arguments, load_zoo())
-    if arguments.html:
+    traced = find(arguments, load_zoo())
+
+    def view(console: Any) -> Iterator[Any]:
+        yield from show(traced, console, explain=arguments.explain or arguments.rewards is not None)
+        if arguments.html:
+            yield f"written: {arguments.html}"
+
+    def write(path: Path) -> None:
         from rlzoo.tools.trace.html import page
 
-        try:
-            Path(arguments.html).write_text(page(traced), encoding="utf-8")
-        except OSError as error:
-            raise TraceError(f"--html: cannot write {arguments.html}: {error.strerror}") from None
-    if arguments.json:
-        print(json.dumps(traced.as_json(), indent=1, ensure_ascii=False, default=str))
-        return 0
-    from rich.console import Console
+        path.write_text(page(traced), encoding="utf-8")
 
-    console = Console()
-    explain = arguments.explain or arguments.rewards is not None
-    for part in show(traced, console, explain=explain):
-        console.print(part)
-    if arguments.html:
-        console.print(f"written: {arguments.html}", markup=False, highlight=False, soft_wrap=True)
-    return 0
+    return Result(traced.as_json(), view, files={"html": write})
 
 
 def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
@@ -108,17 +75,17 @@ def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
     words = [w for w in arguments.words if "=" in w]
     typed, options = _sort_out(arguments, zoo)
     if len(runs) > 1:
-        raise TraceError(f"trace: one RUN at a time. Got {', '.join(runs)}")
+        raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
     if sum(sources) != 1:
-        raise TraceError(
+        raise UsageError(
             "trace: give one of RUN, recipe=NAME, or --rewards with --values "
             "(--rewards 0,0,1 --values .3,.4,.6)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
-        raise TraceError("trace: typed numbers come from no model; leave --prompt and --step out")
+        raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
     if arguments.answer is not None and arguments.prompt is None:
-        raise TraceError("trace: --answer belongs to --prompt")
+        raise UsageError("trace: --answer belongs to --prompt")
     from rlzoo.tools.trace.sources import of_recipe, of_run
     from rlzoo.tools.trace.typed import of_numbers
 
@@ -136,7 +103,7 @@ def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if typed:
         return of_numbers(typed, recipes, zoo, row=arguments.row)
     if arguments.step is not None or arguments.fresh:
-        raise TraceError("trace: --step and --fresh belong to a RUN")
+        raise UsageError("trace: --step and --fresh belong to a RUN")
     return of_recipe(
         recipes, zoo, prompt=arguments.prompt, answer=arguments.answer, row=arguments.row
     )
@@ -155,7 +122,7 @@ def _sort_out(
     columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")}
     for name, text in arguments.given:
         if text is None:
-            raise TraceError(f"--{name} needs a value")
+            raise UsageError(f"--{name} needs a value")
         if name in known:
             options.append((name, text))
         elif name in columns:
@@ -163,9 +130,9 @@ def _sort_out(
         else:
             declared = ["prompt", "answer", "row", "step", "rewards", "values", "bootstrap"]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
-            raise TraceError(
+            raise UsageError(
                 f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
             )
     if typed and "rewards" not in typed:
-        raise TraceError(f"--{next(iter(typed))}: typed numbers need --rewards too")
+        raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards too")
     return typed, options

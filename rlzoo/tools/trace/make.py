@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import TraceError
+from rlzoo.errors import UsageError
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import td_lambda
@@ -45,7 +45,7 @@ def make_trace(
     made: advantages and returns that are there already, by `_credit_key`.
     """
     if not 0 <= row < batch.rows:
-        raise TraceError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
+        raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
     plan = plans[0]
     kl = _kl(plan, batch)
     seen = batch["response_attention" if "response_attention" in batch else "response_mask"]

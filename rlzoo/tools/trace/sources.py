@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from rlzoo.errors import TraceError
+from rlzoo.errors import UsageError
 from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
@@ -81,7 +81,7 @@ def _choose(found: list[Path], step: int | None) -> Path:
         return steps[max(steps)]
     if step not in steps:
         what = f"{found[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
-        raise TraceError(f"--step: there is nothing of step {step}; {found[0].parent} has {what}")
+        raise UsageError(f"--step: there is nothing of step {step}; {found[0].parent} has {what}")
     return steps[step]
 
 
@@ -90,7 +90,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
     found = sorted(folder.checkpoints.glob("step-*"))
     notes = []
     if step is not None and not found:
-        raise TraceError(f"--step: {folder.path} has no checkpoint")
+        raise UsageError(f"--step: {folder.path} has no checkpoint")
     if step is not None:
         found = [_choose(found, step)]
     for path in reversed(found):
@@ -109,7 +109,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
                 notes.append(f"The run has no {name}: that of this trace is untrained.")
         return json.loads((path / "state.json").read_text()), notes
     if found:
-        raise TraceError(f"{folder.checkpoints}: {' '.join(notes)}")
+        raise UsageError(f"{folder.checkpoints}: {' '.join(notes)}")
     return {}, [*notes, f"{folder.path} has no checkpoint yet: this is the base model."]
 
 
@@ -135,7 +135,7 @@ def _fresh(
     scored, notes = True, []
     if prompt is not None:
         if row >= config.rollout.samples:
-            raise TraceError(
+            raise UsageError(
                 f"--row {row}: this prompt has {config.rollout.samples} responses, from 0 on "
                 "(rollout.samples)"
             )
@@ -188,7 +188,7 @@ def _as_answer(text: str, like: Any) -> Any:
         return type(like)(json.loads(text))
     except (TypeError, ValueError):
         kind = type(like).__name__
-        raise TraceError(
+        raise UsageError(
             f"--answer: this task's answers are of type {kind}, like {like!r}"
         ) from None
 
@@ -204,7 +204,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
         columns |= json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         batch = Batch(columns.pop("response_mask"))
     except (OSError, ValueError, KeyError) as error:
-        raise TraceError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     for name, value in columns.items():
         if name in COLUMNS or name in zoo.columns:
@@ -212,7 +212,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     for plan in plans:
         for need in plan.estimator.needs:
             if need not in batch:
-                raise TraceError(
+                raise UsageError(
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not hold; --fresh draws a batch that has it"
                 )

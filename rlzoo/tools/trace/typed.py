@@ -3,7 +3,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from rlzoo.errors import TraceError
+from rlzoo.errors import UsageError
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import masked_sum
 from rlzoo.plugin.columns import COLUMNS
@@ -54,7 +54,7 @@ def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *,
         for need in plan.estimator.needs:
             if need not in batch:
                 flag = flags.get(need, f"--{need} ...")
-                raise TraceError(f"estimator {plan.estimator.name!r} needs {need!r}: give {flag}")
+                raise UsageError(f"estimator {plan.estimator.name!r} needs {need!r}: give {flag}")
     return make_trace("typed numbers", batch, plans, row, kl_coef=None)
 
 
@@ -66,7 +66,7 @@ def _typed_rows(name: str, text: str) -> list[list[float]]:
             try:
                 row.append(float(word))
             except ValueError:
-                raise TraceError(f"--{name}: {word!r} is no number (got {text!r})") from None
+                raise UsageError(f"--{name}: {word!r} is no number (got {text!r})") from None
         rows.append(row)
     return rows
 
@@ -80,7 +80,7 @@ def _typed(name: str, typed: Mapping[str, str], like: list[list[float]]) -> list
     wanted = [1 if COLUMNS[name].shape == "B" else len(r) for r in like]
     if [len(r) for r in rows] != wanted:
         got, want = (" ; ".join(map(str, n)) for n in ([len(r) for r in rows], wanted))
-        raise TraceError(f"--{name}: --rewards asks for as many numbers as {want}. Got {got}")
+        raise UsageError(f"--{name}: --rewards asks for as many numbers as {want}. Got {got}")
     return rows
 
 

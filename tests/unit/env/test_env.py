@@ -19,7 +19,7 @@ from helpers.worlds import favour, make_world, one_thread
 from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
-from rlzoo.errors import RewardError, RlzooError
+from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.rollout.advantages import add_rewards
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
@@ -307,7 +307,7 @@ def test_a_score_per_token_must_not_look_ahead(make, scorer):
     env.reset(seed=0)
     for _ in range(env.rules.max_new_tokens - 1):
         env.step(seven)
-    with pytest.raises(RewardError, match="token 0 was 1 .* must not look ahead"):
+    with pytest.raises(ComponentError, match="token 0 was 1 .* must not look ahead"):
         env.step(seven)
 
 

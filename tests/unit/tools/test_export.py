@@ -15,6 +15,7 @@ import rlzoo
 from helpers.rewards_for_tests import LETTERS
 from rlzoo.errors import RlzooError
 from rlzoo.tools import export
+from rlzoo.tools.verb import perform
 
 
 def train(place, model_dir, *more):
@@ -169,7 +170,7 @@ def command(*argv):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     export.add_arguments(parser)
-    return export.command(parser.parse_intermixed_args([str(a) for a in argv]))
+    return perform(export, parser.parse_intermixed_args([str(a) for a in argv]))
 
 
 def test_the_command_prints_one_document(run, tmp_path, capsys):

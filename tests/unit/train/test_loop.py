@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
-from rlzoo.errors import RewardError
+from rlzoo.errors import ComponentError
 from rlzoo.recipe.compose import compose
 from rlzoo.train.loop import share_of_budget
 
@@ -74,7 +74,7 @@ def test_a_reward_that_fails_shows_prompt_and_response(
         rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'a'}"], zoo=zoo)
     assert words_said in str(caught.value)
     if function != "short":
-        assert isinstance(caught.value, RewardError)
+        assert isinstance(caught.value, ComponentError)
         assert "on prompt '" in str(caught.value)
         assert "response '" in str(caught.value)
 

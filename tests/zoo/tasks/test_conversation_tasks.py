@@ -13,7 +13,7 @@ from rlzoo.lm import tiny as base_tiny
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.supervised import base
+from rlzoo.tools.supervised import warm_start as base
 from rlzoo_zoo.tasks.hi_lo import HiLo
 from rlzoo_zoo.tasks.local_search import LocalSearch
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from helpers import ROOT
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
@@ -20,8 +21,6 @@ HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_l
 
 def counted(config):
     """The parameters that transformers makes of a config, on no device."""
-    from transformers import AutoModelForCausalLM
-
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     return model
@@ -38,43 +37,29 @@ def plan_of(zoo, *words, recipe="ppo_gae"):
 # ---------------------------------------------------------------- parameters
 
 
-VARIANTS = (
-    {},
-    {"tie_word_embeddings": True},
-    {"tie_word_embeddings": False},
-    {"attention_bias": True},
-    {"mlp_bias": True},
-    {"num_key_value_heads": 4, "head_dim": 6},
-)
+@pytest.mark.parametrize("change", [{}, {"tie_word_embeddings": False}], ids=str)
+@pytest.mark.parametrize("name", ["gpt2", "llama", "qwen2", "gemma3"])
+def test_parameters_are_counted_to_the_last_one(name, change, tmp_path):
+    """Of the weights' file, and of the config alone."""
+    config = type(CONFIGS[name]())(**{**as_json(CONFIGS[name]()), **change})
+    model = AutoModelForCausalLM.from_config(config)
+    model.save_pretrained(tmp_path)
+    for folder in (tmp_path, None):
+        sizes = read_sizes(json.loads((tmp_path / "config.json").read_text()), folder)
+        assert sizes.exact
+        assert sizes.parameters == model.num_parameters()
+        assert sizes.trunk == model.base_model.num_parameters()
 
 
-@pytest.mark.parametrize("changes", VARIANTS, ids=str)
-@pytest.mark.parametrize("name", CONFIGS)
-def test_parameters_are_counted_to_the_last_one(name, changes):
-    config = CONFIGS[name]()
-    changes = {k: v for k, v in changes.items() if hasattr(config, k)}
-    config = type(config)(**{**as_json(config), **changes})
-    model = counted(config)
-    sizes = read_sizes(as_json(config))
-    assert sizes.exact
-    assert sizes.parameters == model.num_parameters()
-    assert sizes.trunk == model.base_model.num_parameters()
-
-
-@pytest.mark.parametrize("name", HUB)
-def test_the_presets_of_hub_models_carry_their_shape(name):
-    from transformers import AutoConfig
-
-    values = read_layer(list_configs("model")[name]).values
-    shape = values["model.shape"]
-    sizes = read_sizes(shape)
-    assert sizes.exact
-    config = AutoConfig.for_model(**shape)
-    assert sizes.parameters == counted(config).num_parameters()
-    assert values["model.name"] == name
-    stated = float(name.split("-")[2 if name.startswith("llama") else 1][:-1])
-    unit = 1e9 if "b" in name.split("-")[2 if name.startswith("llama") else 1] else 1e6
-    assert sizes.parameters == pytest.approx(stated * unit, rel=0.25)
+def test_the_presets_of_hub_models_carry_their_shape():
+    for name in HUB:
+        values = read_layer(list_configs("model")[name]).values
+        sizes = read_sizes(values["model.shape"])
+        assert sizes.exact
+        assert values["model.name"] == name
+        stated = name.split("-")[2 if name.startswith("llama") else 1]
+        unit = 1e9 if "b" in stated else 1e6
+        assert sizes.parameters == pytest.approx(float(stated[:-1]) * unit, rel=0.25)
 
 
 def test_hub_presets_are_listed_in_the_docs():
@@ -111,7 +96,7 @@ def test_sizes_are_read_where_the_model_is_and_else_told(zoo, tmp_path, monkeypa
     save_model(tmp_path / "it", "qwen2")
     plan = plan_of(zoo, f"model.path={tmp_path}/it", "model.shape={model_type: llama}")
     found, source = find_sizes(plan.recipe.config.model)
-    assert found.family == "qwen2"
+    assert "model.layers.0.self_attn.q_proj.bias" in found.shapes
     assert source == str(tmp_path / "it" / "config.json")
     adapter = tmp_path / "adapter"
     adapter.mkdir()
@@ -133,7 +118,6 @@ def test_a_hub_model_in_the_cache_is_read_there(zoo, tmp_path, monkeypatch):
     save_model(place / "snapshots" / "0123", "llama")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     found = estimate(plan_of(zoo, "model.path=someone/small"))
-    assert found.sizes.family == "llama"
     assert "0123" in found.source
 
 
@@ -258,10 +242,10 @@ def test_measured_on_a_model_of_thirty_million_parameters(tmp_path):
         import json, resource, sys
         import torch, transformers
         torch.set_num_threads(1)
-        import rlzoo, rlzoo.train, rlzoo.build
-        from rlzoo.memory import estimate
-        from rlzoo.plan import make_plan
-        from rlzoo.recipe import compose
+        import rlzoo, rlzoo.train.loop, rlzoo.lm.build
+        from rlzoo.tools.catalog.memory import estimate
+        from rlzoo.recipe.plan import make_plan
+        from rlzoo.recipe.compose import compose
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         words = sys.argv[2:]

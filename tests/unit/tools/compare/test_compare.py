@@ -9,7 +9,7 @@ from rich.console import Console
 
 from helpers.made_up_runs import made_up_rows, made_up_run
 from rlzoo import stats
-from rlzoo.errors import CompareError
+from rlzoo.errors import UsageError
 from rlzoo.runs.record import read_record
 from rlzoo.show import numbers as module
 from rlzoo.show.curve import spark
@@ -21,13 +21,14 @@ from rlzoo.tools.compare.comparison import compare, two_way
 from rlzoo.tools.compare.records import label, telling_keys
 from rlzoo.tools.compare.tables import markdown, view
 from rlzoo.tools.compare.verdict import verdict
+from rlzoo.tools.verb import perform
 
 
 def command(*words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     module_command.add_arguments(parser)
-    return module_command.command(parser.parse_args([str(w) for w in words]))
+    return perform(module_command, parser.parse_args([str(w) for w in words]))
 
 
 def printed(c, width, tables=()):
@@ -153,9 +154,9 @@ def test_a_reference_named_before_is_the_only_one_tested(eight):
         c = compare([eight], reference=name)
         assert c.reference.label == "lam=0.5"
         assert len(c.pairs) == 3
-    with pytest.raises(CompareError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
+    with pytest.raises(UsageError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
         compare([eight], reference="lam=0.6")
-    with pytest.raises(CompareError, match="names no single row"):
+    with pytest.raises(UsageError, match="names no single row"):
         compare([eight], reference="lam")
 
 
@@ -228,7 +229,7 @@ def test_unequal_token_budgets_are_noted(tmp_path):
 def test_runs_on_another_scale_are_refused_by_name(tmp_path, config, said):
     made_up_run(tmp_path / "one", seed=0, after=0.5)
     made_up_run(tmp_path / "other", seed=0, after=0.6, **config)
-    with pytest.raises(CompareError, match=f"different {said}.*/one, .*/other; --force"):
+    with pytest.raises(UsageError, match=f"different {said}.*/one, .*/other; --force"):
         compare([tmp_path])
     c = compare([tmp_path], force=True)
     assert f"NOT ON ONE SCALE: {said}" in c.title
@@ -247,9 +248,9 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     assert set(c.found.skipped) == {"half", "torn", "blank"}
     assert "not finished (it is at step 6)" in c.found.skipped["half"]
     assert "half" in printed(c, 80)
-    with pytest.raises(CompareError, match="no finished run to compare: half: not finished"):
+    with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):
         compare([tmp_path / "half"])
-    with pytest.raises(module_comparison.CompareError.__mro__[1], match="no run folder"):
+    with pytest.raises(module_comparison.UsageError.__mro__[1], match="no run folder"):
         compare([tmp_path / "nowhere"])
 
 
@@ -288,7 +289,7 @@ def test_two_way_tables(tmp_path, capsys):
                                "mc whiten=batch"}  # fmt: skip
     assert ("mc whiten=none", "0") not in table.cells
     assert two_way(c, "estimator").columns == ["gae", "mc"]
-    with pytest.raises(CompareError, match=r"do not differ in 'gamma' \(they differ in: "):
+    with pytest.raises(UsageError, match=r"do not differ in 'gamma' \(they differ in: "):
         two_way(c, "gamma")
     assert command(tmp_path, "--by", "lam", "--by", "whiten") == 0
     out = capsys.readouterr().out

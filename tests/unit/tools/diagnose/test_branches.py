@@ -19,6 +19,7 @@ from rlzoo.tools.diagnose.against import against, jackknife
 from rlzoo.tools.diagnose.branch_rollouts import choose
 from rlzoo.tools.diagnose.branch_tables import branch_tables
 from rlzoo.tools.diagnose.branches import diagnose_branches
+from rlzoo.tools.verb import perform
 
 
 def parse(*words):
@@ -208,7 +209,7 @@ def test_chance_before_a_branch_stays_decided(noisy):
 
 def test_without_words_the_zoo_is_asked(run_folder, zoo, capsys):
     words = (run_folder, "--branches", 2, "--states", 6, "--json")
-    assert diagnose.command(parse(*words)) == 0
+    assert perform(diagnose, parse(*words)) == 0
     document = json.loads(capsys.readouterr().out)
     rows = [r["estimator"] for r in document["estimators"]]
     left = {r["estimator"] for r in document["not_diagnosable"]}
@@ -259,12 +260,12 @@ def test_tables_fit_their_terminal(large, width):
 )
 def test_bad_input_is_one_line(run_folder, words, text):
     with pytest.raises(RlzooError, match=text) as error:
-        diagnose.command(parse(run_folder, *words))
+        perform(diagnose, parse(run_folder, *words))
     assert "\n" not in str(error.value)
 
 
 def test_branches_are_a_runs(tmp_path):
     with pytest.raises(RlzooError, match="give a RUN folder, not a recipe"):
-        diagnose.command(parse("recipe=ppo_gae", "--branches", 4))
+        perform(diagnose, parse("recipe=ppo_gae", "--branches", 4))
     with pytest.raises(RlzooError):
-        diagnose.command(parse(tmp_path / "none", "--branches", 4))
+        perform(diagnose, parse(tmp_path / "none", "--branches", 4))

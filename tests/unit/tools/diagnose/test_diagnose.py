@@ -20,6 +20,7 @@ from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
 from rlzoo.tools.diagnose import command as diagnose
 from rlzoo.tools.diagnose import exact as diagnose_exact
 from rlzoo.tools.diagnose import tables as diagnose_tables
+from rlzoo.tools.verb import perform
 
 STRANGER = '''
 from rlzoo import hookimpl
@@ -220,7 +221,8 @@ def test_the_whole_zoo(zoo, capsys):
 
 def whole_zoo(zoo, capsys, *words):
     """The document about all estimators, each of which is in it and sound."""
-    assert diagnose.command(parse("recipe=ppo_gae", "estimator=all", "--json", *words)) == 0
+    arguments = parse("recipe=ppo_gae", "estimator=all", "--json", *words)
+    assert perform(diagnose, arguments) == 0
     document = json.loads(capsys.readouterr().out)
     asked = {r["estimator"] for r in document["estimators"]}
     undone = {r["estimator"]: r["needs"] for r in document["not_diagnosable"]}
@@ -288,7 +290,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
 )  # fmt: skip
 def test_bad_input_is_one_line(words, text):
     with pytest.raises(RlzooError, match=text) as error:
-        diagnose.command(parse(*words))
+        perform(diagnose, parse(*words))
     assert "\n" not in str(error.value)
 
 
@@ -315,8 +317,8 @@ def test_plots_and_page(tmp_path):
     files = [tmp_path / name for name in ("a.png", "a.svg", "a.html")]
     words = ("recipe=ppo_gae", "estimator=gae,rloo", "--vocabulary", 3, "--horizon", 2)
     arguments = parse(*words, "--plot", files[0], "--html", files[2])
-    assert diagnose.command(arguments) == 0
-    assert diagnose.command(parse(*words, "--plot", files[1], "--batches", 0)) == 0
+    assert perform(diagnose, arguments) == 0
+    assert perform(diagnose, parse(*words, "--plot", files[1], "--batches", 0)) == 0
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in files[1].read_bytes()
     page = files[2].read_text()
@@ -385,7 +387,7 @@ def run_folder(tmp_path_factory):
 
 
 def test_a_saved_batch_through_many_estimators(run_folder, zoo, capsys):
-    assert diagnose.command(parse(run_folder, "--parameters", "--json")) == 0
+    assert perform(diagnose, parse(run_folder, "--parameters", "--json")) == 0
     document = json.loads(capsys.readouterr().out)
     rows = [r["estimator"] for r in document["estimators"]]
     assert rows[0] == "gae"  # the run's own comes first
@@ -423,11 +425,11 @@ def test_a_run_without_batches_says_what_to_do(run_folder, tmp_path):
     shutil.copytree(run_folder, bare)
     shutil.rmtree(bare / "batches")
     with pytest.raises(RlzooError, match=r"run.save_batches=1"):
-        diagnose.command(parse(bare))
+        perform(diagnose, parse(bare))
     (bare / "batches").mkdir()
     (bare / "batches" / "step-00000001.safetensors").write_bytes(b"half")
     with pytest.raises(RlzooError, match="cannot be read"):
-        diagnose.command(parse(bare))
+        perform(diagnose, parse(bare))
 
 
 # ---------------------------------------------------------------- a run's checkpoints
@@ -462,7 +464,7 @@ def numbers_of(row):
 def test_a_runs_own_critic_at_its_checkpoints(trained, capsys):
     words = (trained, "--checkpoints", "estimator=gae,rloo", "estimator.lam=0,1",
              "--critic", "own,exact,zero", *NARROW)  # fmt: skip
-    assert diagnose.command(parse(*words, "--json")) == 0
+    assert perform(diagnose, parse(*words, "--json")) == 0
     document = json.loads(capsys.readouterr().out)
     assert [stage["step"] for stage in document["checkpoints"]] == [0, 2, 4]
     for stage in document["checkpoints"]:
@@ -654,12 +656,12 @@ def test_a_damaged_checkpoint_is_left_out_and_said(trained, tmp_path):
 )  # fmt: skip
 def test_bad_input_about_checkpoints_is_one_line(trained, more, text):
     with pytest.raises(RlzooError, match=text) as error:
-        diagnose.command(parse(trained, "--checkpoints", *more))
+        perform(diagnose, parse(trained, "--checkpoints", *more))
     assert "\n" not in str(error.value)
 
 
 def test_checkpoints_are_a_runs():
     with pytest.raises(RlzooError, match="give a RUN folder first"):
-        diagnose.command(parse("recipe=ppo_gae", "--checkpoints"))
+        perform(diagnose, parse("recipe=ppo_gae", "--checkpoints"))
     with pytest.raises(RlzooError, match="must be of exact, noisy, zero"):
-        diagnose.command(parse("recipe=ppo_gae", "--critic", "own"))
+        perform(diagnose, parse("recipe=ppo_gae", "--critic", "own"))

@@ -13,6 +13,7 @@ from rlzoo.tools.doctor import rules as doctor_rules
 from rlzoo.tools.doctor.command import examine
 from rlzoo.tools.doctor.rules import RULES
 from rlzoo.tools.doctor.series import Record
+from rlzoo.tools.verb import perform
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 
@@ -209,7 +210,7 @@ def ask(capsys, path, *words):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     doctor.add_arguments(parser)
-    status = doctor.command(parser.parse_args([str(path), *words]))
+    status = perform(doctor, parser.parse_args([str(path), *words]))
     return status, capsys.readouterr().out
 
 

@@ -18,6 +18,7 @@ from rlzoo.stats import wilson
 from rlzoo.tools.eval import command as evaluation
 from rlzoo.tools.eval import policy as evaluation_policy
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.tools.verb import perform
 from rlzoo.train.weights import choose
 
 # ---------------------------------------------------------------- pass@k, maj@k
@@ -109,7 +110,7 @@ def command(capsys, *argv):
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
     evaluation.add_arguments(parser)
-    status = evaluation.command(parser.parse_intermixed_args([str(a) for a in argv]))
+    status = perform(evaluation, parser.parse_intermixed_args([str(a) for a in argv]))
     assert status == 0
     return capsys.readouterr().out
 

@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers import ROOT
 from rlzoo.lm import tiny as base_tiny
-from rlzoo.tools.supervised import base
+from rlzoo.tools.supervised import warm_start as base
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.reverse import Reverse
 

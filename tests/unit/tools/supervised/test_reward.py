@@ -35,8 +35,9 @@ from rlzoo.lm.tiny import EOS, build_tokenizer
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.tools.supervised import fit as fit_fit
-from rlzoo.tools.supervised import reward as reward_reward
+from rlzoo.tools.supervised import reward as trainer
 from rlzoo.tools.supervised import sft
+from rlzoo.tools.verb import perform
 from rlzoo_zoo.rewards import reward_model as component
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
@@ -402,7 +403,7 @@ def test_a_hub_id_is_left_to_the_run(zoo):
 
 
 def test_calibration_by_hand():
-    found = reward_reward.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
+    found = trainer.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
     assert found["accuracy"] == pytest.approx(3.5 / 5)
     # Four pairs at confidence .75, of which three are right; one at .5, half right.
     assert found["ece"] == pytest.approx(0)
@@ -418,14 +419,14 @@ def test_calibration_tells_the_honest_from_the_overconfident():
     size = 3 * torch.randn(20_000, generator=generator)
     right = torch.rand(20_000, generator=generator) < size.abs().sigmoid()
     margins = torch.where(right, size.abs(), -size.abs())
-    honest = reward_reward.calibration(margins.tolist())
-    boast = reward_reward.calibration((3 * margins).tolist())
+    honest = trainer.calibration(margins.tolist())
+    boast = trainer.calibration((3 * margins).tolist())
     assert honest["ece"] < 0.015
     assert boast["ece"] > 0.05
     assert boast["accuracy"] == honest["accuracy"]
     assert boast["log_loss"] > honest["log_loss"]
     assert sum(row["pairs"] for row in honest["reliability"]) == 20_000
-    assert reward_reward.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
+    assert trainer.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
 
 
 # ---------------------------------------------------------------- training
@@ -453,7 +454,7 @@ def weights_of(folder):
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
     words = ["train", data, "--model", model_dir, "--epochs", "4", "--lr", "0.02", "--batch", "32"]
-    status = reward_reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
+    status = perform(trainer, parsed(trainer, *words, "--out", tmp_path / "one", "--json"))
     printed = capsys.readouterr()
     report = json.loads(printed.out)  # one document, nothing else
     assert "loss" in printed.err
@@ -474,10 +475,10 @@ def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     assert good > bad
 
     again = [*words, "--out", tmp_path / "two"]
-    assert reward_reward.command(parsed(reward, *again)) == 0
+    assert perform(trainer, parsed(trainer, *again)) == 0
     assert "held-out pair accuracy" in capsys.readouterr().out
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
-    reward_reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
+    perform(trainer, parsed(trainer, *words, "--out", tmp_path / "three", "--seed", "1"))
     assert weights_of(tmp_path / "one") != weights_of(tmp_path / "three")
 
 
@@ -485,7 +486,7 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=48, vocab_size=99)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     make_tokenizer(pad="eos").save_pretrained(tmp_path)
-    model, tokenizer = reward_reward.new(tmp_path)
+    model, tokenizer = trainer.new(tmp_path)
     assert tokenizer.pad_token_id == model.config.pad_token_id == 99
     assert model.get_input_embeddings().num_embeddings == 100
     assert reward.score(model, ids_of(tokenizer)).isfinite().all()
@@ -496,13 +497,13 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
     words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12"]
-    report = reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+    report = trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
     with pytest.raises(RlzooError, match="no pair is left of 41"):
-        reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+        trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
 
 
 def test_labels_are_the_response_alone():
@@ -519,7 +520,7 @@ def test_a_supervised_start_learns_the_response_and_to_end(tmp_path, model_dir, 
     rows = [{"prompt": letters(generator, 3) + ":", "completion": "ok"} for _ in range(240)]
     data = write(tmp_path / "rows.jsonl", rows)
     words = [data, "--model", model_dir, "--epochs", "6", "--lr", "0.02", "--batch", "32"]
-    assert sft.command(parsed(sft, *words, "--out", tmp_path / "one", "--json")) == 0
+    assert perform(sft, parsed(sft, *words, "--out", tmp_path / "one", "--json")) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["held_out"]["loss"] < 0.1 < report["held_out"]["loss_before"]
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "one")
@@ -527,7 +528,7 @@ def test_a_supervised_start_learns_the_response_and_to_end(tmp_path, model_dir, 
     prompt = tokenizer("qrs:", return_tensors="pt", return_token_type_ids=False)
     ids = model.generate(**prompt, max_new_tokens=6, do_sample=False)
     assert tokenizer.decode(ids[0]) == f"qrs:ok{EOS}"
-    assert sft.command(parsed(sft, *words, "--out", tmp_path / "two")) == 0
+    assert perform(sft, parsed(sft, *words, "--out", tmp_path / "two")) == 0
     assert "held-out loss" in capsys.readouterr().out
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
 
@@ -574,12 +575,12 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
         (["--out", "."], ["--out: . exists already and is not empty"]),
     ],
 )
-@pytest.mark.parametrize("module", [reward, sft])
+@pytest.mark.parametrize("module", [trainer, sft])
 def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said):
     monkeypatch.chdir(tmp_path)
     rows = [{**GOOD, "prompt": p, "response": "a"} for p in "pqr"]
     write(tmp_path / "rows.jsonl", rows)
-    words = ["train"] * (module is reward)
+    words = ["train"] * (module is trainer)
     words += ["rows.jsonl", "--model", "nano", "--out", "out", *change]
     with pytest.raises(RlzooError) as caught:
         module.train(parsed(module, *words))
@@ -589,7 +590,8 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
 
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
-        "import argparse, sys\nfrom rlzoo import RlzooError, reward\n"
+        "import argparse, sys\nfrom rlzoo import RlzooError\n"
+        "from rlzoo.tools.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.train(parser.parse_args(words))\n"
@@ -608,7 +610,7 @@ def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, fol
     place = spoiled(folder, tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
     with pytest.raises(RlzooError) as caught:
-        reward_reward.train(parsed(reward, *words))
+        trainer.train(parsed(trainer, *words))
     one_line(caught, "one label; this one has 2")
 
 
@@ -657,7 +659,7 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     sft.train(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    reward_reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
+    trainer.train(parsed(trainer, "train", data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]

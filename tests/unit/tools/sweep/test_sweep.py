@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rlzoo import errors as sweep_module_errors
+from rlzoo.cli import main
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare
@@ -21,6 +22,7 @@ from rlzoo.tools.sweep import folder as sweep_module_folder
 from rlzoo.tools.sweep import plan as sweep_module_plan
 from rlzoo.tools.sweep.folder import check_folder
 from rlzoo.tools.sweep.plan import plan_sweep
+from rlzoo.tools.verb import perform
 
 TROUBLE = '''
 """Loggers that kill their process, or find the disk full, once; an estimator that fails."""
@@ -75,7 +77,7 @@ def sweep(*words, **options):
     parser.add_argument("--json", action="store_true")
     sweep_module.add_arguments(parser)
     flags = [x for k, v in options.items() for x in (f"--{k}", str(v))]
-    return sweep_module.command(parser.parse_args([*words, *flags]))
+    return perform(sweep_module, parser.parse_args([*words, *flags]))
 
 
 def scores(folder):
@@ -216,10 +218,10 @@ def test_rows_share_prompts_noise_and_start(undisturbed):
 def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     words, folder = undisturbed
     longer = [w.replace("steps=3", "steps=4") for w in words]
-    with pytest.raises(sweep_module_errors.SweepError, match="train.steps is 3 there and 4 now"):
+    with pytest.raises(sweep_module_errors.RunError, match="train.steps is 3 there and 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(sweep_module_errors.SweepError, match="is no sweep"):
+    with pytest.raises(sweep_module_errors.RunError, match="is no sweep"):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))
 
 
@@ -233,7 +235,7 @@ def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
         sweep_module_folder.locked(folder),
-        pytest.raises(sweep_module_errors.SweepError, match="another sweep is at work"),
+        pytest.raises(sweep_module_errors.RunError, match="another sweep is at work"),
     ):
         sweep(*words, dir=folder)
 
@@ -270,7 +272,7 @@ def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
 def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, trouble, capsys):
     words, whole = undisturbed
     words = [*words, "loggers=small_disk"]
-    assert sweep(*words, dir=trouble / "s", jobs=1) == 1
+    assert main(["sweep", *words, "--dir", str(trouble / "s"), "--jobs", "1"]) == 1
     err = capsys.readouterr().err.strip()
     assert "no space left on device" in err
     assert "the same command goes on" in err
@@ -284,12 +286,9 @@ def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, ca
     folder = tmp_path / "s"
     code = textwrap.dedent(
         """
-        import argparse, sys
-        from rlzoo import sweep
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--json", action="store_true")
-        sweep.add_arguments(parser)
-        sys.exit(sweep.command(parser.parse_args()))
+        import sys
+        from rlzoo.cli import main
+        sys.exit(main(["sweep", *sys.argv[1:]]))
         """
     )
     child = subprocess.Popen([sys.executable, "-c", code, *words, "--dir", str(folder), "--jobs",

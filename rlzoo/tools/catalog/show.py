@@ -1,0 +1,49 @@
+"""`rlzoo show`: the resolved recipe, where each value came from, and the memory it will take."""
+
+import argparse
+import warnings
+from typing import Any
+
+from rlzoo.tools.verb import Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="key=value")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    from omegaconf import OmegaConf
+
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+    from rlzoo.tools.catalog.memory import estimate
+
+    zoo = load_zoo()
+    recipe = compose(arguments.words, zoo)
+    plan = make_plan(recipe, zoo)
+    for text in plan.warnings:
+        warnings.warn(text, stacklevel=1)
+    values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
+    memory = estimate(plan)
+
+    def view(_: Any) -> list[Any]:
+        from rlzoo.tools.catalog.tables import memory_view, recipe_view
+
+        return [*recipe_view(recipe, values, plan), *memory_view(memory)]
+
+    document = {
+        "recipe": recipe.name,
+        "values": {
+            key: {
+                "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
+                "origin": recipe.origins[key],
+            }
+            for key, v in values.items()
+        },
+        "needs": sorted(plan.needs),
+        "critic": plan.critic,
+        "reference": plan.reference,
+        "memory": memory.document() if memory else None,
+    }
+    return Result(document, view)

@@ -1,0 +1,16 @@
+"""`rlzoo resume`: goes on with an interrupted run from its last checkpoint."""
+
+import argparse
+
+from rlzoo.tools.run.command import shown
+from rlzoo.tools.verb import Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="RUN")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    from rlzoo.train.start import resume
+
+    return shown(lambda display: resume(arguments.path, display=display), arguments)
