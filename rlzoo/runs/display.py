@@ -1,3 +1,5 @@
+"""What a run tells whoever watches it."""
+
 from typing import Any
 
 

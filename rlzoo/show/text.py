@@ -1,3 +1,5 @@
+"""Text of a model, made readable and safe to print."""
+
 import re
 import unicodedata
 from collections.abc import Mapping

@@ -12,11 +12,12 @@ import rlzoo
 CORE = Path(rlzoo.__file__).parent
 ROOT = CORE.parent
 LINES, FUNCTION = 450, 80
-# What a quick command line must not load: an import inside a function keeps one of these out.
-HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "gymnasium"}
-# importing module -> imported module: why that import stands inside a function all the same.
-ALLOWED = {
-    ("rlzoo.cli", "rlzoo.plugin.registry"): "importing plugins is what it does",
+# What `rlzoo --help` must not load: an import inside a function keeps one of these out.
+HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "gymnasium", "pluggy"}
+# (importing, imported): why that import stands inside a function, or under TYPE_CHECKING.
+ALLOWED: dict[tuple[str, str], str] = {
+    ("rlzoo.plugin.call", "rlzoo.plugin.component"): "a type; component imports call when called",
+    ("rlzoo.lm.decode", "rlzoo.lm.policy"): "a type; the policy decodes",
 }
 
 
@@ -100,7 +101,7 @@ def test_no_room_is_too_large():
     assert {name: lines for name, lines in functions.items() if lines > FUNCTION} == {}
 
 
-def test_an_import_inside_a_function_keeps_something_heavy_out():
+def test_an_import_that_is_not_at_the_top_keeps_something_heavy_out():
     idle = set()
     for name in FILES:
         top = set(at_the_top(tree(name)))

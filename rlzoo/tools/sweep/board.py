@@ -1,3 +1,5 @@
+"""What a sweep shows while it goes."""
+
 import time
 from typing import Any
 

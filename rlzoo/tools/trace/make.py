@@ -1,3 +1,5 @@
+"""A trace from one row of a batch."""
+
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
