@@ -19,14 +19,8 @@ from rlzoo.plugin.options import Option, Range
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
 
-_WORD = {
-    "kl_penalties": "penalty",
-    "policy_losses": "loss",
-    "value_losses": "loss",
-    "aggregations": "weights",
-    "rewards": "scores",
-    "columns": "column",
-}
+_WORD = {"kl_penalties": "penalty", "aggregations": "weights", "rewards": "scores",
+         "policy_losses": "loss", "value_losses": "loss", "columns": "column"}  # fmt: skip
 
 
 class NotApplicable(Exception):
