@@ -1,3 +1,5 @@
+"""KL in the reward: a gymnasium wrapper that pays it token by token."""
+
 from typing import Any
 
 import gymnasium
@@ -9,8 +11,6 @@ from rlzoo.lm.policy import Policy
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.plan import Bound
-
-# ---------------------------------------------------------------- KL in the reward
 
 
 class KLRewardWrapper(gymnasium.Wrapper):
