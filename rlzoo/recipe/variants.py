@@ -1,5 +1,3 @@
-"""One recipe for each estimator that is put beside others, with each of its swept options."""
-
 import itertools
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Files written aside, synced and renamed, so that none is ever half there."""
-
 import errno
 import json
 import os

@@ -1,5 +1,3 @@
-"""What a run tells whoever watches it."""
-
 from typing import Any
 
 

@@ -1,5 +1,3 @@
-"""A run's folder: made, opened, listed, appended to."""
-
 import json
 import os
 import shutil
@@ -11,7 +9,6 @@ from typing import Any
 
 from rlzoo.errors import RunError
 from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.disk import write_atomically
 
 
 @dataclass
@@ -51,6 +48,8 @@ class RunFolder:
 
     def rewind(self, name: str, step: int) -> None:
         """Forget lines after `step`: a resumed run writes them again."""
+        from rlzoo.runs.disk import write_atomically
+
         kept = [r for r in self.read(name) if r["step"] <= step]
         lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
         write_atomically(self.path / name, lines.encode())
@@ -62,6 +61,8 @@ class RunFolder:
 
 def create_folder(recipe: Recipe) -> RunFolder:
     """The recipe's run folder, new; raises RunError where it exists."""
+    from rlzoo.runs.disk import write_atomically
+
     config = recipe.config
     if config.run.dir is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")

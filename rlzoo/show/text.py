@@ -1,5 +1,3 @@
-"""Text of a model, made readable and safe to print."""
-
 import re
 import unicodedata
 from collections.abc import Mapping

@@ -1,5 +1,3 @@
-"""What a sweep shows while it goes."""
-
 import time
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""A trace from one row of a batch."""
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
