@@ -116,11 +116,6 @@ def test_an_import_that_is_not_at_the_top_keeps_something_heavy_out():
     assert sorted(set(ALLOWED) - idle) == [], "no such import, or one that needs no excuse"
 
 
-def test_no_banner():
-    banners = [n for n, path in FILES.items() if re.search(r"^# -{8,}", path.read_text(), re.M)]
-    assert banners == []
-
-
 def test_names_of_packages_that_were_public_still_are():
     from rlzoo.oracle import Oracle, enumerate_episodes, make_columns, make_tree
     from rlzoo.recipe import compose
