@@ -14,8 +14,7 @@ def weights_are_weights(s: Subject) -> None:
 
 def empty_rows_do_not_count(s: Subject) -> None:
     """Rows without an action are in no denominator: without them the weights are the same."""
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         acts = columns["response_mask"].bool().any(1)
         assert not acts.all(), "the made-up batch lost its empty row"
         fewer = made_up.rows_of(s.zoo, columns, acts.nonzero()[:, 0])

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from rlzoo.checks import made_up
 from rlzoo.checks.subject import NotApplicable, Subject
+from rlzoo.plugin.call import has_shape
 
 
 def example_is_like_the_column(s: Subject) -> None:
@@ -20,8 +21,7 @@ def example_is_like_the_column(s: Subject) -> None:
         assert len(made) == rows, f"its example has {len(made)} entries, not B = {rows}"
         return
     assert isinstance(made, Tensor), f"its example is {type(made).__name__}, not a tensor"
-    lead = {"B": (rows,), "K": ()}.get(s.component.shape, (rows, steps))
-    right = made.shape[: len(lead)] == lead and made.ndim == len(s.component.shape)
+    right = has_shape(made, s.component.shape, rows, steps)
     assert right, f"its example is {tuple(made.shape)}, declared {s.component.shape}"
     assert torch.equal(made, again), "its example differs from call to call: use the generator"
     assert bool(torch.isfinite(made).all()), "its example is not finite"

@@ -26,8 +26,7 @@ def past_reward_is_no_credit(s: Subject) -> None:
     coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *_exotic_per_token(s)} & set(s.needs)
     if coarse:
         raise NotApplicable(f"may give credit to whole segments ({', '.join(sorted(coarse))})")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         mask = columns["response_mask"].bool()
         before = s.call(columns, **options)["advantages"]
         for row in (mask.sum(1) > 1).nonzero()[:, 0]:
@@ -44,8 +43,7 @@ def exact_values_leave_nothing(s: Subject) -> None:
     s.require("values")
     if "rewards" not in s.needs or "group_ids" in s.needs:
         raise NotApplicable("compares with more than the values")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         if "bootstrap_values" not in s.needs:
             columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
         gamma: float | torch.Tensor = 1.0
@@ -100,9 +98,6 @@ def equal_rewards_give_zeros(s: Subject) -> None:
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
                 assert worst <= tiny, f"advantages up to {worst:.3g} from {case}{show(options)}"
-
-
-# ---------------------------------------------------------------- helpers
 
 
 def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:

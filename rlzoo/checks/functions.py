@@ -6,8 +6,18 @@ import torch
 from torch import Tensor
 
 from rlzoo.checks import made_up
-from rlzoo.checks.subject import LOSSES, NotApplicable, Subject, extremes, positions, same, show
+from rlzoo.checks.subject import (
+    LOSSES,
+    NotApplicable,
+    Subject,
+    equal,
+    extremes,
+    positions,
+    same,
+    show,
+)  # fmt: skip
 from rlzoo.errors import RlzooError
+from rlzoo.plugin.call import has_shape
 
 
 def documented(s: Subject) -> None:
@@ -64,9 +74,8 @@ def inputs_unchanged(s: Subject) -> None:
         columns, before = s.batch(), s.batch()
         s.call(columns, **options)
         for name in s.needs:
-            x, y = columns[name], before[name]
-            equal = torch.equal(x, y) if isinstance(x, Tensor) else x == y
-            assert equal, f"changes its input {name!r} in place{show(options)}"
+            unchanged = equal(columns[name], before[name])
+            assert unchanged, f"changes its input {name!r} in place{show(options)}"
 
 
 def no_gradient_of_its_own(s: Subject) -> None:
@@ -87,9 +96,7 @@ def shape_dtype_device(s: Subject) -> None:
             rows, steps = columns["response_mask"].shape
             for name, x in s.tensors(columns).items():
                 if s.kind == "columns":
-                    lead = {"B": (rows,), "BT": (rows, steps), "BTK": (rows, steps), "K": ()}
-                    due = lead[s.component.shape]
-                    right = tuple(x.shape[: len(due)]) == due and x.ndim == len(s.component.shape)
+                    right = has_shape(x, s.component.shape, rows, steps)
                     assert right, f"is {tuple(x.shape)}, declared {s.component.shape}"
                 elif s.kind == "rewards":
                     right = tuple(x.shape) in ((rows,), (rows, steps))
@@ -107,8 +114,7 @@ def zero_off_the_mask(s: Subject) -> None:
     """What it returns itself, before the core cleans up, is 0 where no action is."""
     if s.kind != "rewards" and "response_mask" not in s.needs:
         raise NotApplicable("sees no response_mask: the core zeroes its output")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         for name, x in s.tensors(columns, **options).items():
             if x.shape[:2] == columns["response_mask"].shape and not name.startswith("metric"):
                 off = x[~columns["response_mask"].bool()]
@@ -117,8 +123,7 @@ def zero_off_the_mask(s: Subject) -> None:
 
 def padding_is_not_read(s: Subject) -> None:
     """Appended padding changes nothing, whatever stands there."""
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         steps = columns["response_mask"].shape[1]
         for count in (1, 70):  # 70: beyond a block of the scan
             zeros = made_up.widened(s.zoo, columns, steps, count)
@@ -133,8 +138,7 @@ def padding_is_not_read(s: Subject) -> None:
 
 def holes_are_stepped_over(s: Subject) -> None:
     """Tokens with mask 0 inside a response (observations) change nothing at its actions."""
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         mask = columns["response_mask"]
         whole = s.tensors(columns, **options)
         for at in (0, 1, 4):
@@ -148,8 +152,7 @@ def rows_in_any_order(s: Subject) -> None:
     """Shuffled rows give shuffled results: groups need not lie side by side."""
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         order = torch.randperm(
             len(columns["group_ids"]), generator=torch.Generator().manual_seed(0)
         )
@@ -164,8 +167,7 @@ def rows_in_any_order(s: Subject) -> None:
 def groups_by_any_name(s: Subject) -> None:
     """Group ids are names: any integers, negative or huge, in any order."""
     s.require("group_ids")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         _, inverse = torch.unique(columns["group_ids"], return_inverse=True)
         renamed = torch.tensor([10**12, -5, 0, 2**40 + 1])[inverse]
         got = s.tensors({**columns, "group_ids": renamed}, **options)
@@ -201,9 +203,6 @@ def couples_as_declared(s: Subject) -> None:
             wider = "group; say couples='batch'" if couples == "group" else "row; say couples=..."
             want = {name: x[stays] for name, x in whole.items()}
             same(got, want, f"depends on more than its {wider}{show(options)}")
-
-
-# ---------------------------------------------------------------- helpers
 
 
 def _flat(result: Any) -> list[Tensor]:

@@ -58,22 +58,19 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
         if got is None:
             return "gradient: none, it is a number to the loss"
         if torch.allclose(got, reverse, atol=1e-9):
-            found = "gradient: reverse KL"
+            said = "gradient: reverse KL"
         elif torch.allclose(got, forward, atol=1e-9):
-            found = "gradient: forward KL"
+            said = "gradient: forward KL"
         elif float(got.abs().max()) < 1e-9:
-            found = "gradient: zero in expectation, no use as a loss"
+            said = "gradient: zero in expectation, no use as a loss"
         else:
             along = float((got * reverse).sum() / (got.norm() * reverse.norm()))
             assert along > 0.1, (
                 f"as a loss it raises the KL (cosine {along:.2f} with its gradient){show(options)}"
             )
-            found = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
-        note = note or found
+            said = f"gradient: its own, cosine {along:.2f} with the reverse KL's"
+        note = note or said
     return note
-
-
-# ---------------------------------------------------------------- enumeration
 
 
 def _logits(seed: int) -> Tensor:

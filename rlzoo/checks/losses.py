@@ -6,8 +6,7 @@ from torch import Tensor
 from rlzoo.checks import made_up
 from rlzoo.checks.subject import NotApplicable, Subject, show
 from rlzoo.mdp.batch import take
-
-# ---------------------------------------------------------------- policy losses
+from rlzoo.plugin.call import zero_off_mask
 
 
 def praise_raises_the_probability(s: Subject) -> str:
@@ -49,8 +48,7 @@ def rows_without_signal_leave_no_gradient(s: Subject) -> None:
     the policy stands, and gives none to others. The trainer leaves such rows out."""
     if not s.component.needs_signal:
         raise NotApplicable("not declared: such rows are never left out")
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
         push = s.gradient(columns, **options)["log_probs"]
@@ -88,13 +86,9 @@ def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
     return signs, -s.gradient(columns, **options)["log_probs"]
 
 
-# ---------------------------------------------------------------- value losses
-
-
 def pushes_towards_the_target(s: Subject) -> None:
     """Gradient descent moves the value towards `returns`, and nothing moves once it is there."""
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         mask = columns["response_mask"].bool()
         if "value_logits" in s.needs:
             _bins_reach_the_target(s, columns, options)
@@ -113,12 +107,11 @@ def pushes_towards_the_target(s: Subject) -> None:
 
 def gradient_is_the_slope(s: Subject) -> None:
     """Its gradient is the slope of its value: no gradient runs into the target, none is lost."""
-    for options in s.variants():
-        columns = s.batch()
+    for options, columns in s.trials():
         for name, gradient in s.gradient(columns, **options).items():
             direction = torch.randn(gradient.shape, generator=torch.Generator().manual_seed(0),
                                     dtype=gradient.dtype)  # fmt: skip
-            step = 1e-6 * made_up.zero_off(direction, columns["response_mask"])
+            step = 1e-6 * zero_off_mask(direction, columns["response_mask"])
             up, down = (
                 s.call({**columns, name: columns[name] + sign * step}, **options)["loss"].sum()
                 for sign in (1, -1)
@@ -136,10 +129,8 @@ def token_by_token(s: Subject) -> None:
         raise NotApplicable("couples rows, and says so")
     for options in s.variants():
         columns, other = s.batch(), s.batch(1, mask=s.batch()["response_mask"])
-        swap = torch.rand(
-            columns["response_mask"].shape, generator=torch.Generator().manual_seed(0)
-        )
-        swap = swap < 0.4
+        draw = torch.Generator().manual_seed(0)
+        swap = torch.rand(columns["response_mask"].shape, generator=draw) < 0.4
         mixed = dict(columns)
         for name in made_up.per_token(s.zoo, columns):
             if name != "response_mask":

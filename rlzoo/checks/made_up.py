@@ -13,17 +13,14 @@ import torch
 from torch import Tensor
 
 from rlzoo.ops import at_last_action, masked_sum
-from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES
+from rlzoo.plugin.call import zero_off_mask
+from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
 Columns = dict[str, Any]
 
-
 STEPS, PROMPT = 12, 4  # T, P
-
 BINS, PARTS = 9, 2  # K of a critic with bins, K of the rewards
-
 GROUPS = (7, 3, 7, 40, 3, 40, 7, 5, 40, 3, 7, 40, 3)  # scattered; 5 is a group of one
-
 SOLVED = (0.0, 0.5, 0.5, 0.8)  # how often the samples of each group are right
 
 PER_TOKEN_REWARDS = ("rewards", "scores", "task_scores")
@@ -109,8 +106,8 @@ def made_up(
             columns[name] = noise(column.shape, draw, mask)
     for name, x in columns.items():
         if isinstance(x, Tensor):
-            if shape_of(zoo, name) in ("BT", "BTK") and name not in KEPT_OFF_MASK:
-                x = zero_off(x, mask)
+            loose = shape_of(zoo, name) in ("BT", "BTK") and name not in KEPT_OFF_MASK
+            x = zero_off_mask(x, mask) if loose else x
             columns[name] = x.to(dtype) if x.is_floating_point() else x
     columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
     return columns
@@ -152,14 +149,6 @@ def spread(total: Tensor, mask: Tensor, draw: torch.Generator) -> Tensor:
     """Scores (B, T) that sum to total (B,) exactly: sixteenths which cancel, total at the end."""
     parts = torch.randint(-8, 9, mask.shape, generator=draw).to(torch.float64) / 16 * mask
     return parts + at_last_action(total - parts.sum(-1), mask)
-
-
-def zero_off(x: Tensor, mask: Tensor) -> Tensor:
-    """x (B, T) or (B, T, K) with 0 off the mask."""
-    return torch.where(mask.bool() if x.ndim == 2 else mask.bool()[..., None], x, 0).to(x.dtype)
-
-
-# ---------------------------------------------------------------- the same batch, otherwise
 
 
 def shape_of(zoo: Any, name: str) -> str:
@@ -219,24 +208,20 @@ def paid_more(
     more = {n: x.clone() if isinstance(x, Tensor) else x for n, x in columns.items()}
     for name in PER_TOKEN_REWARDS:
         more[name][row, at] += amount
-    if not in_sum:
-        return more
-    for name in ("sequence_rewards", "sequence_scores"):
-        more[name][row] += amount
-    more["score_components"][row, 0] += amount
+    if in_sum:
+        for name in ("sequence_rewards", "sequence_scores"):
+            more[name][row] += amount
+        more["score_components"][row, 0] += amount
     return more
 
 
 def paid(columns: Columns, outcome: Tensor) -> Columns:
     """`columns` where each response earns `outcome` (B,) at its last action, and no KL."""
-    same: Columns = dict(columns)
     mask = columns["response_mask"]
-    at_end = at_last_action(outcome.to(mask.dtype), mask)  # (B, T)
-    same.update(dict.fromkeys(("rewards", "scores", "task_scores"), at_end))
-    same.update({name: outcome.to(mask.dtype) for name in ("sequence_rewards", "sequence_scores")})
-    same["score_components"] = outcome.to(mask.dtype)[:, None].expand(-1, PARTS).clone()
-    return same
-
-
-def resources_of(needs: tuple[str, ...]) -> list[str]:
-    return [name for name in needs if name in RESOURCES]
+    outcome = outcome.to(mask.dtype)
+    return {
+        **columns,
+        **dict.fromkeys(PER_TOKEN_REWARDS, at_last_action(outcome, mask)),  # (B, T)
+        **dict.fromkeys(("sequence_rewards", "sequence_scores"), outcome),
+        "score_components": outcome[:, None].expand(-1, PARTS).clone(),
+    }

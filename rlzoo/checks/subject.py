@@ -13,21 +13,14 @@ from torch import Tensor
 
 from rlzoo.checks import made_up
 from rlzoo.errors import RlzooError
-from rlzoo.plugin.columns import WITH_GRADIENT
+from rlzoo.plugin.columns import RESOURCES, WITH_GRADIENT
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.options import Option, Range
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
 
-
-_WORD = {
-    "kl_penalties": "penalty",
-    "policy_losses": "loss",
-    "value_losses": "loss",
-    "aggregations": "weights",
-    "rewards": "scores",
-    "columns": "column",
-}
+_WORD = {"kl_penalties": "penalty", "aggregations": "weights", "rewards": "scores",
+         "policy_losses": "loss", "value_losses": "loss", "columns": "column"}  # fmt: skip
 
 
 class NotApplicable(Exception):
@@ -57,7 +50,7 @@ class Subject:
 
     def call(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
         """The bare function's output, by name: advantages, returns, loss, metrics, ..."""
-        resources = made_up.resources_of(self.needs)
+        resources = [name for name in self.needs if name in RESOURCES]
         if resources:
             raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
         inputs = [columns[name] for name in self.needs]
@@ -114,53 +107,46 @@ class Subject:
                     continue
                 yield {name: value}
 
-
-# ---------------------------------------------------------------- options
+    def trials(self) -> Iterator[tuple[dict[str, Any], made_up.Columns]]:
+        """Each of the variants with a batch of its own."""
+        return ((options, self.batch()) for options in self.variants())
 
 
 def others(option: Option) -> list[Any]:
     """Some legal values beside the default, one of each sort."""
-    found: list[Any] = []
+    values: list[Any] = []
     for arm in _arms(option.type):
         low, high = _ends(option.range)
         if arm is bool:
-            found += [True, False]
+            values += [True, False]
         elif arm is type(None):
-            found.append(None)
+            values.append(None)
         elif get_origin(arm) is Literal:
-            found += get_args(arm)
+            values += get_args(arm)
         elif arm is int:
             # A length in the thousands would never bite on a made-up batch.
             small = (option.default or 0) < made_up.STEPS
-            found.append((option.default or 0) + 1 if small else 2 * made_up.STEPS)
+            values.append((option.default or 0) + 1 if small else 2 * made_up.STEPS)
         elif arm is float and math.isfinite(low) and math.isfinite(high):
-            found.append((low + high) / 2)
+            values.append((low + high) / 2)
         elif arm is float:
-            found.append((option.default or 0.0) * 1.5 + 0.1)
-    return [x for x in found if x != option.default and legal(option, x)]
+            values.append((option.default or 0.0) * 1.5 + 0.1)
+    return [x for x in values if x != option.default and option.allows(x)]
 
 
 def extremes(option: Option) -> list[Any]:
     """The legal values at the ends: the bounds, or just inside open ones, or large numbers."""
-    found: list[Any] = []
+    ends: list[Any] = []
     for arm in _arms(option.type):
         low, high = _ends(option.range)
         if arm is int:
-            found += [round(x) for end in (max(low, -1000), min(high, 1000))
-                      for x in (end, end + 1, end - 1)]  # fmt: skip
+            bounds = round(max(low, -1000)), round(min(high, 1000))
+            ends += [x for end in bounds for x in (end, end + 1, end - 1)]
         elif arm is float:
             low, high = max(low, -1e3), min(high, 1e3)
-            found += next(([x] for x in (low, low + 1e-6) if legal(option, x)), [])
-            found += next(([x] for x in (high, high - 1e-6) if legal(option, x)), [])
-    return [*others(option), *(x for x in found if legal(option, x))]
-
-
-def legal(option: Option, value: Any) -> bool:
-    try:
-        option.check(value)
-    except ValueError:
-        return False
-    return True
+            ends += next(([x] for x in (low, low + 1e-6) if option.allows(x)), [])
+            ends += next(([x] for x in (high, high - 1e-6) if option.allows(x)), [])
+    return [*others(option), *(x for x in ends if option.allows(x))]
 
 
 def _arms(kind: Any) -> tuple[Any, ...]:
@@ -174,12 +160,13 @@ def _ends(span: Range | None) -> tuple[float, float]:
     return low, high
 
 
-# ---------------------------------------------------------------- comparing
-
-
 def show(options: Mapping[str, Any]) -> str:
     """` at lam=0.5`, or nothing at the defaults."""
     return "".join(f" at {name}={value!r}" for name, value in options.items())
+
+
+def equal(x: Any, y: Any) -> bool:
+    return torch.equal(x, y) if isinstance(x, Tensor) else x == y
 
 
 def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:

@@ -8,15 +8,13 @@ import torch
 from torch import Tensor
 
 from rlzoo.checks.made_up import Columns
-from rlzoo.checks.subject import NotApplicable, Subject, others, show
+from rlzoo.checks.subject import NotApplicable, Subject, equal, others, show
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.component import Example, needs_of
 
 PROMPTS = 12
-
 SPLITS = ("train", "test")
-
 MOST = 64  # tokens of a made-up response
 
 
@@ -65,18 +63,13 @@ def scores_repeat(s: Subject) -> None:
         fresh = deepcopy(columns)
         scores = _score(task, columns)
         for name in needs_of(task.score):
-            x, y = columns[name], fresh[name]
-            equal = torch.equal(x, y) if isinstance(x, Tensor) else x == y
-            assert equal, f"score changes its input {name!r} in place{show(options)}"
+            unchanged = equal(columns[name], fresh[name])
+            assert unchanged, f"score changes its input {name!r} in place{show(options)}"
         assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
         assert torch.equal(scores, _score(task, fresh)), (
             f"scores differ when repeated{show(options)}"
         )
-        shuffled = {
-            n: x[order] if isinstance(x, Tensor) else [x[i] for i in order.tolist()]
-            for n, x in columns.items()
-        }
-        assert torch.equal(scores[order], _score(task, shuffled)), (
+        assert torch.equal(scores[order], _score(task, take(columns, order))), (
             f"the score of a response depends on the other rows{show(options)}"
         )
 
@@ -137,25 +130,26 @@ def _each_by_itself(
         return method(*(picked[n] for n in needs_of(method)))
 
     before, fresh = torch.get_rng_state(), deepcopy(given)
-    found = call(list(range(len(rows))))
-    assert isinstance(found, list), f"{name} gives {type(found).__name__}, no list{show(options)}"
-    assert len(found) == len(rows), f"{name} gives {len(found)} for {len(rows)} rows{show(options)}"
-    wrong = [x for x in found if not fits(x)]
+    answers = call(list(range(len(rows))))
+    assert isinstance(answers, list), (
+        f"{name} gives {type(answers).__name__}, no list{show(options)}"
+    )
+    assert len(answers) == len(rows), (
+        f"{name} gives {len(answers)} for {len(rows)} rows{show(options)}"
+    )
+    wrong = [x for x in answers if not fits(x)]
     assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
     assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
     assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
     alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
-    assert alone == found, f"what {name} gives a row depends on the others{show(options)}"
+    assert alone == answers, f"what {name} gives a row depends on the others{show(options)}"
 
 
 def padding_is_not_scored(s: Subject) -> None:
     """A wider batch scores alike: appended padding changes nothing."""
     for options, task, columns in _answered(s):
         steps = columns["response_mask"].shape[1]
-        wide = {
-            n: torch.nn.functional.pad(x, (0, 5)) if isinstance(x, Tensor) and x.ndim == 2 else x
-            for n, x in columns.items()
-        }
+        wide = _each_token(columns, lambda x: torch.nn.functional.pad(x, (0, 5)))
         scores, wider = _score(task, columns), _score(task, wide)
         wider = wider[:, :steps] if wider.ndim == 2 else wider
         assert torch.equal(scores, wider), f"scores padding{show(options)}"
@@ -182,9 +176,6 @@ def right_is_right(s: Subject) -> None:
         assert float(total[right].mean()) > float(total[wrong].mean()), (
             f"right responses score no more than wrong ones{show(options)}"
         )
-
-
-# ---------------------------------------------------------------- helpers
 
 
 def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
@@ -281,8 +272,8 @@ def _encoded(
     tokens = [_tokens(turns, over, stops) for turns, over in rows]
     steps = max(len(row) for row in tokens) + 2
     mask, ids, attention, turn_ids = (torch.zeros(len(tokens), steps) for _ in range(4))
-    for row, found in enumerate(tokens):
-        for t, (token, turn) in enumerate(found):
+    for row, said in enumerate(tokens):
+        for t, (token, turn) in enumerate(said):
             ids[row, t] = ord(token) if token else 1
             turn_ids[row, t], mask[row, t], attention[row, t] = turn, turn > 0, 1
     noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(2))
@@ -290,7 +281,7 @@ def _encoded(
     return _told(examples, [turns for turns, _ in rows]) | {
         "kinds": kinds,
         "responses": ["".join(turns) for turns, _ in rows],
-        "response_tokens": [[token for token, turn in found if turn] for found in tokens],
+        "response_tokens": [[token for token, turn in said if turn] for said in tokens],
         "response_ids": ids.long(),
         "response_mask": mask,
         "response_attention": attention,
@@ -303,21 +294,25 @@ def _encoded(
 
 def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[str, int]]:
     """(character, turn of the policy or 0) of a row; EOS, "", ends a turn that no stop ends."""
-    found: list[tuple[str, int]] = []
+    tokens: list[tuple[str, int]] = []
     for k, text in enumerate(turns):
         turn = k // 2 + 1 if k % 2 == 0 else 0
-        found += [(char, turn) for char in text]
+        tokens += [(char, turn) for char in text]
         ends = over or k + 1 < len(turns)
         if turn and ends and not text.endswith(stops):
-            found.append(("", turn))
-    return found
+            tokens.append(("", turn))
+    return tokens
+
+
+def _each_token(columns: Columns, change: Callable[[Tensor], Tensor]) -> Columns:
+    """`columns` with `change` made to each that is (B, T)."""
+    two = (n for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2)
+    return columns | {name: change(columns[name]) for name in two}
 
 
 def _prefix(columns: Columns, width: int) -> Columns:
     """The batch as it was after `width` tokens: a row that had not ended has not ended."""
-    cut = {
-        n: x[:, :width] if isinstance(x, Tensor) and x.ndim == 2 else x for n, x in columns.items()
-    }
+    cut = _each_token(columns, lambda x: x[:, :width])
     ended = columns["response_mask"].sum(1) <= width
     cut["terminated"] = columns["terminated"] & ended
     cut["truncated"] = ~cut["terminated"]

@@ -79,9 +79,6 @@ def _is_message(value: Any) -> bool:
     )
 
 
-# ---------------------------------------------------------------- formats
-
-
 def _json_lines(file: Path, name: str) -> Iterator[Row]:
     with file.open("rb") as lines:
         for line_number, line in enumerate(lines, 1):
@@ -129,26 +126,24 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
     try:
         if kind == "folder" and saved:
-            found = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder))
         elif kind == "folder":
-            found = datasets.load_dataset(str(folder), subset or None)
+            loaded = datasets.load_dataset(str(folder), subset or None)
         else:
-            found = _from_hub(path, subset)
+            loaded = _from_hub(path, subset)
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise DataError(f"{path}: {first_line(error)}") from None
-    if isinstance(found, Mapping):
-        if split not in found and (split or len(found) > 1):
-            there = ", ".join(found)
+    if isinstance(loaded, Mapping):
+        if split not in loaded and (split or len(loaded) > 1):
+            there = ", ".join(loaded)
             wrong = f"no split {split!r}" if split else "say which split"
-            raise DataError(f"{path}: {wrong}{nearest(split, found)} (there: {there})")
-        found = found[split] if split else next(iter(found.values()))
-    return (Row(f"{path} row {i}", i, values) for i, values in enumerate(found))
+            raise DataError(f"{path}: {wrong}{nearest(split, loaded)} (there: {there})")
+        loaded = loaded[split] if split else next(iter(loaded.values()))
+    return (Row(f"{path} row {i}", i, values) for i, values in enumerate(loaded))
 
 
 def _from_hub(name: str, subset: str) -> Any:
     import datasets
-
-    from rlzoo.data.files import reachable as reachable
 
     # Where there is no network, the library's own attempts take half a minute to say so.
     offline = datasets.config.HF_HUB_OFFLINE

@@ -14,14 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlzoo.data import files as datafiles
-from rlzoo.data.files import Message, messages_of
+from rlzoo.data.files import Message, messages_of, read
 from rlzoo.errors import DataError, UsageError, nearest
 
 Item = TypeVar("Item")
-
-
-# ---------------------------------------------------------------- data
 
 
 def hold_out(
@@ -82,8 +78,8 @@ def read_preferences(
     columns:    what `prompt`, `chosen` and `rejected` are called there
     on_bad_row: stop (an error that names file and line) or skip (counted)
     """
-    found = _names(columns, ("prompt", "chosen", "rejected"))
-    return _read(path, split, on_bad_row, lambda row: _preference(row, found))
+    names = _names(columns, ("prompt", "chosen", "rejected"))
+    return _read(path, split, on_bad_row, lambda row: _preference(row, names))
 
 
 def read_demonstrations(
@@ -95,17 +91,14 @@ def read_demonstrations(
 ) -> Pairs[Demonstration]:
     """Demonstrations from `path`, as `read_preferences`: columns `prompt` and `response` (or
     `completion`), or one column `messages` that ends with the assistant's."""
-    found = _names(columns, ("prompt", "response"))
+    names = _names(columns, ("prompt", "response"))
     given = bool(columns and columns.get("response"))
-    return _read(path, split, on_bad_row, lambda row: _demonstration(row, found, given))
+    return _read(path, split, on_bad_row, lambda row: _demonstration(row, names, given))
 
 
 def _names(columns: Mapping[str, str | None] | None, known: tuple[str, ...]) -> dict[str, str]:
     given = {k: v for k, v in (columns or {}).items() if v}
     return {name: given.get(name, name) for name in known}
-
-
-# ---------------------------------------------------------------- rows
 
 
 def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
@@ -142,10 +135,10 @@ def _split(
 
 
 def _prompt(value: Any, name: str) -> Prompt:
-    found: Prompt = value if isinstance(value, str) else _messages(value, name)
-    if not found:
+    prompt: Prompt = value if isinstance(value, str) else _messages(value, name)
+    if not prompt:
         raise ValueError(f"{name!r} is empty")
-    return found
+    return prompt
 
 
 def _column(row: Mapping[str, Any], name: str) -> Any:
@@ -164,24 +157,21 @@ def _messages(value: Any, name: str) -> list[Message]:
         raise ValueError(f"{name!r} {error}") from None
 
 
-# ---------------------------------------------------------------- reading
-
-
 def _read(
     path: str | Path, split: str, on_bad_row: str, parse: Callable[[Mapping[str, Any]], Row]
 ) -> Pairs[Row]:
     rows: list[Row] = []
     skipped: dict[str, int] = {}
     first = ""
-    for found in datafiles.read(str(path), split=split):
+    for line in read(str(path), split=split):
         try:
-            if found.values is None:
-                raise ValueError(found.fault)
-            rows.append(parse(found.values))
+            if line.values is None:
+                raise ValueError(line.fault)
+            rows.append(parse(line.values))
         except ValueError as error:
             if on_bad_row != "skip":
-                raise DataError(f"{found.place}: {error}") from None
-            first = first or f" ({found.place}: {error})"
+                raise DataError(f"{line.place}: {error}") from None
+            first = first or f" ({line.place}: {error})"
             skipped[str(error)] = skipped.get(str(error), 0) + 1
     if not rows:
         raise DataError(f"{path}: no row can be learned from{first}")

@@ -1,3 +1,5 @@
+"""The critic: V(s_t) for each token, by a value head on a trunk of its own or on the policy's."""
+
 import copy
 from collections.abc import Mapping
 from typing import Any

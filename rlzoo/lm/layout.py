@@ -1,3 +1,5 @@
+"""How rows lie in a forward pass: side by side, or a group as a tree that holds its prompt once."""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

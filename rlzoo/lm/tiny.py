@@ -1,3 +1,5 @@
+"""The small models that ship, made rather than downloaded: a tokenizer of characters, a decoder."""
+
 from pathlib import Path
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""The device that `auto`, cpu, cuda or cuda:1 stands for."""
+
 import os
 
 import torch

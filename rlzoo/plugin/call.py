@@ -64,6 +64,14 @@ def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
     return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
 
 
+def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
+    """Whether x is what a column declares: "B", "BT", "BTK" or "K", K being any number."""
+    size = {"B": rows, "T": steps}
+    return x.ndim == len(shape) and all(
+        n == size.get(c, n) for c, n in zip(shape, x.shape, strict=True)
+    )
+
+
 class _Call:
     """One call, for checking its outputs and blaming its component."""
 
@@ -153,9 +161,7 @@ def _column(call: _Call, output: Any) -> Any:
         raise call.fault(f"returned {type(output).__name__}, not a tensor")
     if call.mask is None:
         return output
-    rows, steps = call.mask.shape
-    lead = {"B": (rows,), "BT": (rows, steps), "BTK": (rows, steps), "K": ()}[shape]
-    if tuple(output.shape[: len(lead)]) != lead or output.ndim != len(shape):
+    if not has_shape(output, shape, *call.mask.shape):
         raise call.fault(f"returned {name} of shape {tuple(output.shape)}, declared {shape}")
     if shape in ("BT", "BTK"):
         output = zero_off_mask(output, call.mask)

@@ -61,7 +61,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     need_recipe: False where an environment needs no algorithm: then the defaults will do.
     """
     file, words = _recipe_file(words, need_recipe)
-    files = [_required("defaults.yaml"), *([file] if file else [])]
+    files = [_defaults(), *([file] if file else [])]
     layers = [*map(read_layer, files), _command_line(words)]
     name = _name(files[-1])
     layers = _select_model(layers)
@@ -80,18 +80,20 @@ def _name(file: Path) -> str:
     return (describe(file).split() or [file.stem])[0] if file.name == "recipe.yaml" else file.stem
 
 
-def _required(name: str) -> Path:
-    for folder in config_dirs():
-        if (folder / name).is_file():
-            return folder / name
-    raise RecipeError(f"no {name} in {', '.join(map(str, config_dirs()))}")
+def _defaults() -> Path:
+    file = find_config("", "defaults")
+    if file is None:
+        raise RecipeError(f"no defaults.yaml in {', '.join(map(str, config_dirs()))}")
+    return file
 
 
 def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:
+    """The recipe's file, if one is chosen, and the other words."""
     for word in words:
         if "=" not in word:
             raise RecipeError(f"expected key=value, got {word!r}")
-    chosen = [w.split("=", 1)[1] for w in words if w.split("=", 1)[0] == "recipe"]
+    chosen = [w.removeprefix("recipe=") for w in words if w.startswith("recipe=")]
+    rest = [w for w in words if not w.startswith("recipe=")]
     known = list_configs("recipes")
     if not chosen and not needed:
         return None, words
@@ -100,7 +102,6 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     if len(chosen) > 1:
         raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
     name = chosen[0]
-    rest = [w for w in words if w.split("=", 1)[0] != "recipe"]
     if name.endswith((".yaml", ".yml")):
         if not Path(name).is_file():
             raise RecipeError(f"recipe: no file {name}")
@@ -115,18 +116,16 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
 
 
 def _command_line(words: list[str]) -> Layer:
-    origin = "command line"
     values: Flat = {}
     for word in words:
         key, text = word.split("=", 1)
         key = key.strip()
         if has_sweep(text):
             raise RecipeError(f"{key}={text} is sweep syntax; `rlzoo sweep` runs each of them")
-        value = read_value(key, text)
-        for flat_key, flat_value in flatten({key: value}, origin).items():
-            values.pop(flat_key, None)
-            values[flat_key] = flat_value
-    return Layer(origin, values)
+        flat = flatten({key: read_value(key, text)})
+        # What is given again goes to the end: the last word counts, in its own place.
+        values = {k: v for k, v in values.items() if k not in flat} | flat
+    return Layer("command line", values)
 
 
 def _select_model(layers: list[Layer]) -> list[Layer]:

@@ -73,10 +73,10 @@ def read_layer(path: Path) -> Layer:
         raise RecipeError(f"{origin}: cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
-    return Layer(origin, flatten(OmegaConf.to_container(loaded), origin))
+    return Layer(origin, flatten(OmegaConf.to_container(loaded)))
 
 
-def flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
+def flatten(tree: Any, prefix: str = "") -> Flat:
     """Dotted keys -> leaves. `X: name` becomes `X.name: name`, a list of names `X.NAME: {}`."""
     flat: Flat = {}
     for raw, value in tree.items():
@@ -92,7 +92,7 @@ def flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
             flat[f"{key}!"] = True  # marks that lower layers' sets are replaced
             flat.update({f"{key}.{name}": {} for name in names})
         elif isinstance(value, dict) and value and key not in KEYS:
-            flat.update(flatten(value, origin, f"{key}."))
+            flat |= flatten(value, f"{key}.")
         else:
             flat[key] = value
     return flat

@@ -6,4 +6,5 @@ May import `ops`, `stats`, `errors`. No torch.
     figure   a matplotlib figure as SVG that follows a page's light or dark
     numbers  numbers as text: intervals, percents, bytes, thousands
     text     text of a model, made safe and readable in a terminal
+    tokens   a response as a table: a row for each token, a column for each number
 """

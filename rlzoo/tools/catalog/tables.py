@@ -1,3 +1,5 @@
+"""What there is, as tables: components, recipes, a recipe's values, its memory."""
+
 from pathlib import Path
 from typing import Any
 
