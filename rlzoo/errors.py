@@ -22,6 +22,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its class's name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class ComponentError(RlzooError):
     """A component that breaks its contract, or was called outside it."""
 

@@ -1,14 +1,14 @@
+"""What the terminal shows of a trace: tables, a legend, and the arithmetic."""
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.show.numbers import aligned, number
 from rlzoo.show.text import printable
-from rlzoo.tools.trace.trace import Derivation, Numbers, Trace
+from rlzoo.tools.trace.trace import Derivation, Numbers, Trace, option_text
 
-# ---------------------------------------------------------------- tables
-
-# Batch column -> header, in the order of the table.
+# Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
     "log_probs": "log-prob\nnow",
     "old_log_probs": "log-prob",
@@ -200,14 +200,10 @@ def legend(traced: Trace) -> list[str]:
     if "values" in traced.columns:
         lines.append(f"value: V(s_t), read before token t; {traced.ending}.")
     for credit in traced.credits:
-        options = ", ".join(f"{k}={_option(v)}" for k, v in credit.options.items())
+        options = ", ".join(f"{k}={option_text(v)}" for k, v in credit.options.items())
         white = credit.whitened or "not whitened"
         lines.append(f"{credit.name}({options}): {white}.")
     return lines
-
-
-def _option(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def all_derivations(traced: Trace) -> Iterator[tuple[str, Derivation]]:

@@ -1,3 +1,5 @@
+"""A trace of numbers that were typed, without a model."""
+
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -13,8 +15,6 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import split_values
 from rlzoo.tools.trace.make import make_trace
 from rlzoo.tools.trace.trace import Trace
-
-# ---------------------------------------------------------------- sources
 
 
 def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *, row: int) -> Trace:
