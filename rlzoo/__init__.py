@@ -14,6 +14,7 @@ register_with_gymnasium()
 
 _HOMES = {
     "Example": "rlzoo.plugin.component",
+    "Discount": "rlzoo.plugin.options",
     "Range": "rlzoo.plugin.options",
     "RlzooError": "rlzoo.errors",
     "hookimpl": "rlzoo.plugin.hookspecs",

@@ -15,54 +15,54 @@ from rlzoo.lm.loading import (
     load_trunk,
     resolve_path,
 )
+from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.world import World
 from rlzoo.parallel.device import pick_device
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import shard
 from rlzoo.recipe.plan import Plan
 
 
-def build_world(plan: Plan, ranks: Ranks = ALONE) -> World:
+def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     """The models that the plan asks for, on the recipe's device."""
     config = plan.recipe.config
     if config.run.threads:
         torch.set_num_threads(config.run.threads)
     torch.manual_seed(config.seed)
     policy = build_policy(config)
-    world = World(plan, policy, seed=config.seed, ranks=ranks)
-    if world.sharded and config.model.compile:
+    models = Models(plan, policy, seed=config.seed, ranks=ranks)
+    if models.sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard does not go with model.compile")
+    # A task of data may leave out prompts that are too long, once there is a tokenizer.
     fit = getattr(plan.task, "fit", None)
-    note = fit(lambda prompt: len(world.encode(prompt))) if fit else None
-    if note:
-        world.notes.append(note)
+    note = fit(lambda prompt: len(models.prompt_format.encode(prompt))) if fit else None
+    models.notes += [note] if note else []
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     _ = policy.plain_head, policy.takes_trees
     if plan.reference:
-        world.reference = policy.frozen_copy()
-        if world.sharded and world.reference.model is not policy.model:
-            shard(world.reference.model)
+        models.reference = policy.frozen_copy()
+        if models.sharded and models.reference.model is not policy.model:
+            shard(models.reference.model)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         c = config.critic
         support = torch.linspace(c.low, c.high, c.bins) if wide else None
         shared = c.trunk == "shared"
         start = None if shared else _critic_start(plan, policy)
-        world.critic = Critic(policy, support, shared=shared, start=start)
-        if world.sharded and not shared:
-            shard(world.critic.trunk)
-            shard(world.critic.head)
-    if world.sharded:  # last: the others are copies of it
+        models.critic = Critic(policy, support, shared=shared, start=start)
+        if models.sharded and not shared:
+            shard(models.critic.trunk)
+            shard(models.critic.head)
+    if models.sharded:  # last: the others are copies of it
         shard(policy.model)
     if config.model.compile:
-        trunk = world.critic.trunk if world.critic else None
-        for one in filter(None, (policy, world.reference)):
+        trunk = models.critic.trunk if models.critic else None
+        for one in filter(None, (policy, models.reference)):
             _compile(one.model)
             one.compiled = True
         if trunk is not None:
             _compile(trunk)
-    return world
+    return models
 
 
 def _compile(model: Any) -> None:

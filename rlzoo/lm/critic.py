@@ -93,10 +93,11 @@ class Critic(nn.Module):
     @torch.no_grad()
     def values(
         self, columns: Mapping[str, Any], prediction: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(values (B, T), V(s_T) (B,)): before each token, and after each row's last token."""
+    ) -> dict[str, Tensor]:
+        """`values` (B, T), before each token, and `last_values` (B,), V(s_T), after each row's last
+        token. `prediction`: what `predict` gave for these rows, where it is known."""
         out = self.predict(columns) if prediction is None else prediction.detach()
         if self.support is not None:
             out = out.softmax(-1) @ self.support
         length = columns["response_attention"].long().sum(1, keepdim=True)
-        return out[:, :-1], out.gather(1, length).squeeze(1)
+        return {"values": out[:, :-1], "last_values": out.gather(1, length).squeeze(1)}

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlzoo.lm.room import CHUNK
+from rlzoo.lm.memory import CHUNK
 
 BLOCK = 2**20  # of them, worked on at a time
 
@@ -24,7 +24,7 @@ def chunk_rows(vocabulary: int, device: torch.device) -> int:
     return max(1, CHUNK.get(device.type, CHUNK["cuda"]) // vocabulary)
 
 
-def score(
+def log_prob_stats(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,

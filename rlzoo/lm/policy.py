@@ -20,7 +20,7 @@ from rlzoo.lm import head
 from rlzoo.lm.decode import decode, few_rows, wide
 from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids
-from rlzoo.lm.room import ROOM, activations
+from rlzoo.lm.memory import PASS_BYTES, activations
 from rlzoo.mdp.batch import widen
 from rlzoo.parallel.shard import whole
 
@@ -50,7 +50,7 @@ class Policy:
         self.autocast = autocast
         self.adapter = True
         self.recompute = False  # gradient checkpointing
-        self.accumulate = False  # the head's gradient is added in place (`rlzoo.head.score`)
+        self.accumulate = False  # the head's gradient is added in place (`rlzoo.lm.head`)
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
         self.softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
@@ -67,8 +67,8 @@ class Policy:
     def vocabulary(self) -> int:
         return int(self.model.config.get_text_config().vocab_size)
 
-    def room(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within `ROOM`: activations of all
+    def positions_per_pass(self, *, grad: bool) -> int:
+        """Positions of a pass, so that what it holds stays within `PASS_BYTES`: activations of all
         layers where there is a gradient, of one where there is none."""
         config = self.model.config.get_text_config()
         h = config.hidden_size
@@ -76,7 +76,7 @@ class Policy:
         layers = config.num_hidden_layers
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
         floats += self.vocabulary if grad else 0
-        return max(1, ROOM.get(self.device.type, ROOM["cuda"]) // (4 * floats))
+        return max(1, PASS_BYTES.get(self.device.type, PASS_BYTES["cuda"]) // (4 * floats))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
@@ -181,7 +181,7 @@ class Policy:
         hook.remove()
         return len(seen) == 1 and bool(got.any()) and torch.equal(seen[0], got)
 
-    def score(
+    def log_prob_stats(
         self, columns: Mapping[str, Any], *, want: tuple[str, ...] = (), entropy_grad: bool = True
     ) -> dict[str, Tensor]:
         """`log_probs` (B, T) of the tokens that the policy chose, 0 elsewhere, and of `want`:
@@ -204,7 +204,7 @@ class Policy:
         def table(hidden: Tensor) -> Tensor:
             """(R, T + 1, K): a column for each of `names`, then the value head's."""
             lm_head = self.model.get_output_embeddings()
-            found = head.score(
+            found = head.log_prob_stats(
                 hidden.flatten(0, 1)[picked],  # nothing is spent on padding
                 lm_head.weight,
                 lm_head.bias,
@@ -247,16 +247,17 @@ class Policy:
 
     def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
-        return self.score(columns)["log_probs"]
+        return self.log_prob_stats(columns)["log_probs"]
 
     @torch.no_grad()
-    def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> tuple[Tensor, Tensor]:
-        """(KL(self, other) over the whole vocabulary, the other's log_probs), both (B, T)."""
+    def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> dict[str, Tensor]:
+        """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
+        `ref_log_probs`; both (B, T)."""
         rows, steps = self.layout(columns), columns["response_ids"].shape[1]
         if not (self.plain_head and other.plain_head):
-            ours, theirs = (p.score(columns, want=("log_pi",)) for p in (self, other))
+            ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
-            return kl, theirs["log_probs"]
+            return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
         mask = columns["response_mask"][:, : rows.width].bool()
         picked, ids = rows.at[:, :-1][mask], columns["response_ids"][:, : rows.width][mask]
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
@@ -266,8 +267,9 @@ class Policy:
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
             kl = head.full_kl(sides[0], sides[1], self.temperature, self.softcap)
-            log_probs = head.score(*sides[1], ids, other.temperature, other.softcap)["log_probs"]
-        return widen(_placed(kl, mask), steps), widen(_placed(log_probs, mask), steps)
+            stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
+        found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
+        return {name: widen(_placed(x, mask), steps) for name, x in found.items()}
 
     @torch.no_grad()
     def generate(

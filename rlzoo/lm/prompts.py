@@ -1,13 +1,12 @@
+"""How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
+
 from typing import Any
 
 from rlzoo.errors import ModelError, RlzooError
 
-# transformers is imported inside functions: it takes seconds, and checks come before.
+REMEMBERED = 2**16  # prompts whose ids are kept, since most come again
 
 Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
-
-
-# ---------------------------------------------------------------- prompts
 
 
 class PromptFormat:
@@ -21,6 +20,7 @@ class PromptFormat:
         self.tokenizer = tokenizer
         self.chat = chat
         self.system = system
+        self._encoded: dict[tuple[str, bool], list[int]] = {}
         if chat == "always" and not tokenizer.chat_template:
             raise ModelError("model.chat: always, and the tokenizer has no chat template")
 
@@ -50,10 +50,13 @@ class PromptFormat:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids; raises where the tokenizer does not know a character."""
-        text = self.text(prompt)
-        if self.templated(prompt):  # the template wrote the special tokens already
-            return encode(self.tokenizer, text, add_special_tokens=False)
-        return encode(self.tokenizer, text)
+        # A template writes the special tokens itself.
+        key = (self.text(prompt), not self.templated(prompt))
+        if key not in self._encoded:
+            if len(self._encoded) >= REMEMBERED:
+                self._encoded.clear()
+            self._encoded[key] = encode(self.tokenizer, key[0], add_special_tokens=key[1])
+        return self._encoded[key]
 
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:

@@ -90,6 +90,11 @@ class Component:
         """The docstring's first paragraph, on one line."""
         return " ".join(self.doc.split("\n\n")[0].split())
 
+    @property
+    def discount(self) -> str | None:
+        """The option that is annotated as `Discount`."""
+        return next((o.name for o in self.options.values() if o.discount), None)
+
     def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
         for name in options:

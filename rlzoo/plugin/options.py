@@ -28,6 +28,12 @@ class Range:
         return f"{left}{low}, {high}{right}"
 
 
+class _DiscountMark:
+    """Says of an option that it is the discount: what the metrics discount by."""
+
+
+Discount = Annotated[float, Range(0, 1), _DiscountMark()]
+
 _SCALARS = {bool: "a bool", int: "an int", float: "a float", str: "a str", dict: "a mapping"}
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -42,16 +48,18 @@ class Option:
     default: Any = REQUIRED
     range: Range | None = None
     meaning: str = ""
+    discount: bool = False  # annotated as `Discount`
 
     @classmethod
     def read(cls, name: str, annotation: Any, default: Any = REQUIRED) -> "Option":
         """From an annotation; raises ValueError on one that recipes cannot express."""
-        found, meaning = None, ""
+        found, meaning, discount = None, "", False
         if get_origin(annotation) is Annotated:
             annotation, *extras = get_args(annotation)
             found = next((e for e in extras if isinstance(e, Range)), None)
             meaning = next((e for e in extras if isinstance(e, str)), "")
-        option = cls(name, annotation, default, found, meaning)
+            discount = any(isinstance(e, _DiscountMark) for e in extras)
+        option = cls(name, annotation, default, found, meaning, discount)
         option._describe(annotation)
         if default is not REQUIRED:
             option.check(default)

@@ -78,6 +78,16 @@ class Plan:
         train = self.recipe.config.train
         return train.epochs == 1 and train.minibatches == 1 and train.microbatch is None
 
+    def trains_actor(self, step: int) -> bool:
+        """Whether step `step` (from 0) is past the critic's warm-up."""
+        return step >= self.recipe.config.train.critic_warmup
+
+    @property
+    def gamma(self) -> float:
+        """The estimator's discount: the option that it declares as such, else 1."""
+        name = self.estimator.component.discount
+        return 1.0 if name is None else float(self.estimator.options[name])
+
     @property
     def conversation(self) -> bool:
         """Whether the task answers in the middle of an episode."""
@@ -236,6 +246,7 @@ def _check_needs(plan: Plan) -> None:
         )
     _check_conversation(plan)
     _check_critic(plan)
+    _check_stopping(plan)
     if config.whiten == "group" and config.rollout.samples < 2:
         raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")
     if config.rollout.truncation == "bootstrap" and not plan.critic:
@@ -357,17 +368,14 @@ def _warnings(plan: Plan) -> Iterable[str]:
         )
 
 
-REFERENCE = ("ref_log_probs", "full_kl")
-
-
-def refuse(plan: Plan) -> None:
+def _check_stopping(plan: Plan) -> None:
     """Rules that could never be looked at are an error of the recipe."""
     recipe, config = plan.recipe, plan.recipe.config
     for key in ("patience", "target"):
         if config.stop[key] is not None and not config.eval.every:
             blame = recipe.blame(f"stop.{key}")
             raise RecipeError(f"{blame}: looks at evaluations, and eval.every is 0")
-    if config.stop.max_kl is not None and plan.needs.isdisjoint(REFERENCE):
+    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
         blame = recipe.blame("stop.max_kl")
         raise RecipeError(f"{blame}: there is no reference to be far from; give kl.coef > 0")
 

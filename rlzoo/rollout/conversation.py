@@ -1,3 +1,5 @@
+"""Conversations, all rows of a batch at once: a turn of the policy, the environment's answer."""
+
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -5,20 +7,20 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
 from rlzoo.plugin.columns import TOLD
 
 
-def _ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
+def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
     """uniforms (R, T) from position `at` (R,) on, (R, width); beyond the end anything."""
     place = at[:, None] + torch.arange(width, device=at.device)
     return uniforms.gather(1, place.clamp(max=uniforms.shape[1] - 1))
 
 
-def _converse(
-    world: World,
+def converse(
+    models: Models,
     talks: list[turns.Conversation],
     prompts: Mapping[str, Any],
     speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
@@ -29,8 +31,8 @@ def _converse(
     columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
     end with what was said; `width` tokens at most.
     """
-    policy = world.policy
-    rules = turns.Turns(world.plan, world.tokenizer, policy.eos_ids)
+    policy = models.policy
+    rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
     knows = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     texts = [
         ids[mask.bool()].tolist()
@@ -45,32 +47,34 @@ def _converse(
         now = take(prompts, live)
         so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
         now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
-        room = max(talk.limit - len(talk.ids) for talk in some)
-        if knows:  # of one row the history, of another the room: together they may be too much
-            room = max(1, min(room, knows - now["prompt_ids"].shape[1]))
-        drawn = speak(live, now, at, room)
+        most = max(talk.limit - len(talk.ids) for talk in some)
+        if knows:  # of one row the history, of another the limit: together they may be too much
+            most = max(1, min(most, knows - now["prompt_ids"].shape[1]))
+        drawn = speak(live, now, at, most)
         taken = torch.tensor(rules.act(some, drawn.pop("response_ids").tolist())).to(at)
         for name, x in drawn.items():
             whole = extra.setdefault(name, x.new_zeros(len(talks), width))
             row, t = (torch.arange(x.shape[1], device=x.device) < taken[:, None]).nonzero().T
             whole[live[row], at[row] + t] = x[row, t]
         if not bool(taken.all()):
-            raise RlzooError(f"sampler {world.plan.base_sampler.name!r} gave a row without a token")
+            raise RlzooError(
+                f"sampler {models.plan.base_sampler.name!r} gave a row without a token"
+            )
         live = live[torch.tensor([not talk.over for talk in some], device=live.device)]
     found = rules.columns(talks, policy.pad_id, policy.device)
     steps = found["response_ids"].shape[1]
     return found | {name: x[:, :steps] for name, x in extra.items()}
 
 
-def _talks(
-    world: World,
+def continued(
+    models: Models,
     columns: Mapping[str, Any],
     prompts: Mapping[str, Tensor],
     rows: Tensor | None,
     limit: int,
 ) -> list[turns.Conversation]:
     """The conversations that go on after some prompts (N, W), each the beginning of a row."""
-    longest = world.plan.recipe.config.rollout.max_new_tokens
+    longest = models.plan.recipe.config.rollout.max_new_tokens
     every = torch.arange(len(prompts["prompt_ids"]))
     talks = []
     for i, row in enumerate((every if rows is None else rows).tolist()):

@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
@@ -13,32 +13,31 @@ from rlzoo.rollout.sample import collect, draw
 from rlzoo.stats import mean_interval, wilson
 
 
-def evaluate(world: World, n: int) -> dict[str, Any]:
+def evaluate(models: Models, n: int) -> dict[str, Any]:
     """`eval/accuracy` where the task has a notion of right, and `eval/score`, with 95 % intervals;
     the mean of each reward by itself.
 
     One sample a prompt. The same prompts and sampling noise each time, so evaluations of a run are
     paired. The tokens are counted apart from the run's budget.
     """
-    before = world.tokens
     scores: list[float] = []
-    parts = dict.fromkeys(world.plan.rewards, 0.0)
+    parts = dict.fromkeys(models.plan.rewards, 0.0)
     hits: int | None = None
     cut = 0
-    for batch in held_out(world, n):
-        scores += batch["sequence_scores"].tolist()
-        for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
-            parts[name] += part
-        cut += int(batch["truncated"].sum())
-        right = right_rows(world.plan, batch)
-        if right is not None:
-            hits = (hits or 0) + int(right.sum())
-    tokens, world.tokens = world.tokens - before, before
+    with models.meter.apart() as meter:
+        for batch in held_out(models, n):
+            scores += batch["sequence_scores"].tolist()
+            for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
+                parts[name] += part
+            cut += int(batch["truncated"].sum())
+            right = right_rows(models.plan, batch)
+            if right is not None:
+                hits = (hits or 0) + int(right.sum())
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
         "eval/samples": n,
-        "eval/tokens": tokens,
-        "eval/response_length": tokens / n,
+        "eval/tokens": meter.tokens,
+        "eval/response_length": meter.tokens / n,
         "eval/truncated": cut / n,
     }
     out["eval/score_low"], out["eval/score_high"] = mean_interval(scores)
@@ -50,26 +49,26 @@ def evaluate(world: World, n: int) -> dict[str, Any]:
 
 
 def held_out(
-    world: World, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
+    models: Models, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
 
     Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
     samples leave the first ones as they are.
     """
-    rollout = world.plan.recipe.config.rollout
+    rollout = models.plan.recipe.config.rollout
     size = rollout.prompts * rollout.samples  # no more rows at once than training has
-    examples = draw(world, split, n, stream, 0)
+    examples = draw(models, split, n, stream, 0)
     for first in range(0, n * samples, n):
         for start in range(0, n, size):
             yield collect(
-                world,
+                models,
                 examples[start : start + size],
                 1,
                 stream=stream,
                 step=0,
                 first_row=first + start,
-                sampler=world.plan.base_sampler,
+                sampler=models.plan.base_sampler,
             )
 
 

@@ -1,187 +1,186 @@
-"""The loop. It reads like the algorithm, and knows none by name.
-
-prompts -> sampler -> responses -> scores -> columns somebody needs
-        -> KL in the reward -> estimator -> whitening -> epochs of mini-batch updates
-"""
+"""The loop: training steps until the budget ends, and what is written down and shown on the way."""
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-
-from rlzoo.lm.build import build_world
-from rlzoo.lm.world import World
-from rlzoo.mdp.batch import Batch
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.advantages import KLController, add_advantages, add_rewards, make_controller
-from rlzoo.rollout.columns import add_columns
-from rlzoo.rollout.evaluation import evaluate
-from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.train import checkpoint, stopping
-from rlzoo.train.checkpoint import keep_best, mend_best
-from rlzoo.train.metrics import batch_metrics, kl_per_response
-from rlzoo.train.optimizer import learning_rate, make_optimizer
-from rlzoo.train.record import (
-    _save,
-    _write_samples,
-    save_batch,
-    save_model,
-    summarise,
-    whole_weights,
-)
-from rlzoo.train.update import update
+from rlzoo.train import stopping
+from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, save_checkpoint
+from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
+from rlzoo.train.trainer import Trainer
+
+LINES = ("metrics.jsonl", "samples.jsonl")
 
 
-def train(plan: Plan, folder: RunFolder, display: Any, ranks: Ranks = ALONE) -> dict[str, Any]:
-    """Train to the end of the budget; returns the summary, which is also in summary.json.
+class Loop:
+    """A run in a folder, from its beginning or from its last checkpoint to its end.
 
     Of several ranks all do the same with the same batch, and the first writes.
     """
-    config = plan.recipe.config
-    began = time.perf_counter()
-    display.start(plan, folder)
-    world = build_world(plan, ranks)
-    optimizers = {"actor": make_optimizer(world.policy.model.parameters(), config.actor)}
-    networks = world.networks()
-    if world.critic is not None:
-        optimizers["critic"] = make_optimizer(world.critic.parameters(), config.critic)
-    controller = make_controller(plan)
 
-    state, troubles = checkpoint.load_checkpoint(folder.checkpoints, networks, optimizers)
-    for text in troubles:
-        display.note(text)
-    step = state["step"] if state else 0
-    earlier = state["seconds"] if state else 0.0
-    skipped = state["skipped"] if state else 0
-    if state:
-        world.tokens, controller.coef = state["tokens"], state["kl_coef"]
-        display.note(f"resumed at step {step}")
-    if ranks.first:
-        for name in ("metrics.jsonl", "samples.jsonl"):
-            folder.rewind(name, step if state else -1)
-        mend_best(folder.path / "best")
-    ranks.wait()
-    loggers = [bound({"path": folder.path}) for bound in plan.loggers if ranks.first]
-    for line in folder.read("metrics.jsonl"):  # loggers start anew: they hear what is kept
-        for logger in loggers:
+    def __init__(self, plan: Plan, folder: RunFolder, display: Any, ranks: Ranks = ALONE):
+        self.began = time.perf_counter()
+        self.plan, self.config = plan, plan.recipe.config
+        self.folder, self.display, self.ranks = folder, display, ranks
+        display.start(plan, folder)
+        self.trainer = Trainer(plan, ranks)
+        self.models = self.trainer.models
+        self.earlier = 0.0  # seconds before an interruption
+        self.skipped = 0
+        self._restore()
+        self.loggers = [bound({"path": folder.path}) for bound in plan.loggers if ranks.first]
+        lines = folder.read("metrics.jsonl")
+        for line in lines:  # loggers start anew: they hear what is kept
+            self._log(line)
+        self.evaluations = [line for line in lines if "eval/score" in line]
+        steps = [line for line in lines if "reward/mean" in line]
+        self.last: Mapping[str, Any] | None = steps[-1] if steps else None
+
+    def run(self) -> dict[str, Any]:
+        """To the end of the budget; returns the summary, which is also in summary.json."""
+        self._show_notes()
+        if not self.evaluations:
+            self.evaluate()
+        while not self._reason() and (progress := self.progress()) < 1:
+            self.step(progress)
+            if self._is_due(self.config.eval.every):
+                self.evaluate()
+            if self._is_due(self.config.checkpoint.every):
+                self.save()
+        if self.evaluations[-1]["step"] != self.trainer.steps:
+            self.evaluate()
+        return self._finish()
+
+    def step(self, progress: float) -> None:
+        """One training step, written down and shown."""
+        batch, metrics = self.trainer.step(progress)
+        step, run = self.trainer.steps, self.config.run
+        self.skipped += int(metrics["train/skipped"])
+        spent = {"perf/tokens": self.models.meter.tokens, "perf/seconds": self.seconds()}
+        self.last = {"step": step, **metrics, **spent}
+        self._record(self.last)
+        if self.ranks.first:
+            write_samples(self.folder, batch, step, run.samples)
+            if run.save_batches:
+                save_batch(self.folder, batch, step, run.save_batches)
+        self.display.step(self.last, self._spent())
+        self._show_notes()
+        if metrics["train/skipped"]:
+            self.display.note(f"step {step}: loss or gradient not finite; that update was skipped")
+
+    def evaluate(self) -> None:
+        """Held-out prompts; the best policy so far is kept, where the recipe asks for it."""
+        line = {"step": self.trainer.steps, **self.trainer.evaluate()}
+        self._record(line)
+        self.display.evaluation(line)
+        self.evaluations.append(line)
+        if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
+            weights = whole_weights(self.models)
+            if self.ranks.first:
+                place = self.folder.path / "best"
+                keep_best(place, line, lambda at: save_model(self.models, at, weights))
+
+    def save(self) -> None:
+        """A checkpoint, never newer than the lines on disk."""
+        for name in LINES if self.ranks.first else ():
+            self.folder.sync(name)
+        trainer = self.trainer
+        # Prompts and noise are functions of (seed, step): the step is the data position and the
+        # random state both.
+        state = {
+            "step": trainer.steps,
+            "tokens": self.models.meter.tokens,
+            "seconds": self.seconds(),
+            "kl_coef": trainer.controller.coef,
+            "skipped": self.skipped,
+            "seed": self.models.seed,
+        }
+        save_checkpoint(
+            self.folder.checkpoints,
+            trainer.steps,
+            self.models.networks(),
+            trainer.optimizers,
+            state,
+            self.config.checkpoint.keep,
+            self.ranks.first,
+        )
+
+    def seconds(self) -> float:
+        return self.earlier + time.perf_counter() - self.began
+
+    def progress(self) -> float:
+        """The share of the budget that is spent, by the first rank's clock."""
+        return self.ranks.same(self._spent())
+
+    def _spent(self) -> float:
+        spent = self.trainer.steps, self.models.meter.tokens, self.seconds()
+        return share_of_budget(self.config.train, *spent)
+
+    def _is_due(self, every: int) -> bool:
+        return bool(every) and self.trainer.steps % every == 0
+
+    def _reason(self) -> str | None:
+        return stopping.reason(self.config.stop, self.evaluations, self.last)
+
+    def _restore(self) -> None:
+        """From the last whole checkpoint, where there is one; lines after it are forgotten."""
+        trainer = self.trainer
+        state, troubles = load_checkpoint(
+            self.folder.checkpoints, self.models.networks(), trainer.optimizers
+        )
+        for text in troubles:
+            self.display.note(text)
+        if state:
+            trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
+            self.models.meter.tokens = state["tokens"]
+            self.earlier, self.skipped = state["seconds"], state["skipped"]
+            self.display.note(f"resumed at step {trainer.steps}")
+        if self.ranks.first:
+            for name in LINES:
+                self.folder.rewind(name, trainer.steps if state else -1)
+            mend_best(self.folder.path / "best")
+        self.ranks.wait()
+
+    def _record(self, line: Mapping[str, Any]) -> None:
+        if self.ranks.first:
+            self.folder.append("metrics.jsonl", line)
+        self._log(dict(line))
+
+    def _log(self, line: dict[str, Any]) -> None:
+        for logger in self.loggers:
             logger.log(line)
 
-    def seconds() -> float:
-        return earlier + time.perf_counter() - began
+    def _show_notes(self) -> None:
+        for text in self.models.notes:
+            self.display.note(text)
+        self.models.notes.clear()
 
-    def spent() -> float:  # by one clock
-        return ranks.same(progress(config.train, step, world.tokens, seconds()))
-
-    def save() -> None:
-        _save(folder, step, networks, optimizers, controller, world, seconds(), skipped)
-
-    def record(line: Mapping[str, Any]) -> None:
-        if ranks.first:
-            folder.append("metrics.jsonl", line)
-        for logger in loggers:
-            logger.log(dict(line))
-
-    def show_notes() -> None:
-        for text in world.notes:
-            display.note(text)
-        world.notes.clear()
-
-    def run_evaluation() -> None:
-        found = {"step": step, **evaluate(world, config.eval.samples)}
-        record(found)
-        display.evaluation(found)
-        evaluations.append(found)
-        if config.checkpoint.best and stopping.best(evaluations) is found:
-            weights = whole_weights(world)
-            if ranks.first:
-                keep_best(folder.path / "best", found, lambda at: save_model(world, at, weights))
-
-    lines = folder.read("metrics.jsonl")
-    evaluations = [line for line in lines if "eval/score" in line]
-    last = next((line for line in reversed(lines) if "reward/mean" in line), None)
-    show_notes()
-    if not evaluations:
-        run_evaluation()
-    while not stopping.reason(config.stop, evaluations, last):
-        share = spent()
-        if share >= 1:
-            break
-        for name, optimizer in optimizers.items():
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(config[name], step, share)
-        batch, metrics = training_step(world, optimizers, controller, step)
-        step += 1
-        skipped += int(metrics["train/skipped"])
-        last = {"step": step, **metrics, "perf/tokens": world.tokens, "perf/seconds": seconds()}
-        record(last)
-        if ranks.first:
-            _write_samples(folder, batch, step, config.run.samples)
-        if ranks.first and config.run.save_batches:
-            save_batch(folder, batch, step, config.run.save_batches)
-        display.step(last, progress(config.train, step, world.tokens, seconds()))
-        show_notes()
-        if metrics["train/skipped"]:
-            display.note(f"step {step}: loss or gradient not finite; that update was skipped")
-        if config.eval.every and step % config.eval.every == 0:
-            run_evaluation()
-        if config.checkpoint.every and step % config.checkpoint.every == 0:
-            save()
-
-    if evaluations[-1]["step"] != step:
-        run_evaluation()
-    stopped = stopping.reason(config.stop, evaluations, last)
-    if stopped:
-        display.note(f"stopped at step {step}: {stopped}")
-    save()
-    for logger in loggers:
-        logger.close()
-    summary = summarise(plan, world, evaluations, step, seconds(), skipped, stopped)
-    weights = whole_weights(world)
-    if ranks.first:
-        save_model(world, folder.path / "model", weights)
-        write_json(folder.path / "summary.json", summary)
-    display.finish(summary, folder)
-    return summary
+    def _finish(self) -> dict[str, Any]:
+        stopped = self._reason()
+        if stopped:
+            self.display.note(f"stopped at step {self.trainer.steps}: {stopped}")
+        self.save()
+        for logger in self.loggers:
+            logger.close()
+        summary = summarise(self.models, self.evaluations) | {
+            "stopped": stopped or "budget",
+            "steps": self.trainer.steps,
+            "seconds": self.seconds(),
+            "skipped_updates": self.skipped,
+        }
+        weights = whole_weights(self.models)
+        if self.ranks.first:
+            save_model(self.models, self.folder.path / "model", weights)
+            write_json(self.folder.path / "summary.json", summary)
+        self.display.finish(summary, self.folder)
+        return summary
 
 
-def training_step(
-    world: World,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    controller: KLController,
-    step: int,
-) -> tuple[Batch, dict[str, float]]:
-    """One rollout and the updates from it. Step counts from 0; all randomness follows from it."""
-    plan, config = world.plan, world.plan.recipe.config
-    timing: dict[str, float] = {}
-    before = world.tokens
-    tokens: dict[str, int] = {}
-    with timed(timing, "gen"):
-        prompts = draw(world, "train", config.rollout.prompts, "train", step)
-        batch = collect(world, prompts, config.rollout.samples, stream="train", step=step)
-    tokens["gen"] = world.tokens - before
-    with timed(timing, "columns"):
-        add_columns(world, batch, stream="train", step=step)
-    tokens["columns"] = world.tokens - before - tokens["gen"]
-    with timed(timing, "adv"):
-        add_rewards(plan, batch, controller.coef)
-        add_advantages(plan, batch)
-    with timed(timing, "update"):
-        updated = update(world, batch, optimizers, step, controller.coef)
-    metrics = {**batch_metrics(plan, batch), **updated, "actor/kl_coef": controller.coef}
-    metrics |= {f"{name}/lr": opt.param_groups[0]["lr"] for name, opt in optimizers.items()}
-    if "ref_log_probs" in batch:
-        controller.update(kl_per_response(batch), batch.rows)
-    metrics["perf/tokens_per_second"] = sum(tokens.values()) / sum(timing.values())
-    metrics |= {f"tokens/{k}": v for k, v in tokens.items()}
-    return batch, metrics | {f"timing_s/{k}": v for k, v in timing.items()}
-
-
-def progress(budget: Any, step: int, tokens: int, seconds: float) -> float:
+def share_of_budget(budget: Any, step: int, tokens: int, seconds: float) -> float:
     """The share of the budget that is spent; the first limit that is reached ends the run."""
     shares = [0.0]
     if budget.steps:
@@ -191,10 +190,3 @@ def progress(budget: Any, step: int, tokens: int, seconds: float) -> float:
     if budget.minutes is not None:
         shares.append(seconds / (60 * budget.minutes) if budget.minutes else 1.0)
     return min(1.0, max(shares))
-
-
-@contextmanager
-def timed(timing: dict[str, float], name: str) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    timing[name] = time.perf_counter() - began

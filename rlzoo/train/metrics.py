@@ -72,9 +72,8 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     if "values" in batch:
         values = batch["values"]
         out |= _spread("values", values, mask)
-        gamma = float(plan.estimator.options.get("gamma", 1.0))
         monte_carlo = values + td_lambda(
-            batch["rewards"], values, batch["bootstrap_values"], mask, gamma=gamma, lam=1.0
+            batch["rewards"], values, batch["bootstrap_values"], mask, gamma=plan.gamma, lam=1.0
         )
         # Against its own lambda-returns a critic would be judged by itself.
         out["critic/vf_explained_var"] = explained_variance(values, monte_carlo, mask)

@@ -1,3 +1,5 @@
+"""The optimizers: AdamW, its rates over a run, and one step of them."""
+
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -5,13 +7,23 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.parallel.shard import whole_tensor
 
 Totals = dict[str, list[float]]
 
 
+def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
+    """One for each network that is trained, by its name."""
+    config = models.plan.recipe.config
+    return {
+        name: make_optimizer(network.parameters(), config[name])
+        for name, network in models.networks().items()
+    }
+
+
 def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
+    """config: the recipe's section, `actor` or `critic`."""
     return torch.optim.AdamW(
         [p for p in parameters if p.requires_grad],
         lr=config.lr,
@@ -33,19 +45,20 @@ def learning_rate(config: Any, step: int, progress: float) -> float:
     return config.lr * rise * fall
 
 
-_PER_WEIGHT = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
+# These sums are losses already; the others are sums of weighted metrics.
+_LOSSES = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_loss",)}
 
 
-def _step(
-    world: World,
+def step_optimizers(
+    models: Models,
     optimizers: Mapping[str, torch.optim.Optimizer],
     sums: dict[str, float],
     totals: Totals,
     names: tuple[str, ...],
 ) -> None:
     """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
-    config = world.plan.recipe.config
-    networks = world.networks()
+    config = models.plan.recipe.config
+    networks = models.networks()
     losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
     for name in names:
         optimizer = optimizers[name]
@@ -66,5 +79,5 @@ def _step(
         owner = name.split("/")[0]
         if owner == "weight" or not math.isfinite(value):
             continue
-        whole = name in _PER_WEIGHT[owner]  # losses are sums already, metrics means
-        totals[name].append(value if whole else value / max(sums[f"weight/{owner}"], 1e-12))
+        is_loss = name in _LOSSES[owner]
+        totals[name].append(value if is_loss else value / max(sums[f"weight/{owner}"], 1e-12))

@@ -1,30 +1,23 @@
+"""What the loop writes: summary, model, samples, batches."""
+
 import resource
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.parallel.shard import whole_tensors
-from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.advantages import KLController
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.train import checkpoint, stopping
 
 
-def summarise(
-    plan: Plan,
-    world: World,
-    evaluations: list[dict],
-    step: int,
-    seconds: float,
-    skipped: int,
-    stopped: str | None,
-) -> dict[str, Any]:
-    config = plan.recipe.config
+def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+    """What summary.json says of a run's evaluations and of what it was."""
+    plan, config = models.plan, models.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
     _, after, *after_interval = headline(evaluations[-1])
     best = stopping.best(evaluations)
@@ -44,57 +37,26 @@ def summarise(
         "eval_best": highest,
         "eval_best_interval": highest_interval,
         "best_step": best["step"],
-        "stopped": stopped or "budget",
-        "steps": step,
-        "tokens": world.tokens,
-        "seconds": seconds,
-        "skipped_updates": skipped,
+        "tokens": models.meter.tokens,
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
-def whole_weights(world: World) -> dict[str, torch.Tensor] | None:
+def whole_weights(models: Models) -> dict[str, torch.Tensor] | None:
     """Weights that are spread over ranks, gathered on the first: all ranks are here."""
-    if not world.sharded:
+    if not models.sharded:
         return None
-    return whole_tensors(world.policy.model.state_dict(keep_vars=True), keep=world.ranks.first)
+    return whole_tensors(models.policy.model.state_dict(keep_vars=True), keep=models.ranks.first)
 
 
-def save_model(world: World, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+def save_model(models: Models, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
     """The policy as a folder that transformers loads; `weights` where they are not in it."""
-    world.policy.model.save_pretrained(place, state_dict=weights)
-    world.tokenizer.save_pretrained(place)
+    models.policy.model.save_pretrained(place, state_dict=weights)
+    models.tokenizer.save_pretrained(place)
 
 
-def _save(
-    folder: RunFolder,
-    step: int,
-    networks: dict,
-    optimizers: dict,
-    controller: KLController,
-    world: World,
-    seconds: float,
-    skipped: int,
-) -> None:
-    first = world.ranks.first
-    for name in ("metrics.jsonl", "samples.jsonl") if first else ():
-        folder.sync(name)
-    # Prompts and noise are functions of (seed, step): the step is the data position and the
-    # random state both.
-    state = {
-        "step": step,
-        "tokens": world.tokens,
-        "seconds": seconds,
-        "kl_coef": controller.coef,
-        "skipped": skipped,
-        "seed": world.seed,
-    }
-    keep = world.plan.recipe.config.checkpoint.keep
-    checkpoint.save_checkpoint(folder.checkpoints, step, networks, optimizers, state, keep, first)
-
-
-def _write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
+def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
     # Spread over the batch, so that they are of different prompts.
     for i in range(0, batch.rows, max(1, batch.rows // n)) if n else ():
         folder.append(

@@ -1,14 +1,24 @@
-"""Run folders: what a run leaves behind, and the Python entry points `run` and `resume`."""
+"""Run and resume: from a recipe to a trained folder; and what each verb does before a model loads.
+
+Modules with torch are imported inside functions: what is wrong with a recipe is said before.
+"""
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
+
+if TYPE_CHECKING:  # torch
+    from rlzoo.parallel.ranks import Ranks
+    from rlzoo.train.trainer import Trainer
 
 
 @dataclass
@@ -18,6 +28,37 @@ class Run:
     path: Path
     metrics: list[dict[str, Any]] = field(repr=False)
     summary: dict[str, Any]
+
+
+def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
+    """The plan of a recipe, once all is checked that needs no model: unmet needs, rules that could
+    never stop a run, a model or a device that is not there.
+
+    training: False leaves out what only training needs, the model that the critic starts from.
+    """
+    plan = make_plan(recipe, zoo)
+    from rlzoo.lm.build import critic_folder
+    from rlzoo.lm.loading import resolve_path
+    from rlzoo.parallel.device import pick_device
+
+    resolve_path(recipe.config.model.path)
+    if training and plan.critic and (path := critic_folder(plan)):
+        resolve_path(path, "critic.init")
+    pick_device(recipe.config.device)
+    return plan
+
+
+def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None = None) -> "Trainer":
+    """The models of a recipe and what trains them, a step at a time; nothing is written.
+
+    recipe: a name or a file. overrides: as words of the command line, "estimator.lam=0.9".
+    Raises RecipeError before any model loads.
+    """
+    zoo = zoo or load_zoo()
+    plan = prepare(compose([f"recipe={recipe}", *overrides], zoo), zoo)
+    from rlzoo.train.trainer import Trainer
+
+    return Trainer(plan)
 
 
 def run(
@@ -34,22 +75,8 @@ def run(
 
 def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     """Train a composed recipe in a new run folder."""
-    from rlzoo.recipe.plan import make_plan
-
-    plan = make_plan(recipe, zoo)  # finds unmet needs before the folder is made
-    from rlzoo.lm.build import critic_folder
-    from rlzoo.lm.loading import resolve_path
-    from rlzoo.parallel.device import pick_device
-    from rlzoo.parallel.ranks import check_alike, open_ranks
-    from rlzoo.recipe.plan import refuse
-
-    refuse(plan)
-    resolve_path(recipe.config.model.path)  # as does a model or device that is none
-    if plan.critic and (path := critic_folder(plan)):
-        resolve_path(path, "critic.init")
-    pick_device(recipe.config.device)
-    ranks = open_ranks(recipe.config.device)
-    check_alike(ranks, recipe.to_yaml(), zoo.code_digest())
+    plan = prepare(recipe, zoo)
+    ranks = _alike_ranks(recipe, zoo)
     if ranks.first:
         for text in plan.warnings:
             warnings.warn(text, stacklevel=3)
@@ -57,6 +84,26 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     if isinstance(made, RlzooError):
         raise made
     return _train(plan, made, display, ranks)
+
+
+def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
+    """Go on with an interrupted run from its last whole checkpoint."""
+    folder = open_folder(path)
+    zoo = zoo or load_zoo()
+    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
+    if folder.summary():
+        raise RunError(f"{folder.path} is finished already; nothing to resume")
+    return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))
+
+
+def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
+    """This process among all of the run, which have the same recipe and the same code."""
+    from rlzoo.parallel.ranks import check_alike, open_ranks
+
+    ranks = open_ranks(recipe.config.device)
+    if ranks.count > 1:
+        check_alike(ranks, recipe.to_yaml(), zoo.code_digest())
+    return ranks
 
 
 def _attempt(function: Any, *arguments: Any) -> Any:
@@ -67,26 +114,9 @@ def _attempt(function: Any, *arguments: Any) -> Any:
         return error
 
 
-def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
-    """Go on with an interrupted run from its last whole checkpoint."""
-    from rlzoo.recipe.plan import make_plan
-
-    folder = open_folder(path)
-    zoo = zoo or load_zoo()
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
-    if folder.summary():
-        raise RunError(f"{folder.path} is finished already; nothing to resume")
-    from rlzoo.parallel.ranks import check_alike, open_ranks
-
-    ranks = open_ranks(recipe.config.device)
-    check_alike(ranks, recipe.to_yaml(), zoo.code_digest())
-    return _train(make_plan(recipe, zoo), folder, display, ranks)
-
-
-def _train(plan: Any, folder: RunFolder, display: Any, ranks: Any) -> Run:
-    from rlzoo.runs.display import Silent
-    from rlzoo.train.loop import train
+def _train(plan: Plan, folder: RunFolder, display: Any, ranks: "Ranks") -> Run:
+    from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
-    summary = train(plan, folder, shown, ranks)
+    summary = Loop(plan, folder, shown, ranks).run()
     return Run(folder.path, folder.read("metrics.jsonl"), summary)

@@ -12,63 +12,71 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import loss_mask
-from rlzoo.train.optimizer import Totals, _step
+from rlzoo.rollout.columns import Forward
+from rlzoo.rollout.experience import Experience
+from rlzoo.train.optimizer import Totals, step_optimizers
+
+Sums = dict[str, float]  # of metrics over micro-batches, and of the weights that norm them
 
 
 def update(
-    world: World,
-    batch: Batch,
+    models: Models,
+    experience: Experience,
     optimizers: Mapping[str, torch.optim.Optimizer],
     step: int,
     kl_coef: float,
 ) -> dict[str, float]:
     """All optimizer steps on one batch; returns the means of their metrics."""
-    config = world.plan.recipe.config
-    mask = loss_mask(world.plan, batch)
+    config, batch = models.plan.recipe.config, experience.batch
+    mask = loss_mask(models.plan, batch)
     totals: Totals = defaultdict(list)
     for epoch in range(config.train.epochs):
-        generator = noise.generator(world.seed, f"shuffle/{epoch}", step)
-        parts = _minibatches(world, batch, generator)
-        if world.kept is not None:  # one update on all rows, in the order of the pass that was kept
+        generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+        parts = _minibatches(models, batch, generator)
+        if experience.forward is not None:  # one update on all rows, in the order of that pass
             parts = [torch.arange(batch.rows, device=mask.device)]
         for part in parts:
             rows = {**batch.select(part), "response_mask": mask[part]}
-            for names in _turns(world, step):
-                sums = _fitted_gradients(world, rows, kl_coef, names)
-                _step(world, optimizers, sums, totals, names)
-            world.kept = None
+            for names in _in_turn(models, step):
+                sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
+                step_optimizers(models, optimizers, sums, totals, names)
+            experience.release()
     added = ("train/skipped",)
     return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
 
 
-def _turns(world: World, step: int) -> list[tuple[str, ...]]:
+def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     """The networks that are trained, by name: those on one trunk in one pass, others one after the
     other, so that gradients and activations of one are held at a time."""
-    names = [n for n in world.networks() if n != "actor" or world.trains_actor(step)]
-    return [tuple(names)] if world.shared else [(name,) for name in names]
+    names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
+    return [tuple(names)] if models.shared else [(name,) for name in names]
 
 
-def _fitted_gradients(
-    world: World, rows: Mapping[str, Any], kl_coef: float, names: tuple[str, ...]
-) -> dict[str, float]:
-    """`gradients`, with what is kept of an earlier pass, and again in halves if need be."""
+def _gradients_that_fit(
+    models: Models,
+    experience: Experience,
+    rows: Mapping[str, Any],
+    kl_coef: float,
+    names: tuple[str, ...],
+) -> Sums:
+    """`gradients`, again with half the rows in a pass should memory run out."""
 
-    def attempt() -> dict[str, float]:
-        return gradients(world, rows, kl_coef, names, kept=world.kept)
+    def attempt() -> Sums:
+        return gradients(models, rows, kl_coef, names, forward=experience.forward)
 
-    return world.fitted(attempt)
+    return models.passes.retry(attempt, experience.release)
 
 
-def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list[Tensor]:
+def _minibatches(models: Models, batch: Batch, generator: torch.Generator) -> list[Tensor]:
     """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
-    parts = world.plan.recipe.config.train.minibatches
+    parts = models.plan.recipe.config.train.minibatches
     device = batch["response_mask"].device
-    if "group_ids" not in world.plan.policy_loss.needs:
+    if "group_ids" not in models.plan.policy_loss.needs:
         shuffle = torch.randperm(batch.rows, generator=generator).to(device)
         return list(shuffle.tensor_split(parts))
     groups = batch["group_ids"].unique()
@@ -81,75 +89,86 @@ def _minibatches(world: World, batch: Batch, generator: torch.Generator) -> list
 
 
 def gradients(
-    world: World,
+    models: Models,
     rows: Mapping[str, Any],
     kl_coef: float,
     names: tuple[str, ...] = ("actor", "critic"),
     *,
-    kept: dict[str, Tensor] | None = None,
-) -> dict[str, float]:
+    forward: Forward | None = None,
+) -> Sums:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics, summed.
 
-    rows: its columns, `response_mask` (B, T) what counts. kept: the forward pass of these very
-    rows, where the rollout's columns needed it already.
+    rows: its columns, `response_mask` (B, T) what counts. forward: that of these very rows, where
+    it is known already.
     """
-    plan = world.plan
+    plan, passes, ranks = models.plan, models.passes, models.ranks
     mask = rows["response_mask"]
     weights = {"actor": plan.aggregation({"response_mask": mask})}
-    if world.critic is not None:
+    if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    for network in world.networks().values():
+    for network in models.networks().values():
         network.zero_grad(set_to_none=True)
-    sums: dict[str, float] = defaultdict(float)
-    actor, critic = "actor" in names, "critic" in names and world.critic is not None
+    sums: Sums = defaultdict(float)
+    trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
     some = torch.arange(len(mask), device=mask.device)
-    if actor and not critic and kept is None:
+    if forward is None and not trained["critic"]:
         some = _with_signal(plan, rows)
-    parts = [some] if kept is not None else world.parts(take(rows, some), grad=True)
+    parts = [some] if forward is not None else passes.parts(take(rows, some), grad=True)
     upstream = None
-    if actor and plan.policy_loss.component.couples != "row" and len(parts) > 1:
-        upstream = _coupled_gradient(world, rows, weights["actor"], parts, sums)
-    for part in world.ranks.share(parts):
+    if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
+        upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
+    for part in ranks.share(parts):
         part = some[part]
         micro = take(rows, part)
+        with _lean_gradients(models):
+            scored = forward or models.forward(micro, **trained)
+        # Of a pass that was made for all networks, what these ones made.
+        scored = {
+            n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
+        }
         mine = {name: w[part] for name, w in weights.items()}
-        with _lean_gradients(world):
-            scored = kept or world.forward(micro, actor=actor, critic=critic)
-        # Of a pass that was kept, what these networks made.
-        scored = {n: x for n, x in scored.items() if (critic if n == "prediction" else actor)}
         coupled = None if upstream is None else upstream[part]
-        _backward(world, micro, scored, mine, kl_coef, sums, upstream=coupled)
-    if world.sharded and world.ranks.idle(len(parts)):  # passes are collectives
-        micro = take(rows, some[parts[0]])
-        idle = world.forward(micro, actor=actor, critic=critic)
-        torch.stack([x.sum() for x in idle.values() if x.requires_grad]).sum().mul(0).backward()
-    for network in world.networks().values():
+        _backward(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
+    if passes.collective and ranks.idle(len(parts)):
+        _idle_pass(models, take(rows, some[parts[0]]), trained)
+    _make_dense(models)
+    ranks.sum_gradients(models.networks().values())
+    return ranks.sum(sums)
+
+
+def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, bool]) -> None:
+    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
+    weights that are spread over ranks are collectives."""
+    outputs = models.forward(micro, **trained)
+    torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
+
+
+def _make_dense(models: Models) -> None:
+    for network in models.networks().values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
                 weight.grad = weight.grad.to_dense()
-    world.ranks.sum_gradients(world.networks().values())
-    return world.ranks.sum(sums)
 
 
 @contextmanager
-def _lean_gradients(world: World) -> Iterator[None]:
+def _lean_gradients(models: Models) -> Iterator[None]:
     """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
     the gradient of the rows that they read, the head's they add in place. Not of weights that are
     spread over ranks: those gradients leave at once."""
-    if world.sharded:
+    if models.sharded:
         yield
         return
-    trunks = [world.policy.model, *([world.critic.trunk] if world.critic else [])]
-    found = [trunk.get_input_embeddings() for trunk in trunks if trunk is not None]
-    tables = [x for x in found if type(x) is nn.Embedding]
+    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
+    inputs = [trunk.get_input_embeddings() for trunk in trunks if trunk is not None]
+    tables = [x for x in inputs if type(x) is nn.Embedding]
     for table in tables:
         table.sparse = True
-    world.policy.accumulate = True
+    models.policy.accumulate = True
     try:
         yield
     finally:
-        world.policy.accumulate = False
+        models.policy.accumulate = False
         for table in tables:
             table.sparse = False
 
@@ -166,28 +185,28 @@ def _with_signal(plan: Plan, rows: Mapping[str, Any]) -> Tensor:
 
 
 def _backward(
-    world: World,
+    models: Models,
     micro: Mapping[str, Any],
     scored: Mapping[str, Tensor],
     weights: Mapping[str, Tensor],
     kl_coef: float,
-    sums: dict[str, float],
+    sums: Sums,
     *,
     upstream: Tensor | None,
 ) -> None:
     """Losses and backward of one micro-batch, from its forward pass `scored`; its share of each
     metric goes into `sums`."""
-    plan, config, critic = world.plan, world.plan.recipe.config, world.critic
+    plan, config, critic = models.plan, models.plan.recipe.config, models.critic
     columns = dict(micro)
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
         columns |= {"log_probs": scored["log_probs"], "entropy": scored["entropy"]}
         w = weights["actor"]
         if upstream is None:
-            token_loss, metrics = _policy_loss(world, columns)
-            policy_loss = (w * token_loss).sum()
-            _note_policy(sums, columns, w, policy_loss, metrics)
-            loss = loss + policy_loss
+            token_loss, metrics = policy_loss(plan, columns)
+            pg_loss = (w * token_loss).sum()
+            _note_policy(sums, columns, w, pg_loss, metrics)
+            loss = loss + pg_loss
         else:  # the whole mini-batch's gradient, carried in by the chain rule
             loss = loss + (upstream * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
@@ -206,19 +225,35 @@ def _backward(
         for name, metric in metrics.items():
             sums[f"critic/{name}"] += _mean(metric, weights["critic"])
         sums["weight/critic"] += weights["critic"].sum().item()
-        loss = loss + (config.critic.coef if world.shared else 1.0) * value_loss
+        loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     if loss.requires_grad:
         loss.backward()
 
 
-def _policy_loss(world: World, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
-    loss, metrics = world.plan.policy_loss(columns)
-    correction = world.plan.correction
-    return (loss if correction is None else loss * columns[correction]), metrics
+def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss per token (B, T), weighed by the plan's correction, and its metrics."""
+    loss, metrics = plan.policy_loss(columns)
+    return (loss if plan.correction is None else loss * columns[plan.correction]), metrics
+
+
+def policy_loss_gradient(
+    plan: Plan, columns: Mapping[str, Any], weights: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
+
+    columns: `log_probs` among them; `response_mask` what counts. weights: (B, T), the
+    aggregation's for that mask.
+    """
+    log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
+    with torch.enable_grad():
+        token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})
+        loss = (weights * token_loss).sum()
+        (gradient,) = torch.autograd.grad(loss, log_probs)
+    return gradient, loss, metrics
 
 
 def _note_policy(
-    sums: dict[str, float],
+    sums: Sums,
     columns: Mapping[str, Any],
     w: Tensor,
     loss: Tensor,
@@ -240,24 +275,18 @@ def _mean(x: Tensor, weights: Tensor) -> float:
 
 
 def _coupled_gradient(
-    world: World,
+    models: Models,
     rows: Mapping[str, Any],
     weights: Tensor,
     parts: list[Tensor],
-    sums: dict[str, float],
+    sums: Sums,
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
+    score = models.policy.log_prob_stats
     with torch.no_grad():
-        scored = world.passes(rows, parts, lambda micro: _log_probs_and_entropy(world, micro))
-    columns = {**rows, "log_probs": scored[..., 0].clone(), "entropy": scored[..., 1]}
-    columns["log_probs"].requires_grad_(True)
-    token_loss, metrics = _policy_loss(world, columns)
-    loss = (weights * token_loss).sum()
-    if world.ranks.first:  # all ranks have the same; sums are added up
+        stats = models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
+    columns = {**rows, **stats}
+    gradient, loss, metrics = policy_loss_gradient(models.plan, columns, weights)
+    if models.ranks.first:  # all ranks have the same; sums are added up
         _note_policy(sums, columns, weights, loss, metrics)
-    return torch.autograd.grad(loss, columns["log_probs"])[0]
-
-
-def _log_probs_and_entropy(world: World, micro: Mapping[str, Any]) -> Tensor:
-    scored = world.policy.score(micro, want=("entropy",))
-    return torch.stack([scored["log_probs"], scored["entropy"]], -1)
+    return gradient

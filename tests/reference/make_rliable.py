@@ -1,4 +1,4 @@
-"""Reference numbers for tests/test_stats.py, obtained by calling rliable's own functions.
+"""Reference numbers for tests/unit/test_stats.py, obtained by calling rliable's own functions.
 
 rliable is not a dependency: run this by hand where it is installed, and keep `rliable.json`, which
 it writes beside itself (versions, scores and what rliable makes of them):

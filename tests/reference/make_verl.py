@@ -1,4 +1,4 @@
-"""Reference numbers for tests/test_reference.py, obtained by calling verl 0.9.1's own functions.
+"""Reference numbers for tests/zoo/test_reference.py: what verl 0.9.1's own functions give.
 
 verl is not a dependency: run this by hand where it is installed, and keep what it writes next to
 it, `verl.safetensors` (inputs and outputs) and `verl.json` (versions, options):

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl, td_lambda
+from rlzoo import Discount, Range, hookimpl, td_lambda
 
 
 def gae(
@@ -11,7 +11,7 @@ def gae(
     bootstrap_values,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
     lam: Annotated[float, Range(0, 1)] = 0.95,
 ):
     """A_t = sum_k (gamma lam)^k delta_{t+k}, with delta_t = r_t + gamma V_{t+1} - V_t.

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl, td_lambda
+from rlzoo import Discount, Range, hookimpl, td_lambda
 
 
 def gae_decoupled(
@@ -11,7 +11,7 @@ def gae_decoupled(
     bootstrap_values,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
     lam_actor: Annotated[float, Range(0, 1)] = 0.95,
     lam_critic: Annotated[float, Range(0, 1)] = 1.0,
 ):

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, group_degenerate, group_mean, hookimpl, linear_scan
+from rlzoo import Discount, Range, group_degenerate, group_mean, hookimpl, linear_scan
 from rlzoo.ops import at_run_start, group_index, run_starts
 
 
@@ -16,7 +16,7 @@ def gigpo(
     turn_ids,
     state_keys,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 0.95,
+    gamma: Discount = 0.95,
     step_weight: Annotated[float, Range(0)] = 1.0,
 ):
     """A = (R_i - mean_g R) + step_weight (G_k - mean of G over turns begun in the same state).

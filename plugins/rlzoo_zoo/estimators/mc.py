@@ -1,8 +1,6 @@
 """MC: the Monte Carlo return minus the critic's value, GAE at lam = 1."""
 
-from typing import Annotated
-
-from rlzoo import Range, hookimpl, td_lambda
+from rlzoo import Discount, hookimpl, td_lambda
 
 
 def mc(
@@ -11,7 +9,7 @@ def mc(
     bootstrap_values,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
 ):
     """A_t = sum_k gamma^k r_{t+k} (+ gamma^N bootstrap where truncated) - V_t.
 

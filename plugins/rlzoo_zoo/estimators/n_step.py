@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl
+from rlzoo import Discount, Range, hookimpl
 from rlzoo.ops import n_step_returns
 
 
@@ -12,7 +12,7 @@ def n_step(
     bootstrap_values,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
     n: Annotated[int, Range(1)] = 4,
 ):
     """A_t = sum_{k<n} gamma^k r_{t+k} + gamma^n V_{t+n} - V_t.

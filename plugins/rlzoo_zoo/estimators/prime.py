@@ -1,10 +1,8 @@
 """PRIME: dense rewards from an implicit reward model, beside the outcome, both leave-one-out."""
 
-from typing import Annotated
-
 import torch
 
-from rlzoo import Range, group_count, group_degenerate, hookimpl
+from rlzoo import Discount, group_count, group_degenerate, hookimpl
 from rlzoo.ops import leave_one_out_mean, masked_sum, reward_to_go
 
 
@@ -14,7 +12,7 @@ def prime(
     response_mask,
     group_ids,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
 ):
     """A_t = sum_{s>=t} gamma^(s-t) (r_s - LOO mean of r) + R_i - mean_{j != i} R_j.
 

@@ -1,8 +1,6 @@
 """REINFORCE: the discounted reward-to-go, without a baseline."""
 
-from typing import Annotated
-
-from rlzoo import Range, hookimpl
+from rlzoo import Discount, hookimpl
 from rlzoo.ops import reward_to_go
 
 
@@ -10,7 +8,7 @@ def reinforce(
     rewards,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
 ):
     """A_t = sum_k gamma^k r_{t+k} over the actions from t on, (B, T).
 

@@ -1,8 +1,6 @@
 """TD(0): the one-step TD error as the advantage, GAE at lam = 0."""
 
-from typing import Annotated
-
-from rlzoo import Range, hookimpl, td_lambda
+from rlzoo import Discount, hookimpl, td_lambda
 
 
 def td0(
@@ -11,7 +9,7 @@ def td0(
     bootstrap_values,
     response_mask,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
 ):
     """A_t = delta_t = r_t + gamma V_{t+1} - V_t.
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl, linear_scan, next_action, td_lambda
+from rlzoo import Discount, Range, hookimpl, linear_scan, next_action, td_lambda
 from rlzoo.ops import at_run_start, run_starts
 
 
@@ -15,7 +15,7 @@ def turn_gae(
     response_mask,
     turn_ids,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
     lam: Annotated[float, Range(0, 1)] = 0.95,
     token_lam: Annotated[float | None, Range(0, 1)] = None,
 ):

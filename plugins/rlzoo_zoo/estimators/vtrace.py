@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from rlzoo import Range, hookimpl, next_action, td_lambda
+from rlzoo import Discount, Range, hookimpl, next_action, td_lambda
 
 
 def vtrace(
@@ -13,7 +13,7 @@ def vtrace(
     old_log_probs,
     sampler_log_probs,
     *,
-    gamma: Annotated[float, Range(0, 1)] = 1.0,
+    gamma: Discount = 1.0,
     lam: Annotated[float, Range(0, 1)] = 1.0,
     rho_bar: Annotated[float, Range(0, None, "neither")] = 1.0,
     c_bar: Annotated[float, Range(0, None, "neither")] = 1.0,

@@ -15,7 +15,7 @@ import json
 import mmap
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +106,14 @@ def _zoo() -> Any:
     return load_zoo()
 
 
-def _world(spec: Spec) -> Any:
-    from rlzoo.lm.build import build_world
+def _models(spec: Spec) -> Any:
+    from rlzoo.lm.build import build_models
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
 
-    world = build_world(make_plan(compose(spec["words"], _zoo()), _zoo()))
+    models = build_models(make_plan(compose(spec["words"], _zoo()), _zoo()))
     torch.set_num_threads(spec["threads"])
-    return world
+    return models
 
 
 # ---------------------------------------------------------------- cases
@@ -123,62 +123,48 @@ def prompts(spec: Spec) -> dict[str, Any]:
     """The prompts of the steps that `step` takes, for a peer: the same, in the same order."""
     from rlzoo.rollout.sample import draw
 
-    world = _world(spec)
-    n = world.plan.recipe.config.rollout.prompts
+    models = _models(spec)
+    n = models.plan.recipe.config.rollout.prompts
     steps = spec["warmup"] + spec["repeat"]
-    texts = [e.prompt for i in range(steps) for e in draw(world, "train", n, "train", i)]
+    texts = [e.prompt for i in range(steps) for e in draw(models, "train", n, "train", i)]
     return {"prompts": texts, "samples": []}
 
 
 def step(spec: Spec) -> dict[str, Any]:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
-    from rlzoo.rollout.advantages import make_controller
-    from rlzoo.train import loop as train
-    from rlzoo.train.optimizer import make_optimizer
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+    from rlzoo.train.trainer import Trainer
 
-    train.timed = timed_in_cpu_seconds
-    world = _world(spec)
-    config = world.plan.recipe.config
-    optimizers = {"actor": make_optimizer(world.policy.model.parameters(), config.actor)}
-    if world.critic is not None:
-        optimizers["critic"] = make_optimizer(world.critic.parameters(), config.critic)
-    controller = make_controller(world.plan)
-    done = 0
+    trainer = Trainer(make_plan(compose(spec["words"], _zoo()), _zoo()))
+    trainer.clock = peer.cpu_seconds  # what else runs lengthens wall seconds
+    torch.set_num_threads(spec["threads"])
+    meter = trainer.models.meter
 
     def once() -> Sample:
-        nonlocal done
-        before = world.tokens
-        _, metrics = train.training_step(world, optimizers, controller, done)
-        done += 1
+        before = meter.tokens
+        _, metrics = trainer.step()
         phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
-        return {"tokens": world.tokens - before, "phases": phases}
+        return {"tokens": meter.tokens - before, "phases": phases}
 
     return {"samples": measure(once, spec)}
-
-
-@contextlib.contextmanager
-def timed_in_cpu_seconds(timing: dict[str, float], name: str) -> Iterator[None]:
-    """As `rlzoo.train.timed`, which takes wall seconds: what else runs lengthens those."""
-    began = peer.cpu_seconds()
-    yield
-    timing[name] = peer.cpu_seconds() - began
 
 
 def sampling(spec: Spec) -> dict[str, Any]:
     """Prompts, sampling and scoring: what a rollout is before its columns."""
     from rlzoo.rollout.sample import collect, draw
 
-    world = _world(spec)
-    rollout = world.plan.recipe.config.rollout
+    models = _models(spec)
+    rollout = models.plan.recipe.config.rollout
     done = 0
 
     def once() -> Sample:
         nonlocal done
-        before = world.tokens
-        examples = draw(world, "train", rollout.prompts, "train", done)
-        collect(world, examples, rollout.samples, stream="train", step=done)
+        before = models.meter.tokens
+        examples = draw(models, "train", rollout.prompts, "train", done)
+        collect(models, examples, rollout.samples, stream="train", step=done)
         done += 1
-        return {"tokens": world.tokens - before}
+        return {"tokens": models.meter.tokens - before}
 
     return {"samples": measure(once, spec)}
 
@@ -189,7 +175,7 @@ def head(spec: Spec) -> dict[str, Any]:
     how: `score` is the policy's own head, `plain` what one writes first: logits in float32,
     log_softmax, gather; `trunk` only the model below it.
     """
-    policy = _world(spec).policy
+    policy = _models(spec).policy
     rows, steps, before = spec["rows"], spec["steps"], 8  # prompt tokens
     draw = torch.Generator().manual_seed(0)
     size = policy.model.config.vocab_size
@@ -205,7 +191,7 @@ def head(spec: Spec) -> dict[str, Any]:
     }
 
     def score() -> torch.Tensor:
-        return policy.score(columns, want=("entropy",), entropy_grad=False)["log_probs"]
+        return policy.log_prob_stats(columns, want=("entropy",), entropy_grad=False)["log_probs"]
 
     def plain() -> torch.Tensor:
         logits = policy.model(input_ids=ids, use_cache=False).logits[:, before - 1 : -1]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.lm.room import activations
+from rlzoo.lm.memory import activations
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import _count
@@ -276,7 +276,7 @@ def _device(name: str) -> str:
 
 def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
     """Positions of an update's pass, and why so many."""
-    from rlzoo.lm.room import ROOM
+    from rlzoo.lm.memory import PASS_BYTES
 
     t = config.train
     here = -(-rows // t.minibatches) * long
@@ -286,14 +286,14 @@ def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple
         budget, how = t.token_budget, "train.token_budget"
     else:
         floats = _floats(config, sizes) + sizes.vocabulary
-        budget = ROOM.get(device, ROOM["cuda"]) // (4 * floats)
+        budget = PASS_BYTES.get(device, PASS_BYTES["cuda"]) // (4 * floats)
         how = "what the model's size suggests"
     budget = max(budget, long)  # a row is never cut
     return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
 
 
 def _chunk(device: str) -> int:
-    from rlzoo.lm.room import CHUNK
+    from rlzoo.lm.memory import CHUNK
 
     return CHUNK.get(device, CHUNK["cuda"])
 

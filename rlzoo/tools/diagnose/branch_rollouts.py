@@ -1,3 +1,5 @@
+"""Fresh rollouts from states of a batch: what V and A are, as far as K branches tell."""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -6,19 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlzoo.lm.world import World
+from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad
 from rlzoo.rollout.sample import respond
 from rlzoo.stats import mean_interval, wilson
 
-OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
-
-STREAM = "branches"
-
-
-# ---------------------------------------------------------------- states and branches
+STREAM = "branches"  # of noise
 
 
 def choose(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -78,21 +75,22 @@ class Reference:
         return mean_interval(scores.tolist())
 
 
-def _reference(
-    world: World, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
+def make_reference(
+    models: Models, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
 ) -> Reference:
+    """Of the states before token `at` (N,) of rows `row` (N,), and of those after it."""
     lengths = batch["response_mask"].long().sum(1).cpu()[row]
     ended = at + 1 >= lengths
     on = ~ended
     n = len(row)
     both, since = torch.cat([row, row[on]]), torch.cat([at, at[on]])
     begin = torch.cat([at, at[on] + 1])
-    drawn, later = branch(world, batch, both, begin, since, branches, step=step)
+    drawn, later = branch(models, batch, both, begin, since, branches, step=step)
     taken, after = drawn.new_zeros(n, branches), drawn.new_zeros(n, branches)
     taken[on], after[on] = drawn[n:], later[n:]
     if bool(ended.any()):
         first = len(both) * branches  # numbers of the noise beyond those of the branches
-        taken[ended] = _last_rewards(world, batch, row[ended], at[ended], branches, first, step)
+        taken[ended] = _last_rewards(models, batch, row[ended], at[ended], branches, first, step)
     outcomes = torch.tensor([0.0, 1.0], dtype=drawn.dtype)
     return Reference(
         drawn[:n].numpy(),
@@ -104,32 +102,33 @@ def _reference(
 
 
 def _last_rewards(
-    world: World, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
+    models: Models, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
 ) -> Tensor:
     """(N, K) what the last tokens of responses are paid: drawn anew where chance pays."""
-    if "noise" not in world.plan.needs:
+    if "noise" not in models.plan.needs:
         return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
     numbers = first + torch.arange(len(row) * rollouts)
-    columns = batch.select(row.repeat_interleave(rollouts).to(world.policy.device))
+    columns = batch.select(row.repeat_interleave(rollouts).to(models.policy.device))
     since = at.repeat_interleave(rollouts)
-    columns["noise"] = _fresh_noise(world, columns, numbers, since, batch.steps, step)
-    scores = mdp.score(world.plan, columns)["scores"].cpu().double()
+    columns["noise"] = _fresh_noise(models, columns, numbers, since, batch.steps, step)
+    scores = mdp.score(models.plan, columns)["scores"].cpu().double()
     return scores.gather(1, since[:, None]).view(-1, rollouts)
 
 
 def _fresh_noise(
-    world: World, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int, step: int
-) -> Tensor:
+    models: Models, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int,
+    step: int,
+) -> Tensor:  # fmt: skip
     """(B, width): what chance has decided before `since` stays decided, the rest is new."""
     past = columns["noise"]
-    fresh = noise.uniforms(world.seed, f"{STREAM}/noise", step, numbers, width).to(past)
+    fresh = noise.uniforms(models.seed, f"{STREAM}/noise", step, numbers, width).to(past)
     past = torch.nn.functional.pad(past, (0, max(0, width - past.shape[1])))[:, :width]
     later = torch.arange(width, device=past.device) >= since.to(past.device)[:, None]
     return torch.where(later, fresh, past)
 
 
 def branch(
-    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
+    models: Models, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
     step: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """What K fresh rollouts after the first `begin` (N,) tokens of `row` are paid from position
@@ -143,15 +142,18 @@ def branch(
     out = torch.zeros(2, len(of), dtype=torch.float64)
     for part in begin[of].argsort(stable=True).split(max(batch.rows, rollouts)):
         i = of[part]
-        out[:, part] = _branch(world, batch, row[i], begin[i], since[i], numbers[part], step)
+        out[:, part] = _branch(models, batch, row[i], begin[i], since[i], numbers[part], step)
     return out[0].view(-1, rollouts), out[1].view(-1, rollouts)
 
 
+OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
+
+
 def _branch(
-    world: World, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, numbers: Tensor,
+    models: Models, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, numbers: Tensor,
     step: int,
 ) -> Tensor:  # fmt: skip
-    plan, policy = world.plan, world.policy
+    plan, policy = models.plan, models.policy
     limit = plan.recipe.config.rollout.max_new_tokens
     rows, starts = row.tolist(), begin.tolist()
     there = {i: batch["response_ids"][i].tolist() for i in set(rows)}
@@ -162,7 +164,7 @@ def _branch(
     prompts = {"prompt_ids": ids, "prompt_mask": mask}
     room = limit - begin
     drawn = respond(
-        world, plan.base_sampler, prompts, numbers, stream=STREAM, step=step,
+        models, plan.base_sampler, prompts, numbers, stream=STREAM, step=step,
         max_new_tokens=int(room.max()),
     )  # fmt: skip
     length = drawn["response_mask"].long().sum(1).cpu()
@@ -188,11 +190,11 @@ def _branch(
         "terminated": drawn["terminated"].bool() & ~cut,
         "truncated": drawn["truncated"].bool() | cut,
     }
-    columns["responses"] = mdp.decode(world.tokenizer, columns, policy.eos_ids)
+    columns["responses"] = mdp.decode(models.tokenizer, columns, policy.eos_ids)
     if "response_tokens" in plan.needs:
-        columns["response_tokens"] = mdp.decode_tokens(world.tokenizer, columns, policy.eos_ids)
+        columns["response_tokens"] = mdp.decode_tokens(models.tokenizer, columns, policy.eos_ids)
     if "noise" in plan.needs:
-        columns["noise"] = live * _fresh_noise(world, picked, numbers, since, width, step)
+        columns["noise"] = live * _fresh_noise(models, picked, numbers, since, width, step)
     scores = mdp.score(plan, columns)["scores"].double().cpu()
     parts = [scores * (torch.arange(width) >= first[:, None]) for first in (since, begin)]
     return torch.stack(parts).sum(2)

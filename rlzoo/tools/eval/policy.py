@@ -28,8 +28,8 @@ def evaluate_policy(
     """
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.compose import compose
-    from rlzoo.recipe.plan import make_plan
     from rlzoo.runs.folder import open_folder
+    from rlzoo.train.start import prepare
     from rlzoo.train.weights import choose
 
     zoo = load_zoo()
@@ -43,21 +43,21 @@ def evaluate_policy(
         words = [f"recipe={folder.path / 'recipe.yaml'}", *weights.words(), *words]
     # A run's loggers are none of an evaluation's affair, nor whether they are installed.
     recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
-    plan = make_plan(recipe, zoo)
+    plan = prepare(recipe, zoo, training=False)
     config = recipe.config
     if ks[-1] > 1 and not hasattr(plan.task, "is_correct"):
         raise EvalError(
             f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
         )
     from rlzoo.lm.build import build_policy
-    from rlzoo.lm.world import World
+    from rlzoo.lm.models import Models
 
     policy = build_policy(config)
     if weights is not None:
         weights.load_into(policy.model)
-    world = World(plan, policy, seed=config.seed)
+    models = Models(plan, policy, seed=config.seed)
     prompts = config.eval.samples
-    rows = list(_samples(world, prompts, responses, split))
+    rows = list(_samples(models, prompts, responses, split))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
         "weights": None if weights is None else weights.name,
@@ -73,21 +73,21 @@ def evaluate_policy(
         "top_p": config.rollout.top_p,
         "max_new_tokens": config.rollout.max_new_tokens,
         "seed": config.seed,
-        "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": world.tokens},
+        "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
         "own": None if folder is None else _own(folder.summary()),
         "samples": _spread(rows, shown, prompts),
     }
     return document, rows
 
 
-def _samples(world: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
+def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
     from rlzoo.rollout.evaluation import held_out, right_rows
 
-    extract = getattr(world.plan.task, "extract", None)
+    extract = getattr(models.plan.task, "extract", None)
     number = 0
-    for batch in held_out(world, prompts, responses, split=split):
-        right = right_rows(world.plan, batch)
+    for batch in held_out(models, prompts, responses, split=split):
+        right = right_rows(models.plan, batch)
         answers = batch["responses"]
         if extract is not None:
             answers = extract(*(batch[name] for name in needs_of(extract)))
@@ -103,7 +103,7 @@ def _samples(world: Any, prompts: int, responses: int, split: str) -> Iterator[d
                 "length": int(batch["response_mask"][i].sum()),
             }
             parts = batch["score_components"][i].tolist()
-            row["rewards"] = dict(zip(world.plan.rewards, parts, strict=True))
+            row["rewards"] = dict(zip(models.plan.rewards, parts, strict=True))
             if right is not None:
                 row["right"] = bool(right[i])
                 # What is cut off is no answer: it votes for nothing.

@@ -28,6 +28,7 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import split_values
 from rlzoo.runs.record import Flat, flatten
 from rlzoo.tools.compare.records import label
+from rlzoo.train.start import prepare
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         row_words = [f"{k}={v}" for k, v in combination.items()]
         with _naming(chosen):
             recipe = compose(row_words, zoo)
-            _check_plan(recipe, zoo)
+            for text in prepare(recipe, zoo).warnings:
+                warnings.warn(text, stacklevel=2)
         flat = _flat(recipe)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
@@ -220,20 +222,6 @@ def _naming(row: str) -> Iterator[None]:
         if row:
             raise type(error)(f"row {row}: {error}") from None
         raise
-
-
-def _check_plan(recipe: Recipe, zoo: Zoo) -> None:
-    """What `rlzoo run` would find before it starts."""
-    from rlzoo.lm.loading import resolve_path
-    from rlzoo.parallel.device import pick_device
-    from rlzoo.recipe.plan import make_plan, refuse
-
-    plan = make_plan(recipe, zoo)
-    refuse(plan)
-    resolve_path(recipe.config.model.path)
-    pick_device(recipe.config.device)
-    for text in plan.warnings:
-        warnings.warn(text, stacklevel=2)
 
 
 def _full(key: str) -> str:

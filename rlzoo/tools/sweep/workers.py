@@ -228,19 +228,19 @@ def _reason(error: Exception) -> str:
 def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     """One run, new or from its last checkpoint; returns its summary."""
     from rlzoo.errors import CheckpointError
-    from rlzoo.recipe.plan import make_plan
     from rlzoo.runs.disk import write_atomically
     from rlzoo.runs.folder import RunFolder
-    from rlzoo.train.loop import train
+    from rlzoo.train.loop import Loop
+    from rlzoo.train.start import prepare
 
     folder = RunFolder(job.path)
     folder.path.mkdir(parents=True, exist_ok=True)
     (folder.path / "failed.json").unlink(missing_ok=True)
     write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
-    plan = make_plan(job.recipe, zoo)
+    plan = prepare(job.recipe, zoo)
     try:
-        return train(plan, folder, display)
+        return Loop(plan, folder, display).run()
     except CheckpointError as error:  # a run is a function of its recipe: do it again
         display.note(f"{error}; beginning anew")
         shutil.rmtree(folder.checkpoints)
-        return train(plan, folder, display)
+        return Loop(plan, folder, display).run()

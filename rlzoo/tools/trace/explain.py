@@ -123,7 +123,7 @@ def explain_credit(
     """TD errors, advantages, returns and whitening of one estimator. `columns`: what it made."""
     one = BatchRow(batch, row)
     found = []
-    gamma = float(plan.estimator.options.get("gamma", 1.0))
+    gamma = plan.gamma
     if "delta" in columns:
         found.append(_delta(one, columns["delta"], gamma))
     found.append(_advantages(plan.estimator, batch, one, columns["raw_advantages"], gamma))

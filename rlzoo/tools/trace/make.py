@@ -117,7 +117,7 @@ def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
 
 def delta(plan: Plan, batch: Mapping[str, Any]) -> Tensor:
     """delta_t = r_t + gamma V_next - V_t (B, T), gamma the estimator's or 1."""
-    gamma = float(plan.estimator.options.get("gamma", 1.0))
+    gamma = plan.gamma
     return td_lambda(
         batch["rewards"], batch["values"], batch["bootstrap_values"], batch["response_mask"],
         gamma=gamma, lam=0.0,

@@ -2,17 +2,16 @@
 one row of the batch that they give."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
 
 from rlzoo.errors import TraceError, first_line
-from rlzoo.lm.build import build_policy, build_world
-from rlzoo.lm.world import World
+from rlzoo.lm.build import build_models, build_policy
+from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.columns import COLUMNS
@@ -20,9 +19,8 @@ from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan, together
-from rlzoo.rollout.advantages import add_rewards
-from rlzoo.rollout.columns import add_columns, in_chunks
-from rlzoo.rollout.sample import collect, draw
+from rlzoo.rollout.experience import observe
+from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder
 from rlzoo.tools.trace.make import CREDITED, make_trace
 from rlzoo.tools.trace.trace import Trace
@@ -34,12 +32,12 @@ def of_recipe(
 ) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    world = build_world(together(plans))
+    models = build_models(together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
     model = recipes[0].config.model
     what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
-    traced = _fresh(world, plans, what, prompt, answer, row, step=0, kl_coef=coef)
-    if world.critic is not None:
+    traced = _fresh(models, plans, what, prompt, answer, row, step=0, kl_coef=coef)
+    if models.critic is not None:
         traced.notes.append("The critic is untrained: its values mean nothing yet.")
     return traced
 
@@ -60,8 +58,8 @@ def of_run(
     batches = sorted((folder.path / "batches").glob("step-*.safetensors"))
     if batches and prompt is None and not fresh:
         return _saved(folder, _choose(batches, step), plans, zoo, row)
-    world = build_world(together(plans))
-    state, notes = _load(folder, step, world)
+    models = build_models(together(plans))
+    state, notes = _load(folder, step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
@@ -69,7 +67,7 @@ def of_run(
     if prompt is not None and answer is None:
         lines = folder.read("samples.jsonl")
         seen = next((Example(prompt, r["answer"]) for r in lines if r["prompt"] == prompt), None)
-    traced = _fresh(world, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
+    traced = _fresh(models, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
     traced.notes += notes
     return traced
 
@@ -85,8 +83,8 @@ def _choose(saved: list[Path], step: int | None) -> Path:
     return steps[step]
 
 
-def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, Any], list[str]]:
-    """Load the weights of a checkpoint into the world: its state, and what is to be noted."""
+def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
+    """Load the weights of a checkpoint into the models: its state, and what is to be noted."""
     paths = saved_steps(folder.checkpoints)
     if step is not None and not paths:
         raise TraceError(f"--step: {folder.path} has no checkpoint")
@@ -98,7 +96,7 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks = world.networks()
+        networks = models.networks()
         for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
             del networks[name]
             notes.append(f"The run has no {name}: that of this trace is untrained.")
@@ -110,7 +108,7 @@ def _load(folder: RunFolder, step: int | None, world: World) -> tuple[dict[str, 
 
 @torch.no_grad()
 def _fresh(
-    world: World,
+    models: Models,
     plans: Sequence[Plan],
     source: str,
     prompt: str | None,
@@ -125,8 +123,8 @@ def _fresh(
 
     seen: the prompt with its answer, if the run's samples hold it.
     """
-    config = world.plan.recipe.config
-    drawn = draw(world, "test", config.rollout.prompts, "trace", step)
+    config = models.plan.recipe.config
+    drawn = draw(models, "test", config.rollout.prompts, "trace", step)
     scored = True
     if prompt is not None:
         if row >= config.rollout.samples:
@@ -134,18 +132,13 @@ def _fresh(
                 f"--row {row}: this prompt has {config.rollout.samples} responses, from 0 on "
                 "(rollout.samples)"
             )
-        world.encode(prompt)  # raises where the tokenizer does not know a character
-        example, scored = _example(world, prompt, answer, seen, like=drawn[0].answer)
+        models.prompt_format.encode(prompt)  # raises where the tokenizer does not know a character
+        example, scored = _example(models, prompt, answer, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
-    batch = collect(
-        world, drawn, config.rollout.samples, stream="trace", step=step,
-        sampler=world.plan.base_sampler,
-    )  # fmt: skip
-    add_columns(world, batch, stream="trace", step=step)
-    add_rewards(world.plan, batch, kl_coef)
-    _add_current(world, batch)
+    batch = observe(models, drawn, step, kl_coef, stream="trace")
+    _add_current(models, batch)
     traced = make_trace(
-        source, batch, plans, row, kl_coef=kl_coef, tokenizer=world.tokenizer, scored=scored
+        source, batch, plans, row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
     )
     if not scored:
         traced.notes.append(
@@ -156,30 +149,30 @@ def _fresh(
 
 
 def _example(
-    world: World, prompt: str, answer: str | None, seen: Example | None, like: Any
+    models: Models, prompt: str, answer: str | None, seen: Example | None, like: Any
 ) -> tuple[Example, bool]:
     """The prompt with its answer, and whether that is known; else it is `like`, a stand-in."""
     if answer is not None:
         return Example(prompt, _as_answer(answer, like)), True
-    known = seen or _find_answer(world, prompt)
+    known = seen or _find_answer(models, prompt)
     return known or Example(prompt, like), known is not None
 
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
 
 
-def _find_answer(world: World, prompt: str) -> Example | None:
+def _find_answer(models: Models, prompt: str) -> Example | None:
     """The example with this prompt among those that the task draws.
 
     The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
     there are too many of them to meet this one.
     """
     for split_name in ("train", "test"):
-        generator = noise.generator(world.seed, f"prompts/search/{split_name}")
+        generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
             drawn = {
-                item[0]: item for item in world.plan.task.draw(split_name, SEARCHED, generator)
+                item[0]: item for item in models.plan.task.draw(split_name, SEARCHED, generator)
             }
             if prompt in drawn:
                 return Example(*drawn[prompt])
@@ -207,10 +200,10 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     """A row of a saved batch; ratio and clipping are the final policy's."""
     step = int(path.stem.removeprefix("step-"))
     config = plans[0].recipe.config
-    world = World(plans[0], build_policy(config), seed=config.seed)
-    state, notes = _load(folder, None, world)
+    models = Models(plans[0], build_policy(config), seed=config.seed)
+    state, notes = _load(folder, None, models)
     try:
-        columns: dict[str, Any] = dict(load_file(path, device=str(world.policy.device)))
+        columns: dict[str, Any] = dict(load_file(path, device=str(models.policy.device)))
         columns |= json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         batch = Batch(columns.pop("response_mask"))
     except (OSError, ValueError, KeyError) as error:
@@ -226,7 +219,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not hold; --fresh draws a batch that has it"
                 )
-    _add_current(world, batch)
+    _add_current(models, batch)
     key = "actor/kl_coef"  # an adaptive one has moved on since
     lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and key in r]
     coef = lines[0][key] if lines else config.kl.coef
@@ -234,7 +227,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, tokenizer=world.tokenizer, made=(own, made)
+        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(own, made)
     )
     traced.notes += notes
     traced.notes.append(
@@ -245,13 +238,10 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
 
 
 @torch.no_grad()
-def _add_current(world: World, batch: Batch) -> None:
+def _add_current(models: Models, batch: Batch) -> None:
     """`log_probs` and `entropy` of the policy as it is now."""
 
-    def score(columns: Mapping[str, Any]) -> Tensor:
-        out = world.policy.score(columns, want=("entropy",), entropy_grad=False)
-        return torch.stack([out["log_probs"], out["entropy"]], -1)
-
-    both = in_chunks(world, batch, score)
-    batch.add("log_probs", both[..., 0])
-    batch.add("entropy", both[..., 1])
+    stats = models.policy.log_prob_stats
+    batch.update(
+        models.passes.map(batch, lambda c: stats(c, want=("entropy",), entropy_grad=False))
+    )

@@ -1,0 +1,88 @@
+"""A run's networks: the policy, its frozen reference, the critic."""
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from torch import Tensor, nn
+
+from rlzoo.lm.critic import Critic
+from rlzoo.lm.meter import Meter
+from rlzoo.lm.passes import Passes
+from rlzoo.lm.policy import Policy
+from rlzoo.lm.prompts import PromptFormat
+from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.parallel.shard import whole
+from rlzoo.recipe.plan import Plan
+
+
+@dataclass
+class Models:
+    """The networks that a plan asks for, and what goes with them: how rows pass through them
+    (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
+
+    notes: what the run's reader should know.
+    """
+
+    plan: Plan
+    policy: Policy
+    reference: Policy | None = None
+    critic: Critic | None = None
+    seed: int = 0
+    ranks: Ranks = ALONE
+    meter: Meter = field(default_factory=Meter)
+    notes: list[str] = field(default_factory=list)
+    passes: Passes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.policy.stops = self.plan.stops
+        train = self.plan.recipe.config.train
+        self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.policy.tokenizer
+
+    @cached_property
+    def prompt_format(self) -> PromptFormat:
+        model = self.plan.recipe.config.model
+        return PromptFormat(self.tokenizer, model.chat, model.system)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the critic is a head on the policy's trunk."""
+        return self.critic is not None and self.critic.trunk is None
+
+    @property
+    def sharded(self) -> bool:
+        """Whether weights are spread over ranks."""
+        return self.ranks.count > 1 and self.plan.recipe.config.parallel.strategy == "shard"
+
+    def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
+        """Within, ranks may sample apart from each other: weights that are spread are whole."""
+        asked = [self.policy, *([self.reference] if "reference" in needs else [])]
+        return whole({m: None for p in asked if p is not None for m in p.model.modules()})
+
+    def networks(self) -> dict[str, nn.Module]:
+        """What is trained, by the name of its optimizer."""
+        actor: dict[str, nn.Module] = {"actor": self.policy.model}
+        return actor if self.critic is None else actor | {"critic": self.critic}
+
+    def forward(
+        self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
+    ) -> dict[str, Tensor]:
+        """What an update differentiates: `log_probs`, `entropy`, and the critic's `prediction`."""
+        config = self.plan.recipe.config
+        critic = critic and self.critic is not None
+        both = actor and critic and self.shared
+        out: dict[str, Tensor] = {}
+        if actor:
+            entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
+            want = ("entropy", "values") if both else ("entropy",)
+            out = self.policy.log_prob_stats(columns, want=want, entropy_grad=entropy_grad)
+        if critic:
+            assert self.critic is not None
+            out["prediction"] = out.pop("values") if both else self.critic.predict(columns)
+        return out

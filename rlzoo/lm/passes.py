@@ -1,0 +1,120 @@
+"""How rows go through a network: in how many passes, and on which of several ranks.
+
+How rows are cut into passes changes no number that comes out, and no gradient.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.lm.layout import lengths, pack
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp.batch import take
+from rlzoo.parallel.ranks import ALONE, Ranks
+
+Columns = Mapping[str, Any]
+T = TypeVar("T")
+
+
+@dataclass
+class Passes:
+    """policy: whose sizes and layout say how many rows fit.  train: the recipe's section.
+
+    collective: weights are spread over ranks, so that all of them make every pass together.
+    scale: the share of a pass's usual size that fits into memory.
+    notes: where it is said should memory run out.
+    """
+
+    policy: Policy
+    train: Any
+    ranks: Ranks = ALONE
+    collective: bool = False
+    notes: list[str] = field(default_factory=list)
+    scale: float = 1.0
+
+    def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
+        """The rows (R,) of each pass over `columns`: sorted by length, as many as fit."""
+        rows = len(columns["response_mask"])
+        if grad and self.train.microbatch:
+            order = pack(columns, 1)
+            size = max(1, int(self.train.microbatch * self.scale))
+            return list(torch.cat(order).split(size)) if order else []
+        budget = self.train.token_budget if grad else None
+        if budget is None:
+            budget = self.policy.positions_per_pass(grad=grad)
+        else:
+            _refuse_short_budget(columns, budget)
+        budget = int(budget * self.scale)
+        if self.ranks.count > 1:  # something to do for each
+            positions = sum(int(x.sum()) for x in lengths(columns))
+            budget = min(budget, positions // self.ranks.count)
+        parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
+        # A single pass keeps the order of its rows: nothing need be sorted back.
+        return [torch.arange(rows, device=parts[0].device)] if len(parts) == 1 else parts
+
+    def map(
+        self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
+    ) -> Mapping[str, Tensor]:
+        """`function` of all rows, tensors (B, ...) by name, in as many passes as memory asks."""
+
+        def attempt() -> Mapping[str, Tensor]:
+            parts = self.parts(columns)
+            return function(columns) if len(parts) == 1 else self.over(columns, parts, function)
+
+        return self.retry(attempt)
+
+    def over(
+        self,
+        columns: Columns,
+        parts: list[Tensor],
+        function: Callable[[Columns], Mapping[str, Tensor]],
+    ) -> dict[str, Tensor]:
+        """`function` of all rows, tensors (B, ...) by name, a pass for each of `parts`; ranks share
+        them."""
+        done = [function(take(columns, part)) for part in self.ranks.share(parts)]
+        if self.collective and self.ranks.idle(len(parts)):
+            function(take(columns, parts[0]))
+        if self.ranks.count > 1:
+            shares = self.ranks.gather([{n: x.cpu() for n, x in out.items()} for out in done])
+            device = self.policy.device
+            done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]
+            parts = [part for i in range(self.ranks.count) for part in parts[i :: self.ranks.count]]
+        back = torch.cat(parts).argsort()
+        return {name: torch.cat([out[name] for out in done])[back] for name in done[0]}
+
+    def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
+        """What `attempt` gives. On out of memory: halve the pass from then on, and try once more.
+
+        release: lets go of what is held for the attempt and can be computed again.
+        """
+        try:
+            return attempt()
+        except RuntimeError as error:
+            # Ranks would no longer agree on who does which pass.
+            if not _out_of_memory(error) or self.scale < 1 or self.ranks.count > 1:
+                raise
+        # Not in `except`: there the traceback holds on to what the failed pass allocated.
+        self.scale = 0.5
+        release()
+        self.notes.append("out of memory; going on with half the rows in a pass (same gradient)")
+        if self.policy.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return attempt()
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
+def _refuse_short_budget(columns: Columns, budget: int) -> None:
+    prompt, response = lengths(columns)
+    longest = max((prompt + response).tolist(), default=0)
+    if budget < longest:
+        raise RlzooError(
+            f"train.token_budget: {budget} positions are less than the longest row, which has "
+            f"{longest}"
+        )

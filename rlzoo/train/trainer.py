@@ -1,0 +1,74 @@
+"""A recipe opened: its models, its optimizers, and one training step of them."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rlzoo.lm.build import build_models
+from rlzoo.mdp.batch import Batch
+from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.advantages import make_controller
+from rlzoo.rollout.evaluation import evaluate
+from rlzoo.rollout.experience import Experience, experience, timed
+from rlzoo.train.metrics import batch_metrics, kl_per_response
+from rlzoo.train.optimizer import learning_rate, make_optimizers
+from rlzoo.train.update import update
+
+
+class Trainer:
+    """What `rlzoo run` trains with, a step or a part of a step at a time. It writes no file.
+
+        trainer = rlzoo.open_recipe("ppo_gae", ["rollout.prompts=4"])
+        experience = trainer.sample()          # experience.batch: all columns, by name
+        metrics = trainer.update(experience)   # epochs of mini-batches on that batch
+        trainer.evaluate(64)                   # on held-out prompts
+
+    steps: training steps taken. All randomness is a function of (seed, step).
+    """
+
+    def __init__(self, plan: Plan, ranks: Ranks = ALONE):
+        self.plan = plan
+        self.models = build_models(plan, ranks)
+        self.optimizers = make_optimizers(self.models)
+        self.controller = make_controller(plan)
+        self.steps = 0
+        self.clock: Callable[[], float] = time.perf_counter  # of what phases take
+
+    def sample(self) -> Experience:
+        """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
+        somebody needs, rewards, advantages."""
+        return experience(self.models, self.steps, self.controller.coef, clock=self.clock)
+
+    def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
+        """Learn from a batch, which is spent then; returns the step's metrics, by name.
+
+        progress: the share of the budget that is spent, in [0, 1], for the schedule of the rates.
+        """
+        plan, batch, coef = self.plan, experience.batch, self.controller.coef
+        for name, optimizer in self.optimizers.items():
+            rate = learning_rate(plan.recipe.config[name], self.steps, progress)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        seconds = dict(experience.seconds)
+        with timed(seconds, "update", self.clock):
+            updated = update(self.models, experience, self.optimizers, self.steps, coef)
+        self.steps += 1
+        metrics = {**batch_metrics(plan, batch), **updated, "actor/kl_coef": coef}
+        metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
+        if "ref_log_probs" in batch:
+            self.controller.update(kl_per_response(batch), batch.rows)
+        total = sum(seconds.values())
+        metrics["perf/tokens_per_second"] = sum(experience.tokens.values()) / max(total, 1e-9)
+        metrics |= {f"tokens/{phase}": n for phase, n in experience.tokens.items()}
+        return metrics | {f"timing_s/{phase}": x for phase, x in seconds.items()}
+
+    def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
+        """One training step: its batch, and its metrics."""
+        experience = self.sample()
+        return experience.batch, self.update(experience, progress)
+
+    def evaluate(self, prompts: int | None = None) -> dict[str, Any]:
+        """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
+        each; with 95 % intervals. The same prompts and noise each time."""
+        return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)

@@ -1,0 +1,87 @@
+"""The house rules: the core names no component, and what should not import torch does not."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import rlzoo
+
+CORE = Path(rlzoo.__file__).parent
+ALGORITHMIC = (
+    "estimators", "policy_losses", "value_losses", "kl_penalties", "aggregations", "tasks",
+    "rewards",
+)  # fmt: skip
+# Packages no module of which may import torch when it is imported.
+TORCH_FREE = ("recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
+              "tools.compare", "tools.doctor", "tools.eval.command",
+              "tools.export", "tools.sweep", "tools.trace.command",
+              "tools.diagnose.command")  # fmt: skip
+
+
+def strings(tree):
+    """Every string constant, docstrings apart."""
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    docs = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and node.body and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
+            yield node
+
+
+def test_the_core_names_no_component(zoo):
+    names = {name for kind in ALGORITHMIC for name in zoo.shelves[kind]}
+    found = [
+        f"{path.name}:{node.lineno}: {node.value!r}"
+        for path in sorted(CORE.rglob("*.py"))
+        for node in strings(ast.parse(path.read_text()))
+        if node.value in names
+    ]
+    assert found == []
+
+
+def test_the_torch_free_modules_stay_so():
+    modules = []
+    for name in TORCH_FREE:
+        path = CORE / name.replace(".", "/")
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        modules += [".".join(("rlzoo", *f.relative_to(CORE).with_suffix("").parts)) for f in files]
+    code = (
+        "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
+        "    assert 'torch' not in sys.modules, name"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *modules], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_and_recipes_are_quick_and_torch_free():
+    for words in (["--help"], ["recipes"]):
+        code = (
+            "import resource, sys\nfrom rlzoo.cli import main\n"
+            f"try: main({words!r})\nexcept SystemExit: pass\n"
+            "assert 'torch' not in sys.modules\n"
+            "use = resource.getrusage(resource.RUSAGE_SELF)\n"
+            "print(use.ru_utime + use.ru_stime, file=sys.stderr)"
+        )
+        seconds = [
+            float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                                 check=True).stderr)
+            for _ in range(3)
+        ]  # fmt: skip
+        assert min(seconds) <= 0.5
+
+
+def test_every_hook_is_a_kind_and_every_kind_a_hook():
+    from rlzoo.plugin import hookspecs
+    from rlzoo.plugin.component import KINDS
+
+    hooks = {n.removeprefix("register_") for n in vars(hookspecs) if n.startswith("register_")}
+    assert hooks == set(KINDS)
+
+
+def test_the_facade_exports_what_it_lists():
+    for name in rlzoo.__all__:
+        assert getattr(rlzoo, name) is not None

@@ -1,0 +1,111 @@
+"""Several processes make the run that one makes. Tests start them with torchrun's launcher."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import torch
+
+from helpers.launch import WORDS, assert_same_metrics, launch, lines
+from rlzoo.mdp.batch import Batch, concatenate
+from rlzoo.parallel.ranks import Ranks
+
+
+def test_two_processes_make_the_run_of_one(tmp_path):
+    """In float64, twenty steps: the same tokens, the same metrics, whatever is coupled. Five
+    prompts are no multiple of two processes."""
+    words = ["recipe=ppo_gae", *WORDS, "train.steps=20", "train.minibatches=2", "run.samples=20",
+             "model.dtype=float64", "whiten=group", "policy_loss=tpo", "kl.controller=adaptive",
+             "kl.place=loss", "kl=k2", "train.microbatch=3"]  # fmt: skip
+    for n in (1, 2):
+        status, out = launch(n, "run", *words, f"run.dir={tmp_path / str(n)}")
+        assert status == 0, out
+    assert lines(tmp_path / "1", "samples.jsonl") == lines(tmp_path / "2", "samples.jsonl")
+    assert_same_metrics(lines(tmp_path / "1"), lines(tmp_path / "2"), 1e-6)
+
+
+def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
+    words = ["recipe=grpo", *WORDS, "model.dtype=float64"]
+    whole = tmp_path / "whole"
+    assert launch(1, "run", *words, "train.steps=6", f"run.dir={whole}")[0] == 0
+    for first, then in ((2, 1), (1, 2)):
+        folder = tmp_path / f"{first}{then}"
+        status, out = launch(first, "run", *words, "train.steps=4", f"run.dir={folder}")
+        assert status == 0, out
+        (folder / "summary.json").unlink()  # as if it had been cut off
+        recipe = folder / "recipe.yaml"
+        recipe.write_text(recipe.read_text().replace("steps: 4", "steps: 6"))
+        status, out = launch(then, "resume", str(folder))
+        assert status == 0, out
+        # The evaluation at the first run's end is one more.
+        rest = [x for x in lines(folder) if "eval/score" not in x]
+        assert_same_metrics([x for x in lines(whole) if "eval/score" not in x], rest, 1e-6)
+
+
+def test_a_rank_that_dies_takes_the_others_along_within_seconds(tmp_path):
+    folder = tmp_path / "run"
+    run = launch(2, "run", "recipe=ppo_gae", *WORDS, "train.steps=5000", f"run.dir={folder}",
+                 wait=False)  # fmt: skip
+    began = time.time()
+    while not list(folder.glob("checkpoints/step-*")) and time.time() - began < 120:
+        time.sleep(0.2)
+    found = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True)
+    children = [int(pid) for pid in found.stdout.split()]
+    assert len(children) == 2
+    os.kill(children[1], signal.SIGKILL)
+    began = time.time()
+    out, _ = run.communicate(timeout=60)
+    assert time.time() - began < 30
+    assert run.returncode != 0
+    assert "rlzoo resume RUN" in out or "SIGTERM" in out or "Signal 9" in out, out
+    assert list(folder.glob("checkpoints/step-*/manifest.json"))
+
+
+def test_ranks_with_different_words_are_refused(tmp_path):
+    script = tmp_path / "unlike.py"
+    script.write_text(
+        "import os, sys\nfrom rlzoo.cli import main\n"
+        f"words = {['run', 'recipe=grpo', *WORDS, 'train.steps=1']!r}\n"
+        "words += ['seed=' + os.environ['RANK'], 'run.dir=' + sys.argv[1]]\n"
+        "sys.exit(main(words))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+         str(script), str(tmp_path / "run")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "rank 1 has another recipe than rank 0" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_shares_are_whole_and_apart():
+    for count in (1, 2, 3, 5):
+        ranks = [Ranks(i, count) for i in range(count)]
+        assert [x for r in ranks for x in r.block(7)] == list(range(7))
+        assert sorted(x for r in ranks for x in r.share(list(range(7)))) == list(range(7))
+
+
+def test_joining_pads_prompts_on_the_left_and_responses_on_the_right():
+    def part(rows, prompt, response):
+        batch = Batch(torch.ones(rows, response))
+        batch.add("prompts", [f"{prompt}"] * rows)
+        batch.add("prompt_ids", torch.full((rows, prompt), 7))
+        batch.add("prompt_mask", torch.ones(rows, prompt))
+        batch.add("response_ids", torch.full((rows, response), 8))
+        batch.add("old_log_probs", torch.full((rows, response), -0.5))
+        batch.add("score_components", torch.ones(rows, 2))
+        batch.add("score_weights", torch.ones(2))
+        batch.add("terminated", torch.ones(rows, dtype=torch.bool))
+        return batch
+
+    parts = [part(1, 3, 2), part(2, 2, 4)]
+    whole = concatenate([dict(p) for p in parts], 9, torch.device("cpu"))
+    assert whole["prompt_ids"].tolist() == [[7, 7, 7], [9, 7, 7], [9, 7, 7]]
+    assert whole["response_ids"].tolist() == [[8, 8, 9, 9], [8] * 4, [8] * 4]
+    assert whole["response_mask"].sum(1).tolist() == [2, 4, 4]
+    assert whole["old_log_probs"].sum(1).tolist() == [-1, -2, -2]
+    assert whole["prompts"] == ["3", "2", "2"]
+    assert (whole["score_components"].shape, whole["score_weights"].shape) == ((3, 2), (2,))

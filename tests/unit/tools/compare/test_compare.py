@@ -1,0 +1,376 @@
+"""Comparisons of made-up run folders, whose differences are known."""
+
+import argparse
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from helpers.made_up_runs import made_up_rows, made_up_run
+from rlzoo import stats
+from rlzoo.errors import CompareError
+from rlzoo.runs.record import read_record
+from rlzoo.show import numbers as module
+from rlzoo.show.curve import spark
+from rlzoo.show.numbers import thousands
+from rlzoo.tools.compare import command as module_command
+from rlzoo.tools.compare import comparison as module_comparison
+from rlzoo.tools.compare.command import document
+from rlzoo.tools.compare.comparison import compare, two_way
+from rlzoo.tools.compare.records import label, telling_keys
+from rlzoo.tools.compare.tables import markdown, view
+from rlzoo.tools.compare.verdict import verdict
+
+
+def command(*words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    module_command.add_arguments(parser)
+    return module_command.command(parser.parse_args([str(w) for w in words]))
+
+
+def printed(c, width, tables=()):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in view(c, width, tables):
+        console.print(part)
+    return console.export_text()
+
+
+LAMS = {
+    f"lam{lam:g}": (mean, {"estimator__lam": lam})
+    for lam, mean in ((0.0, 0.5), (0.5, 0.62), (0.95, 0.75), (1.0, 0.75))
+}
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """Four rows of eight paired seeds; the last two do not differ but by noise."""
+    folder = tmp_path_factory.mktemp("eight")
+    made_up_rows(folder, LAMS, 8)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(eight):
+    return compare([eight])
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_rows_are_what_differs_but_for_the_seed(compared):
+    assert [row.label for row in compared.rows] == ["lam=0", "lam=0.5", "lam=0.95", "lam=1"]
+    assert all(row.seeds == list(range(8)) for row in compared.rows)
+
+
+def test_labels_take_the_fewest_keys_names_first():
+    configs = [
+        {"estimator.name": "gae", "estimator.lam": 0.0, "kl.name": "k1", "x.lam": 1},
+        {"estimator.name": "gae", "estimator.lam": 1.0, "kl.name": "k1", "x.lam": 1},
+        {"estimator.name": "mc", "kl.name": "k2", "x.lam": 1},
+    ]
+    keys = telling_keys(configs, [])
+    assert keys == ["estimator.name", "estimator.lam"]
+    labels = [label({k: c[k] for k in keys if k in c}) for c in configs]
+    assert labels == ["gae lam=0", "gae lam=1", "mc"]
+    assert telling_keys(configs, ["kl.name"]) == ["kl.name", "estimator.lam"]
+    assert label({"a.lam": 0.5, "b.lam": None}) == "a.lam=0.5 b.lam=null"
+
+
+def test_recipes_are_rows_by_their_name(tmp_path):
+    for seed in (0, 1):
+        made_up_run(tmp_path / f"a{seed}", seed=seed, after=0.5)
+        made_up_run(tmp_path / f"b{seed}", seed=seed, after=0.6, recipe="grpo",
+                    estimator={"name": "grpo"}, whiten="none")  # fmt: skip
+    assert [row.label for row in compare([tmp_path]).rows] == ["ppo_gae", "grpo"]
+
+
+def test_where_and_how_often_it_ran_makes_no_row(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5)
+    made_up_run(tmp_path / "b", seed=1, after=0.5, device="cuda", checkpoint={"every": 3},
+                loggers={"csv": {}}, eval__every=3)  # fmt: skip
+    assert len(compare([tmp_path]).rows) == 1
+
+
+def test_of_two_runs_of_a_seed_the_newer_counts_and_is_named(tmp_path):
+    import os
+
+    made_up_run(tmp_path / "new", seed=0, after=0.9)
+    old = made_up_run(tmp_path / "old", seed=0, after=0.5)
+    os.utime(old / "summary.json", (1, 1))
+    c = compare([tmp_path])
+    assert c.rows[0].scores == [0.9]
+    assert any("old gives way to the newer new" in note for note in c.notes)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_the_numbers_are_those_of_stats(compared):
+    out = document(compared)
+    rows = {row["row"]: row for row in out["rows"]}
+    best, base = rows["lam=0.95"], rows["lam=0"]
+    assert best["iqm"] == stats.iqm(best["scores"])
+    assert best["interval"] == stats.iqm_interval(best["scores"])
+    expected = stats.paired([a - b for a, b in zip(best["scores"], base["scores"], strict=True)])
+    found = best["against_reference"]
+    assert (found["difference"], found["interval"], found["p"]) == (
+        expected.mean, expected.interval, expected.p
+    )  # fmt: skip
+    assert found["improvement"] == stats.improvement(best["scores"], base["scores"])
+    assert base["against_reference"] is None
+    ps = [pair["p"] for pair in out["pairs"]]
+    assert len(ps) == 6
+    assert [pair["p_holm"] for pair in out["pairs"]] == stats.holm(ps)
+    # a line from .3 to the final score: its mean height is halfway
+    assert best["area"] == pytest.approx(
+        stats.iqm([(0.3 + score) / 2 for score in best["scores"]]), abs=1e-9
+    )
+    assert (best["kl"], best["length"], best["tokens"], best["seconds"]) == (0.5, 4.0, 6000, 10)
+
+
+def test_censored_runs_stay_censored(eight):
+    c = compare([eight], threshold=0.7)
+    rows = {row["row"]: row["threshold"] for row in document(c)["rows"]}
+    assert rows["lam=0"]["steps"] is None
+    assert (rows["lam=0"]["reached"], rows["lam=0"]["of"]) == (0, 8)
+    assert rows["lam=1"]["reached"] > 4
+    assert rows["lam=1"]["steps"] == 6
+    assert rows["lam=1"]["tokens"] == 6000
+    text = printed(c, 140)
+    assert ">6 (0/8 reached)" in text
+    assert ">6 (0/8)" in printed(c, 80)
+
+
+def test_the_threshold_is_halfway_to_the_best(compared):
+    best = max(stats.iqm(row.scores) for row in compared.rows)
+    assert compared.threshold == pytest.approx((0.3 + best) / 2, abs=0.01)
+
+
+def test_a_reference_named_before_is_the_only_one_tested(eight):
+    for name in ("lam=0.5", "0.5", "estimator.lam=0.5"):
+        c = compare([eight], reference=name)
+        assert c.reference.label == "lam=0.5"
+        assert len(c.pairs) == 3
+    with pytest.raises(CompareError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
+        compare([eight], reference="lam=0.6")
+    with pytest.raises(CompareError, match="names no single row"):
+        compare([eight], reference="lam")
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_verdict_says_what_is_shown_and_what_could_not_be(compared):
+    said = " ".join(verdict(compared))
+    assert re.search(r"lam=(0.95|1) beats lam=0 \(P = (> )?[.\d]+, \+0.\d{3} \[.\d{3}, .\d{3}\]\)",
+                     said)  # fmt: skip
+    assert re.search(r"lam=(0.95|1) is indistinguishable from lam=(1|0.95) at 8 seeds \(P = .*; "
+                     r"8 seeds could have shown 0.0\d\d\)", said)  # fmt: skip
+    assert "Besides, " in said
+    assert "lam=0 beats" not in said
+
+
+def test_too_few_seeds_are_said_not_invented(tmp_path):
+    made_up_rows(tmp_path, LAMS, 4)
+    c = compare([tmp_path])
+    said = " ".join(verdict(c))
+    assert "beats" not in said
+    assert "4 seeds cannot show any difference among 6 pairs; it takes 8" in said
+    assert document(c)["rows"][2]["against_reference"]["interval"] is None
+    assert any("4 paired seeds give no 95 % interval" in note for note in c.notes)
+    assert any("87 % cover with 4 seeds" in note for note in c.notes)
+
+
+def test_one_seed_has_no_interval_at_all(tmp_path):
+    made_up_rows(tmp_path, LAMS, 1)
+    c = compare([tmp_path])
+    assert document(c)["rows"][0]["interval"] is None
+    assert any("one seed gives no interval" in note for note in c.notes)
+    assert "[" not in printed(c, 140).split("how it got there")[0]
+
+
+def test_equal_rows_and_single_rows_and_strangers(tmp_path):
+    for seed in range(6):
+        made_up_run(tmp_path / f"a{seed}", seed=seed, after=0.5 + seed / 50)
+        made_up_run(tmp_path / f"b{seed}", seed=seed, after=0.5 + seed / 50, whiten="none")
+        made_up_run(tmp_path / f"c{seed}", seed=seed + 50, after=0.5, whiten="group")
+    assert "equal in every seed" in " ".join(verdict(compare(tmp_path.glob("[ab]*"))))
+    assert "nothing to compare" in verdict(compare(tmp_path.glob("a*")))[0]
+    c = compare(tmp_path.glob("[bc]*"))
+    assert "No two rows share a seed" in verdict(c)[0]
+    assert any("no seed in common" in note for note in c.notes)
+    assert printed(c, 80)
+
+
+def test_unequal_token_budgets_are_noted(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5)
+    path = made_up_run(tmp_path / "b", seed=0, after=0.5, rollout={"prompts": 3})
+    summary = json.loads((path / "summary.json").read_text()) | {"tokens": 12000}
+    (path / "summary.json").write_text(json.dumps(summary))
+    assert any("generated 2.0 times as many" in note for note in compare([tmp_path]).notes)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"task__name": "reverse"}, "task.name"),
+        ({"task__digits": 3}, "task.digits"),
+        ({"train__tokens": 5000}, "train.tokens"),
+        ({"train__steps": 8}, "train.steps"),
+        ({"eval__samples": 64}, "eval.samples"),
+    ],
+)
+def test_runs_on_another_scale_are_refused_by_name(tmp_path, config, said):
+    made_up_run(tmp_path / "one", seed=0, after=0.5)
+    made_up_run(tmp_path / "other", seed=0, after=0.6, **config)
+    with pytest.raises(CompareError, match=f"different {said}.*/one, .*/other; --force"):
+        compare([tmp_path])
+    c = compare([tmp_path], force=True)
+    assert f"NOT ON ONE SCALE: {said}" in c.title
+    assert said in printed(c, 80)
+
+
+def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
+    made_up_run(tmp_path / "whole", seed=0, after=0.5)
+    made_up_run(tmp_path / "half", seed=1, after=0.5, finished=False)
+    made_up_run(tmp_path / "torn", seed=2, after=0.5)
+    (tmp_path / "torn" / "recipe.yaml").write_text("seed: [")
+    made_up_run(tmp_path / "blank", seed=3, after=0.5)
+    (tmp_path / "blank" / "summary.json").write_text("{}")
+    c = compare([tmp_path])
+    assert c.rows[0].seeds == [0]
+    assert set(c.found.skipped) == {"half", "torn", "blank"}
+    assert "not finished (it is at step 6)" in c.found.skipped["half"]
+    assert "half" in printed(c, 80)
+    with pytest.raises(CompareError, match="no finished run to compare: half: not finished"):
+        compare([tmp_path / "half"])
+    with pytest.raises(module_comparison.CompareError.__mro__[1], match="no run folder"):
+        compare([tmp_path / "nowhere"])
+
+
+def test_a_cut_off_metrics_line_costs_only_itself(tmp_path):
+    path = made_up_run(tmp_path / "a", seed=0, after=0.5)
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "rew')
+    assert read_record(path).evaluations[-1] == (6, 6000, 0.5)
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("width", [80, 140, 180])
+def test_tables_fit_and_cut_nothing_off(compared, width):
+    text = printed(compared, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for row in compared.rows:
+        assert f"{stats.iqm(row.scores):.3f} [" in text
+    assert text.count("▲") == 3
+    assert ("how it got there" in text) == (width < 160)
+
+
+def test_two_way_tables(tmp_path, capsys):
+    rows = {
+        f"{e}{lam}{w}": (0.5, {"estimator": {"name": e} | ({"lam": lam} if lam is not None else {}),
+                               "whiten": w})
+        for e, lam in (("gae", 0.0), ("gae", 1.0), ("mc", None)) for w in ("none", "batch")
+    }  # fmt: skip
+    made_up_rows(tmp_path, rows, 2)
+    c = compare([tmp_path])
+    table = two_way(c, "lam")
+    assert (table.key, table.columns) == ("estimator.lam", ["0", "1", "-"])
+    assert set(table.rows) == {"gae whiten=none", "gae whiten=batch", "mc whiten=none",
+                               "mc whiten=batch"}  # fmt: skip
+    assert ("mc whiten=none", "0") not in table.cells
+    assert two_way(c, "estimator").columns == ["gae", "mc"]
+    with pytest.raises(CompareError, match=r"do not differ in 'gamma' \(they differ in: "):
+        two_way(c, "gamma")
+    assert command(tmp_path, "--by", "lam", "--by", "whiten") == 0
+    out = capsys.readouterr().out
+    assert "by estimator.lam" in out
+    assert "by whiten" in out
+
+
+def test_markdown_is_a_table(compared):
+    text = markdown(compared, [two_way(compared, "lam")])
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines[:6]}) == 1
+    assert "indistinguishable" in text
+
+
+def test_sparklines_share_a_scale_and_numbers_are_short():
+    assert spark([0, 1], 0, 1, 5) == "▁█"
+    assert spark([0.5, 0.5], 0, 1, 5) == "▅▅" or spark([0.5, 0.5], 0, 1, 5) == "▄▄"
+    assert len(spark(range(100), 0, 99, 10)) == 10
+    assert [thousands(v) for v in (None, 12, 25188, 1.2e6)] == ["-", "12", "25.2k", "1.2M"]
+    assert module.chance(0.9999) == "> .99"
+    assert module.chance(1.0) == "1.00"
+    assert module.chance(0.5) == ".50"
+    assert module.bracket(stats.Interval(-0.05, 1.5)) == "[-.050, 1.500]"
+
+
+def test_json_is_one_document(eight, capsys):
+    assert command(eight, "--json", "--by", "lam") == 0
+    out = json.loads(capsys.readouterr().out)
+    assert {"title", "rows", "pairs", "verdict", "notes", "skipped", "failed"} <= set(out)
+    assert out["rows"][0]["interval"] == sorted(out["rows"][0]["interval"])
+    assert len(out["two_way"][0]["cells"]) == 4
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_stands_alone(eight, tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert command(eight, "--html", tmp_path / "deep" / "report.html", "--by", "lam") == 0
+    page = (tmp_path / "deep" / "report.html").read_text()
+    assert page.count("<svg") == 5
+    assert "prefers-color-scheme: dark" in page
+    # nothing is fetched: no address but namespaces' names, no script, no link
+    addresses = set(re.findall(r'(?:src|href)="([^"]*)"', page))
+    assert all(a.startswith("#") for a in addresses)
+    assert not re.search(r"<script|<link|@import|url\((?!#)", page)
+    # colours follow the page: no placeholder is left, and every reference has its target
+    assert not re.search(r"#0[123]0[123]0[123]|#0a0a0\d", page)
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert {a[1:] for a in addresses} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", page)) <= set(ids)
+    for variable in set(re.findall(r"var\(--(\w+)\)", page)):
+        assert page.count(f"--{variable}:") == 2, variable
+
+
+def test_plots_as_files(eight, tmp_path):
+    assert command(eight, "--plots", tmp_path) == 0
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"held-out.svg", "held-out.png", "response-estimator.lam.png", "profiles.svg"} <= names
+    assert (tmp_path / "finals.png").read_bytes()[:4] == b"\x89PNG"
+    assert "var(--" not in (tmp_path / "finals.svg").read_text()
+
+
+def test_text_from_outside_is_escaped(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5, estimator={"name": "<b>x</b>"})
+    made_up_run(tmp_path / "b", seed=0, after=0.6, estimator={"name": "[red]y"})
+    c = compare([tmp_path])
+    from rlzoo.tools.compare.html import page
+
+    assert "<b>x</b>" not in page(c)
+    assert "[red]y" in printed(c, 80)
+
+
+def test_single_seeds_and_failures_still_make_a_report(tmp_path):
+    from rlzoo.tools.compare.html import page
+
+    made_up_rows(tmp_path, LAMS, 1)
+    failed = tmp_path / "bad--seed0"
+    failed.mkdir()
+    (failed / "recipe.yaml").write_text("seed: 0\n")
+    (failed / "failed.json").write_text(json.dumps({"reason": "reward raised"}))
+    c = compare([tmp_path])
+    assert "failed: reward raised" in page(c)
+    assert "reward raised" in printed(c, 80)

@@ -1,0 +1,678 @@
+"""Advantage estimators: each against loops written from its formula, identities, hard cases."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlzoo
+from rlzoo.ops import masked_sum
+
+ZOO = rlzoo.load_zoo()
+F64 = torch.float64
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
+property_test = settings(derandomize=True, deadline=None, max_examples=25)
+unit = st.floats(0, 1)
+seeds = st.integers(0, 10**6)
+MINE = sorted(n for n, c in ZOO.estimators.items() if c.origin.startswith("rlzoo_zoo"))
+GROUPED = [n for n in MINE if "group_ids" in ZOO.estimators[n].needs]
+OUTCOME = [n for n in GROUPED if not {"rewards", "implicit_rewards"} & {*ZOO.estimators[n].needs}]
+
+
+def batch(seed, rows=9, steps=7, kind="holes"):
+    """Every column an estimator may ask for: float64, scattered groups, some rows empty."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=draw, dtype=F64)
+
+    def whole(high, *shape):
+        return torch.randint(0, high, shape, generator=draw)
+
+    mask = (torch.arange(steps) < whole(steps + 1, rows, 1)).to(F64)
+    if kind == "holes":
+        mask *= (torch.rand(rows, steps, generator=draw) < 0.7).to(F64)
+    elif kind == "full":
+        mask = torch.ones(rows, steps, dtype=F64)
+    old = -3 * torch.rand(rows, steps, generator=draw, dtype=F64) - 0.05
+    columns = {
+        "response_mask": mask,
+        "group_ids": whole(max(1, rows // 3), rows) * 17 - 5,
+        "rewards": normal(rows, steps) * mask,
+        "values": normal(rows, steps) * mask,
+        "bootstrap_values": normal(rows) * whole(2, rows),
+        "old_log_probs": old * mask,
+        "sampler_log_probs": (old + 0.5 * normal(rows, steps)) * mask,
+        "sum_pi_squared": torch.rand(rows, steps, generator=draw, dtype=F64) * mask,
+        "score_components": torch.stack([normal(rows), whole(2, rows).to(F64)], 1),
+        "score_weights": torch.tensor([1.0, 0.3], dtype=F64),
+        "sequence_scores": whole(2, rows).to(F64),
+        "greedy_scores": normal(rows),
+        "branch_values": normal(rows, steps) * mask,
+        "branch_steps": whole(2, rows, steps).cumsum(1) * mask,
+        "implicit_rewards": normal(rows, steps) * mask,
+        "turn_ids": (1 + whole(2, rows, steps).cumsum(1)) * mask.long(),
+        "state_keys": whole(3, rows, steps) * mask.long(),
+    }
+    columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
+    # A step's tokens share the value of the state in which it begins.
+    for i, t, s in _runs(columns["branch_steps"], mask):
+        columns["branch_values"][i, t] = columns["branch_values"][i, s]
+    return columns
+
+
+def run(name, columns, **options):
+    return ZOO.estimators[name](columns, **options)
+
+
+def advantages(name, columns, **options):
+    return run(name, columns, **options)["advantages"]
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, **EXACT)
+
+
+def _actions(mask, i):
+    return mask[i].nonzero()[:, 0].tolist()
+
+
+def _runs(ids, mask):
+    """(row, token, first token of its run) of every action."""
+    for i in range(len(mask)):
+        begin, before = 0, None
+        for t in _actions(mask, i):
+            begin = t if before is None or ids[i, t] != ids[i, before] else begin
+            before = t
+            yield i, t, begin
+
+
+def _mates(columns, i):
+    """The rows of i's group."""
+    return [j for j, g in enumerate(columns["group_ids"]) if g == columns["group_ids"][i]]
+
+
+# ---------------------------------------------------------------- oracles, from the formulas
+
+
+def _lambda_returns(c, gamma, lam):
+    """GAE as a double sum over later TD errors; lam per row."""
+    out = torch.zeros_like(c["rewards"])
+    for i in range(len(out)):
+        actions = _actions(c["response_mask"], i)
+        ahead = [*(c["values"][i, t] for t in actions[1:]), c["bootstrap_values"][i]]
+        deltas = [c["rewards"][i, t] + gamma * v - c["values"][i, t]
+                  for t, v in zip(actions, ahead, strict=False)]  # fmt: skip
+        for at, t in enumerate(actions):
+            out[i, t] = sum((gamma * lam[i]) ** k * d for k, d in enumerate(deltas[at:]))
+    return out
+
+
+def gae(c, gamma=1.0, lam=0.95):
+    return _lambda_returns(c, gamma, [lam] * len(c["rewards"]))
+
+
+def mc(c, gamma=1.0):
+    return gae(c, gamma, 1.0)
+
+
+def td0(c, gamma=1.0):
+    return gae(c, gamma, 0.0)
+
+
+def gae_decoupled(c, gamma=1.0, lam_actor=0.95, lam_critic=1.0):
+    return gae(c, gamma, lam_actor), gae(c, gamma, lam_critic) + c["values"]
+
+
+def gae_length_adaptive(c, gamma=1.0, alpha=0.05, lam_critic=1.0):
+    lengths = c["response_mask"].sum(1).tolist()
+    lam = [max(0.0, 1 - 1 / (alpha * n)) if n else 0.0 for n in lengths]
+    return _lambda_returns(c, gamma, lam), gae(c, gamma, lam_critic) + c["values"]
+
+
+def n_step(c, gamma=1.0, n=4):
+    out = torch.zeros_like(c["rewards"])
+    for i in range(len(out)):
+        actions = _actions(c["response_mask"], i)
+        for at, t in enumerate(actions):
+            window = actions[at : at + n]
+            out[i, t] = sum(gamma**k * c["rewards"][i, s] for k, s in enumerate(window))
+            inside = at + n < len(actions)
+            v = c["values"][i, actions[at + n]] if inside else c["bootstrap_values"][i]
+            out[i, t] += gamma ** len(window) * v - c["values"][i, t]
+    return out
+
+
+def vtrace(c, gamma=1.0, lam=1.0, rho_bar=1.0, c_bar=1.0):
+    """v_s = V_s + sum_t gamma^(t-s) (prod of lam c) rho_t delta_t, the sum as in the paper."""
+    out, targets = torch.zeros_like(c["rewards"]), torch.zeros_like(c["rewards"])
+    ratio = (c["old_log_probs"] - c["sampler_log_probs"]).exp()
+    for i in range(len(out)):
+        actions = _actions(c["response_mask"], i)
+        end = c["bootstrap_values"][i]
+        v = [c["values"][i, t] for t in actions]
+        rho = [min(rho_bar, ratio[i, t].item()) for t in actions]
+        cs = [lam * min(c_bar, ratio[i, t].item()) for t in actions]
+        r = [c["rewards"][i, t] for t in actions]
+        delta = [rho[s] * (r[s] + gamma * x - v[s]) for s, x in enumerate([*v, end][1:])]
+        target = [v[s] + sum(gamma ** (t - s) * math.prod(cs[s:t]) * delta[t]
+                             for t in range(s, len(v))) for s in range(len(v))]  # fmt: skip
+        for s, t in enumerate(actions):
+            targets[i, t] = target[s]
+            out[i, t] = rho[s] * (r[s] + gamma * [*target, end][s + 1] - v[s])
+    return out, targets
+
+
+def _to_go(x, mask, gamma=1.0):
+    out = torch.zeros_like(x)
+    for i in range(len(x)):
+        actions = _actions(mask, i)
+        for at, t in enumerate(actions):
+            out[i, t] = sum(gamma**k * x[i, s] for k, s in enumerate(actions[at:]))
+    return out
+
+
+def reinforce(c, gamma=1.0):
+    return _to_go(c["rewards"], c["response_mask"], gamma)
+
+
+def remax(c):
+    return (reinforce(c) - c["greedy_scores"][:, None]) * c["response_mask"]
+
+
+def _by_group(c, rewards, formula):
+    """formula(R of the group, own place in it, rows) at every action; a group of one gives 0."""
+    out = torch.zeros_like(c["response_mask"])
+    for i in range(len(out)):
+        mates = _mates(c, i)
+        r = [rewards[j].item() for j in mates]
+        flat = max(r) - min(r) <= 1e-6 * max(1, abs(max(r)), abs(min(r)))
+        if len(mates) > 1:
+            out[i] = formula(r, mates.index(i), mates, flat)
+    return out * c["response_mask"]
+
+
+def _std(r):
+    mean = sum(r) / len(r)
+    return math.sqrt(sum((x - mean) ** 2 for x in r) / (len(r) - 1))
+
+
+def _grpo(eps):
+    return lambda r, i, _, flat: 0.0 if flat else (r[i] - sum(r) / len(r)) / (_std(r) + eps)
+
+
+def grpo(c, eps=1e-6):
+    return _by_group(c, c["sequence_rewards"], _grpo(eps))
+
+
+def dr_grpo(c):
+    formula = lambda r, i, _, flat: 0.0 if flat else r[i] - sum(r) / len(r)  # noqa: E731
+    return _by_group(c, c["sequence_rewards"], formula)
+
+
+def rloo(c):
+    def formula(r, i, _, flat):
+        others = r[:i] + r[i + 1 :]
+        return 0.0 if flat else r[i] - sum(others) / len(others)
+
+    return _by_group(c, c["sequence_rewards"], formula)
+
+
+def opo(c, leave_one_out=False):
+    lengths = c["response_mask"].sum(1).tolist()
+
+    def formula(r, i, mates, flat):
+        use = [k for k in range(len(r)) if k != i or not leave_one_out]
+        total = sum(lengths[mates[k]] for k in use)
+        if flat or not total:
+            return 0.0
+        return r[i] - sum(lengths[mates[k]] * r[k] for k in use) / total
+
+    return _by_group(c, c["sequence_rewards"], formula)
+
+
+def gpg(c, f_norm=1.0):
+    spread = []
+    for i in range(len(c["group_ids"])):
+        r = [c["sequence_rewards"][j].item() for j in _mates(c, i)]
+        spread.append(max(r) - min(r) > 1e-6 * max(1, abs(max(r)), abs(min(r))))
+    return len(spread) / max(1, sum(spread)) / f_norm * dr_grpo(c)
+
+
+def passk_max(c):
+    def formula(r, i, _, flat):
+        return 0.0 if flat else max(r) - max(r[:i] + r[i + 1 :])
+
+    return _by_group(c, c["sequence_rewards"], formula)
+
+
+def _subsets_max(r, k):
+    """Mean over the subsets of size k of their largest element."""
+    sets = list(itertools.combinations(r, k))
+    return sum(max(s, default=0.0) for s in sets) / len(sets)
+
+
+def pkpo(c, k=4, baseline="none"):
+    def formula(r, i, *_):
+        size = min(k, len(r))
+        others = r[:i] + r[i + 1 :]
+        with_it = _subsets_max([max(r[i], x) for x in others], size - 1) if size > 1 else r[i]
+        with_it = max(with_it, r[i])
+        without = _subsets_max(others, size - 1) if baseline != "none" else 0.0
+        return size / len(r) * (with_it - without)
+
+    return _by_group(c, c["sequence_scores"], formula)
+
+
+def maxrl(c):
+    def formula(r, i, _, flat):
+        mean = sum(r) / len(r)
+        return 0.0 if flat or mean <= 0 else (r[i] - mean) / mean
+
+    return _by_group(c, c["sequence_scores"], formula)
+
+
+def gdpo(c, eps=1e-6):
+    parts = zip(c["score_weights"], c["score_components"].unbind(1), strict=True)
+    return sum(w * _by_group(c, part, _grpo(eps)) for w, part in parts)
+
+
+def otb(c, handle_zero_tail=True):
+    mask = c["response_mask"]
+    to_go, out = _to_go(c["rewards"], mask), torch.zeros_like(mask)
+    energy = 1 - 2 * c["old_log_probs"].exp() + c["sum_pi_squared"]
+    for i in range(len(mask)):
+        mates = _mates(c, i)
+        seen = to_go[mates][mask[mates].bool()]
+        signal = len(mates) > 1 and len(seen) and seen.max() - seen.min() > 1e-6
+        for k, t in enumerate(_actions(mask, i) if signal else []):
+            alive = [(j, _actions(mask, j)) for j in mates if mask[j].sum() > k]
+            weights = [sum(energy[j, s].clamp(min=0) for s in a[: k + 1]) for j, a in alive]
+            top = sum(w * to_go[j, a[k]] for w, (j, a) in zip(weights, alive, strict=True))
+            base = top / sum(weights) if sum(weights) > 0 else 0.0
+            out[i, t] = to_go[i, t] - (0.0 if handle_zero_tail and len(alive) == 1 else base)
+    return out
+
+
+def vineppo(c):
+    out = torch.zeros_like(c["rewards"])
+    runs = list(_runs(c["branch_steps"], c["response_mask"]))
+    for i, t, begin in runs:
+        inside = [s for j, s, b in runs if (j, b) == (i, begin)]
+        after = [s for j, s, _ in runs if j == i and s > max(inside)]
+        v = c["branch_values"]
+        out[i, t] = c["rewards"][i, inside].sum() - v[i, begin] + (v[i, after[0]] if after else 0)
+    return out
+
+
+def prime(c, gamma=1.0):
+    mask, own = c["response_mask"], c["implicit_rewards"]
+    centred = torch.zeros_like(mask)
+    for i in range(len(mask)):
+        means = [own[j][mask[j].bool()].mean() for j in _mates(c, i) if j != i and mask[j].any()]
+        centred[i] = own[i] - (sum(means) / len(means) if means else 0.0)
+    alone = torch.tensor([len(_mates(c, i)) == 1 for i in range(len(mask))])
+    outcome = rloo({**c, "sequence_rewards": c["sequence_scores"]})
+    return torch.where(alone[:, None], 0, _to_go(centred, mask, gamma)) + outcome
+
+
+def gigpo(c, gamma=0.95, step_weight=1.0):
+    out, mask = dr_grpo(c), c["response_mask"]
+    runs = list(_runs(c["turn_ids"], mask))
+    turns = {}  # (row, begin) -> (reward, return, group, state)
+    for i, begin in sorted({(i, b) for i, _, b in runs}, reverse=True):
+        reward = sum(c["rewards"][i, s] for j, s, b in runs if (j, b) == (i, begin))
+        later = [turns[k][0] for k in sorted(turns) if k[0] == i]
+        state = (c["group_ids"][i].item(), c["state_keys"][i, begin].item())
+        turns[i, begin] = (reward + gamma * (later[0] if later else 0.0), state)
+    for i, t, begin in runs:
+        value, state = turns[i, begin]
+        same = [g for g, s in turns.values() if s == state]
+        out[i, t] += step_weight * (value - sum(same) / len(same))
+    return out
+
+
+def turn_gae(c, gamma=1.0, lam=0.95, token_lam=None):
+    mask, v = c["response_mask"], c["values"]
+    out, returns = torch.zeros_like(v), torch.zeros_like(v)
+    runs = list(_runs(c["turn_ids"], mask))
+    for i in range(len(mask)):
+        begins = sorted({b for j, _, b in runs if j == i}, reverse=True)
+        ahead = c["bootstrap_values"][i]  # V + lam A of the next turn
+        next_v, next_a = ahead, 0.0
+        for begin in begins:
+            tokens = [t for j, t, b in runs if (j, b) == (i, begin)]
+            worth = gamma * (next_v + lam * next_a)
+            whole = c["rewards"][i, tokens].sum() + worth - v[i, begin]
+            acc = 0.0
+            for t, then in reversed(list(zip(tokens, [*tokens[1:], None], strict=True))):
+                what_follows = worth if then is None else v[i, then]
+                acc = c["rewards"][i, t] + what_follows - v[i, t] + (token_lam or 0.0) * acc
+                out[i, t] = whole if token_lam is None else acc
+                returns[i, t] = c["rewards"][i, [s for s in tokens if s >= t]].sum() + worth
+            next_v, next_a = v[i, begin], whole
+    return (out, returns) if token_lam is None else out
+
+
+ORACLES = {
+    f.__name__: f
+    for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
+              rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
+              gigpo, turn_gae)
+}  # fmt: skip
+VARIANTS = [
+    *((name, {}) for name in ORACLES),
+    *((n, {"gamma": 0.8}) for n in ("mc", "td0", "reinforce", "prime")),
+    ("gae", {"gamma": 0.9, "lam": 0.3}),
+    ("n_step", {"gamma": 0.9, "n": 2}),
+    ("n_step", {"n": 1}),
+    ("vtrace", {"gamma": 0.9, "lam": 0.7, "rho_bar": 1.5, "c_bar": 1.2}),
+    ("gae_decoupled", {"lam_actor": 0.2, "lam_critic": 0.8, "gamma": 0.9}),
+    ("gae_length_adaptive", {"alpha": 0.6, "lam_critic": 0.9}),
+    ("grpo", {"eps": 1e-2}),
+    ("gdpo", {"eps": 1e-2}),
+    ("opo", {"leave_one_out": True}),
+    ("gpg", {"f_norm": 2.0}),
+    ("otb", {"handle_zero_tail": False}),
+    ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
+    ("turn_gae", {"gamma": 0.8, "lam": 0.4}),
+    ("turn_gae", {"token_lam": 1.0}),
+    ("turn_gae", {"gamma": 0.8, "lam": 0.4, "token_lam": 0.6}),
+    *(("pkpo", {"k": k, "baseline": b}) for k in (1, 2, 3) for b in ("none", "leave_one_out")),
+]
+
+
+def test_every_shipped_estimator_has_an_oracle():
+    assert set(MINE) == set(ORACLES)
+
+
+@pytest.mark.parametrize(("name", "options"), VARIANTS)
+@pytest.mark.parametrize("kind", ["full", "ragged", "holes"])
+def test_agrees_with_loops_written_from_the_formula(name, options, kind):
+    for seed, (rows, steps) in enumerate([(9, 7), (12, 3), (5, 1), (1, 4), (8, 20)]):
+        columns = batch(seed, rows, steps, kind)
+        wanted = ORACLES[name](columns, **options)
+        wanted, returns = wanted if isinstance(wanted, tuple) else (wanted, None)
+        result = run(name, columns, **options)
+        torch.testing.assert_close(result["advantages"], wanted, rtol=1e-10, atol=1e-10)
+        if returns is not None:
+            torch.testing.assert_close(result["returns"], returns, rtol=1e-10, atol=1e-10)
+        elif "values" in columns.keys() & {*ZOO.estimators[name].needs}:
+            close(result["returns"], result["advantages"] + columns["values"])
+        else:
+            assert "returns" not in result
+
+
+# ---------------------------------------------------------------- identities
+
+
+@property_test
+@given(seeds, unit)
+def test_lambda_one_is_mc_and_zero_is_td0(seed, gamma):
+    c = batch(seed)
+    close(advantages("gae", c, gamma=gamma, lam=1.0), advantages("mc", c, gamma=gamma))
+    close(advantages("gae", c, gamma=gamma, lam=0.0), advantages("td0", c, gamma=gamma))
+    close(advantages("n_step", c, gamma=gamma, n=1), advantages("td0", c, gamma=gamma))
+    close(advantages("n_step", c, gamma=gamma, n=99), advantages("mc", c, gamma=gamma))
+
+
+@property_test
+@given(seeds, unit, unit)
+def test_vtrace_on_policy(seed, gamma, lam):
+    """Targets are lam-returns; with lam = 1 they are the Monte Carlo returns."""
+    c = batch(seed)
+    c["sampler_log_probs"] = c["old_log_probs"]
+    result = run("vtrace", c, gamma=gamma, lam=lam)
+    close(result["returns"], run("gae", c, gamma=gamma, lam=lam)["returns"])
+    result, wanted = run("vtrace", c, gamma=gamma), run("mc", c, gamma=gamma)
+    close(result["returns"], wanted["returns"])
+    close(result["advantages"], wanted["advantages"])
+    wanted = run("n_step", c, gamma=gamma, n=99)
+    close(result["returns"], wanted["returns"])
+
+
+@property_test
+@given(seeds, unit, unit)
+def test_decoupled_with_one_lambda_is_gae(seed, gamma, lam):
+    c = batch(seed)
+    both, one = (
+        run("gae_decoupled", c, gamma=gamma, lam_actor=lam, lam_critic=lam),
+        run("gae", c, gamma=gamma, lam=lam),
+    )
+    close(both["advantages"], one["advantages"])
+    close(both["returns"], one["returns"])
+
+
+@property_test
+@given(seeds)
+def test_length_adaptive_is_gae_where_lengths_agree(seed):
+    c = batch(seed, kind="full")
+    lam = 1 - 1 / (0.5 * 7)
+    close(advantages("gae_length_adaptive", c, alpha=0.5), advantages("gae", c, lam=lam))
+    close(advantages("gae_length_adaptive", c, alpha=0.05), advantages("td0", c))
+
+
+@property_test
+@given(seeds)
+def test_rloo_is_a_multiple_of_dr_grpo(seed):
+    c = batch(seed)
+    size = rlzoo.group_count(c["group_ids"]).to(F64)
+    scale = size / (size - 1).clamp(min=1)
+    close(advantages("rloo", c), scale[:, None] * advantages("dr_grpo", c))
+
+
+@property_test
+@given(seeds)
+def test_relatives_of_grpo(seed):
+    c = batch(seed, kind="full")
+    close(advantages("opo", c), advantages("dr_grpo", c))  # equal lengths
+    close(advantages("opo", c, leave_one_out=True), advantages("rloo", c))
+    c["score_components"] = c["sequence_rewards"][:, None]
+    c["score_weights"] = torch.ones(1, dtype=F64)
+    close(advantages("gdpo", c), advantages("grpo", c))
+    close(advantages("gigpo", c, step_weight=0.0), advantages("dr_grpo", c))
+
+
+@property_test
+@given(seeds)
+def test_turn_gae_is_gae_where_turns_are_tokens_or_the_row_is_one_turn(seed):
+    c = batch(seed, kind="holes")
+    c["turn_ids"] = c["response_mask"].cumsum(1).long()
+    for token_lam in (None, 0.3):
+        found = run("turn_gae", c, gamma=0.9, lam=0.7, token_lam=token_lam)
+        close(found["advantages"], advantages("gae", c, gamma=0.9, lam=0.7))
+        close(found["returns"], found["advantages"] + c["values"])
+    c["turn_ids"] = c["response_mask"].long()
+    found = run("turn_gae", c, lam=0.2, token_lam=0.7)
+    close(found["advantages"], advantages("gae", c, lam=0.7))
+    whole = run("turn_gae", c, lam=0.2)
+    first = advantages("mc", c)
+    for i, t, begin in _runs(c["turn_ids"], c["response_mask"]):
+        close(whole["advantages"][i, t], first[i, begin])
+    close(whole["returns"], run("mc", c)["returns"])
+
+
+@property_test
+@given(seeds)
+def test_turn_gae_at_lam_1_is_monte_carlo(seed):
+    c = batch(seed, kind="holes")
+    close(advantages("turn_gae", c, lam=1.0, token_lam=1.0), advantages("mc", c))
+    close(run("turn_gae", c, lam=1.0)["returns"], run("mc", c)["returns"])
+
+
+def test_turn_gae_by_hand():
+    """Two turns of two tokens, an observation between them."""
+    c = {
+        "rewards": torch.tensor([[0.0, 0.1, 0.0, 0.0, 1.0]], dtype=F64),
+        "values": torch.tensor([[0.3, 0.4, 0.0, 0.6, 0.8]], dtype=F64),
+        "bootstrap_values": torch.zeros(1, dtype=F64),
+        "response_mask": torch.tensor([[1.0, 1, 0, 1, 1]], dtype=F64),
+        "turn_ids": torch.tensor([[1, 1, 0, 2, 2]]),
+    }
+    # A_2 = 1 - .6 = .4, C_1 = .9 (.6 + .5 * .4) = .72, A_1 = .1 + .72 - .3 = .52.
+    found = run("turn_gae", c, gamma=0.9, lam=0.5)
+    close(found["advantages"], torch.tensor([[0.52, 0.52, 0, 0.4, 0.4]], dtype=F64))
+    close(found["returns"], torch.tensor([[0.82, 0.82, 0, 1.0, 1.0]], dtype=F64))
+    # Inside: .1 + .72 - .4 = .42, .4 - .3 + .5 * .42 = .31; 1 - .8 = .2, .8 - .6 + .5 * .2 = .3.
+    found = run("turn_gae", c, gamma=0.9, lam=0.5, token_lam=0.5)
+    close(found["advantages"], torch.tensor([[0.31, 0.42, 0, 0.3, 0.2]], dtype=F64))
+
+
+def test_the_worked_example():
+    c = {
+        "rewards": torch.tensor([[0.0, 0, 1]], dtype=F64),
+        "values": torch.tensor([[0.3, 0.4, 0.6]], dtype=F64),
+        "bootstrap_values": torch.zeros(1, dtype=F64),
+        "response_mask": torch.ones(1, 3, dtype=F64),
+    }
+    for name, wanted in (("td0", [0.1, 0.2, 0.4]), ("mc", [0.7, 0.6, 0.4]),
+                         ("gae", [0.651, 0.58, 0.4])):  # fmt: skip
+        close(advantages(name, c), torch.tensor([wanted], dtype=F64))
+
+
+# ---------------------------------------------------------------- padding, rows alone
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_appended_padding_changes_no_bit(name):
+    for seed in range(3):
+        c = batch(seed)
+        shape = c["response_mask"].shape
+        wide = dict(c)
+        for column, x in c.items():
+            if x.shape == shape:
+                fill = 0.0 if column == "response_mask" else math.nan
+                fill = fill if x.is_floating_point() else 9**9
+                wide[column] = torch.cat([x, x.new_full((shape[0], 30), fill)], 1)
+        narrow, padded = run(name, c), run(name, wide)
+        for key, x in narrow.items():
+            assert torch.equal(padded[key][:, : shape[1]], x)
+            assert not padded[key][:, shape[1] :].any()
+
+
+@pytest.mark.parametrize("name", [n for n in MINE if ZOO.estimators[n].couples == "row"])
+def test_rows_stand_alone(name):
+    c = batch(3)
+    alone = {n: x if n == "score_weights" else x[4:5] for n, x in c.items()}
+    for key, x in run(name, c).items():
+        close(run(name, alone)[key], x[4:5])
+
+
+# ---------------------------------------------------------------- hard cases
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_a_group_of_one_gives_zeros(name):
+    c = batch(0, rows=5, kind="ragged")
+    c["group_ids"] = torch.arange(5)
+    if name == "gigpo":  # a state may recur inside one row: that is signal, not a group's
+        assert torch.isfinite(advantages(name, c)).all()
+        c["state_keys"] = torch.arange(7).expand(5, 7)
+    assert not advantages(name, c).any()
+
+
+@pytest.mark.parametrize("name", OUTCOME)
+@pytest.mark.parametrize("dtype", [F64, torch.float32])
+@pytest.mark.parametrize("level", [0.1 + 0.2, 0.0, -5.0, 1e8])
+def test_equal_rewards_give_exact_zeros(name, dtype, level):
+    c = {n: x.to(dtype) if x.is_floating_point() else x for n, x in batch(0).items()}
+    nudged = torch.tensor([level if i % 2 else level * (1 + 1e-15) for i in range(9)]).to(dtype)
+    for column in ("sequence_rewards", "sequence_scores"):
+        c[column] = nudged
+    c["score_components"] = torch.stack([nudged, nudged], 1)
+    result = advantages(name, c)
+    if name == "pkpo" and level > 0.5:
+        assert advantages(name, c, baseline="leave_one_out").abs().max() == 0
+    else:
+        assert not result.any()
+
+
+def test_point_three_is_point_one_plus_point_two():
+    c = batch(0, rows=4, kind="full")
+    c["group_ids"] = torch.zeros(4, dtype=torch.long)
+    c["sequence_rewards"] = torch.tensor([0.1 + 0.2, 0.3, 0.3, 0.1 + 0.2], dtype=F64)
+    c["score_components"] = c["sequence_rewards"][:, None].expand(4, 2)
+    for name in ("grpo", "rloo", "dr_grpo", "opo", "gpg", "passk_max", "gdpo"):
+        assert not advantages(name, c).any(), name
+    final = torch.zeros(4, 7, dtype=F64)
+    final[:, -1] = c["sequence_rewards"]
+    assert not advantages("otb", {**c, "rewards": final}).any()
+
+
+@pytest.mark.parametrize("name", MINE)
+def test_float32_is_near_float64(name):
+    c = batch(2, rows=30, steps=12)
+    low = {n: x.float() if x.is_floating_point() else x for n, x in c.items()}
+    for key, x in run(name, c).items():
+        torch.testing.assert_close(run(name, low)[key].to(F64), x, rtol=2e-4, atol=2e-4)
+
+
+def test_otb_tail_and_weights():
+    """A longer response's tail has no mate: baseline 0, or itself; certain tokens weigh nothing."""
+    c = {
+        "rewards": torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]], dtype=F64),
+        "response_mask": torch.tensor([[1.0, 1, 0], [1, 1, 1]], dtype=F64),
+        "group_ids": torch.tensor([0, 0]),
+        "old_log_probs": torch.tensor([[0.5, 0.5, 1], [1.0, 0.5, 0.5]], dtype=F64).log(),
+        "sum_pi_squared": torch.tensor([[0.5, 0.5, 0], [1.0, 0.5, 0.5]], dtype=F64),
+    }
+    # W: row 0 .5, 1; row 1 0, .5, 1. G: row 0 1, 1; row 1 2, 2, 2.
+    wanted = [[1 - 1, 1 - 4 / 3, 0], [2 - 1, 2 - 4 / 3, 2]]
+    close(advantages("otb", c), torch.tensor(wanted, dtype=F64))
+    assert advantages("otb", c, handle_zero_tail=False)[1, 2] == 0
+
+
+# ---------------------------------------------------------------- own objectives, by enumeration
+
+
+def _expected_gradient(name, n, p, **options):
+    """E over n Bernoulli(p) rewards of sum_i A_i d log pi(r_i) / d theta, p = sigmoid(theta)."""
+    cases = torch.tensor(list(itertools.product([0.0, 1.0], repeat=n)), dtype=F64)  # (2^n, n)
+    flat = cases.flatten()
+    column = flat[:, None]
+    a = advantages(name, {
+        "sequence_rewards": flat, "sequence_scores": flat, "response_mask": torch.ones_like(column),
+        "group_ids": torch.arange(len(cases)).repeat_interleave(n),
+    }, **options).view(-1, n)  # fmt: skip
+    probability = torch.where(cases > 0, torch.tensor(p, dtype=F64), 1 - p).prod(1)
+    return float((probability * (a * (cases - p)).sum(1)).sum())
+
+
+@pytest.mark.parametrize("p", [0.05, 0.4, 0.9])
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_expected_gradient_is_that_of_the_own_objective(p, n):
+    slope = p * (1 - p)  # dp / dtheta
+    near = {"rel": 1e-11, "abs": 1e-14}
+    for k in range(1, n + 1):
+        wanted = pytest.approx(k * (1 - p) ** (k - 1) * slope, **near)  # of pass@k
+        assert _expected_gradient("pkpo", n, p, k=k) == wanted
+        assert _expected_gradient("pkpo", n, p, k=k, baseline="leave_one_out") == wanted
+    wanted = pytest.approx(n * (1 - p) ** (n - 1) * slope, **near)  # pass@n
+    assert _expected_gradient("passk_max", n, p) == wanted
+    wanted = sum((1 - p) ** (k - 1) for k in range(1, n)) * slope  # log p to n - 1 terms
+    assert _expected_gradient("maxrl", n, p) / n == pytest.approx(wanted, **near)
+    assert _expected_gradient("rloo", n, p) / n == pytest.approx(slope, **near)
+    assert _expected_gradient("opo", n, p, leave_one_out=True) / n == pytest.approx(slope, **near)
+    wanted = pytest.approx((n - 1) / n * slope, **near)
+    assert _expected_gradient("dr_grpo", n, p) / n == wanted
+
+
+def test_maxrl_of_a_mean_that_is_no_probability_is_zero():
+    c = {
+        "sequence_scores": torch.tensor([-2.0, 1, -1, 1], dtype=F64),
+        "group_ids": torch.tensor([0, 0, 1, 1]),
+        "response_mask": torch.ones(4, 1, dtype=F64),
+    }
+    assert not advantages("maxrl", c).any()
+
+
+def test_gpg_takes_the_flat_groups_out_of_the_mean():
+    c = {
+        "sequence_rewards": torch.tensor([1.0, 0, 1, 1, 0, 0], dtype=F64),
+        "group_ids": torch.tensor([0, 0, 1, 1, 2, 2]),
+        "response_mask": torch.ones(6, 1, dtype=F64),
+    }
+    close(advantages("gpg", c)[:, 0], torch.tensor([1.5, -1.5, 0, 0, 0, 0], dtype=F64))

@@ -1,0 +1,567 @@
+"""Rewards: what is right, that bad input has one clear line, and that nothing is executed."""
+
+import json
+import random
+import string
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlzoo
+from rlzoo import RlzooError, checks
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo_zoo.rewards import math_verify
+from rlzoo_zoo.rewards.exact_match import exact_match
+from rlzoo_zoo.rewards.http import http
+from rlzoo_zoo.rewards.json_schema import json_schema
+from rlzoo_zoo.rewards.numeric import last_box, last_number, numeric
+from rlzoo_zoo.rewards.python import load
+from rlzoo_zoo.rewards.regex import regex
+
+QUICK = settings(derandomize=True, deadline=None, max_examples=60)
+SCHEMA = '{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}'
+
+# (reward, its options), each as it may stand in a recipe
+VERIFIERS = {
+    "exact_match": {},
+    "numeric": {},
+    "regex": {"pattern": r"{answer}\b"},
+    "math_verify": {},
+    "json_schema": {"schema": SCHEMA},
+}
+HOSTILE = [
+    "", " ", "\x00", "\ud800", "٤٢", "\u202e42", "{" * 3000, "(" * 3000, "9" * 6000, "1e999999999",
+    "1/0", "9**9**9", "\\boxed{" * 500, "\\frac{1}{", "$" * 50, "NaN", "Infinity", "null",
+    "a" * 5000 + "!", '{"a": 1e999}', "[" * 3000 + "]" * 3000, "1,2,3,4/5/6", "-" * 500, "42" * 50,
+]  # fmt: skip
+
+
+def scores(function, responses, answers, **options):
+    return function(responses, answers, **options).tolist()
+
+
+# ---------------------------------------------------------------- every verifier
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_the_kit_finds_no_fault(name, zoo):
+    results = checks.run_checks(zoo.rewards[name], zoo, VERIFIERS[name])
+    assert [r for r in results if r.passed is False] == []
+    assert {r.name for r in results if r.passed is None} == {"groups_by_any_name", "groups_matter"}
+
+
+def call(zoo, name, responses, answers, **more):
+    mask = torch.ones(len(responses), 3)
+    columns = {"responses": responses, "answers": answers, "response_mask": mask}
+    return zoo.rewards[name](columns, **{**VERIFIERS[name], **more})
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_hostile_responses_get_a_score_like_any_other(name, zoo):
+    more = {"timeout": 2.0} if name == "math_verify" else {}
+    began = time.monotonic()
+    found = call(zoo, name, HOSTILE, ["7"] * len(HOSTILE), **more)
+    assert found.tolist() == [0.0] * len(HOSTILE)
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_responses_are_never_executed(name, zoo, tmp_path):
+    mark = tmp_path / "executed"
+    code = f"__import__('os').system('touch {mark}')"
+    forms = [code, f"\\boxed{{{code}}}", f"${code}$", f"answer: {code}", f"1+{code}", f"{{{code}}}",
+             f'{{"a": {code}}}', f"eval({code!r})", f"().__class__; {code}"]  # fmt: skip
+    call(zoo, name, forms, ["1"] * len(forms))
+    call(zoo, name, ["1"] * 2, [code + "1", code + " 1"])  # nor answers
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_each_row_is_judged_by_itself(name, zoo):
+    draw = random.Random(0)
+    responses = ["42", " 42 ", "so 41", "\\boxed{42}", '{"a": 42}', "é42", "", "x = 42"]
+    answers = [42, "42", 42.0, ["7", "42"], "42", "42", "0", "42"]
+    whole = call(zoo, name, responses, answers).tolist()
+    assert len(set(whole)) == 2
+    for _ in range(3):
+        order = draw.sample(range(len(answers)), len(answers))
+        part = order[: draw.randint(1, len(order))]
+        again = call(zoo, name, [responses[i] for i in part], [answers[i] for i in part])
+        assert again.tolist() == [whole[i] for i in part]
+
+
+@pytest.mark.parametrize("name", ["exact_match", "numeric", "regex", "math_verify"])
+@pytest.mark.parametrize("answer", [None, {}, [], [None], {"a": 1}, b"42"])
+def test_what_is_no_answer_is_an_error(name, answer, zoo):
+    with pytest.raises(ValueError, match="an answer is a text, a number or a list"):
+        call(zoo, name, ["42"], [answer])
+
+
+# ---------------------------------------------------------------- exact match
+
+
+def test_exact_match_by_its_declared_normalisation():
+    def right(response, answer, **options):
+        return bool(exact_match([response], [answer], **options))
+
+    assert right(" 42\n", "42")
+    assert not right(" 42\n", "42", strip=False)
+    assert right("Yes", "yes", casefold=True)
+    assert right("STRASSE", "straße", casefold=True)
+    assert not right("Yes", "yes")
+    assert right("a \t b", "a b", spaces=True)
+    assert not right("a \t b", "a b")
+    assert right("e\u0301", "é")  # composed or not
+    assert not right("e\u0301", "é", unicode="none")
+    assert right("４２", "42", unicode="NFKC")
+    assert not right("４２", "42")
+    assert right("42", 42)
+    assert not right("42", 42.0)
+    assert right("True", True)
+    assert right("b", ["a", "b"])
+    assert not right("c", ["a", "b"])
+
+
+@QUICK
+@given(st.text())
+def test_a_text_matches_itself_alone(text):
+    assert bool(exact_match([text], [text]))
+    assert not bool(exact_match([text + "x"], [text]))
+
+
+# ---------------------------------------------------------------- numeric
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("42", 42), ("so 1, 2 and 3.", 3), ("1,234,567.50", 1234567.5), ("12,34", 34),
+        ("-3", -3), ("5-3", 3), ("5 - 3", 3), ("x=-3", -3), ("−3", -3), ("$-5", -5), ("-$5", -5),
+        ("$1,000", 1000), ("1/2", 0.5), ("-1 / 4", -0.25), ("1/0", None), (".5", 0.5),
+        ("2.5e3", 2500), ("3 apples", 3), ("H2O", None), ("5 m^2", 5), ("x_2", None), ("", None),
+        ("no number", None), ("1e999999999", None), ("٤٢", 42), (r"\frac{1}{2}", 0.5),
+        (r"-\dfrac{3}{4}", -0.75), ("1{,}000", 1000), (r"1\,000", 1000), ("7.", 7), ("50%", 50),
+        ("9" * 500, None), ("2024-05-06", 6), ("1,5", 5), ("1 1/2", 0.5),
+        ("1.2.3", None), ("12e9999", None), ("1.25e9999", None), ("1e5", 100000),
+    ],
+)  # fmt: skip
+def test_the_last_number(text, number):
+    assert last_number(text) == number
+
+
+def test_the_last_box():
+    assert last_box(r"\boxed{1} then \boxed{\frac{1}{2}} and 7") == r"\frac{1}{2}"
+    assert last_box(r"\boxed{\boxed{5}}") == r"\boxed{5}"
+    assert last_box(r"\boxed{5} and \boxed{6") == "5"
+    assert last_box(r"\fbox{3} }") == "3"
+    assert last_box("{5}") is None
+
+
+def test_which_number_counts():
+    both = r"\boxed{5}, that is 7"
+    assert scores(numeric, [both] * 2, ["5", "7"]) == [1, 0]
+    assert scores(numeric, [both] * 2, ["5", "7"], find="last") == [0, 1]
+    assert scores(numeric, [both, "5"], ["5", "5"], find="boxed") == [1, 0]
+    assert scores(numeric, [r"\boxed{none} 5"], ["5"]) == [0]
+
+
+def test_numbers_are_compared_exactly_within_the_tolerance():
+    assert scores(numeric, ["0.1", "1/10", "0.10000001"], [0.1] * 3) == [1, 1, 0]
+    assert scores(numeric, ["0.3333"], ["1/3"], tolerance=1e-3) == [1]
+    assert scores(numeric, ["99", "101.1"], [100, 100], relative=0.01) == [1, 0]
+    assert scores(numeric, ["so 42"], [["7", 42]]) == [1]
+    with pytest.raises(ValueError, match="'forty' holds no number"):
+        numeric(["42"], ["forty"])
+
+
+@QUICK
+@given(st.integers(-(10**12), 10**12), st.integers(0, 4))
+def test_separators_change_no_number(number, decimals):
+    text = f"{number:,}." + "0" * decimals if decimals else f"{number:,}"
+    assert last_number(f"= {text}") == number
+
+
+# ---------------------------------------------------------------- regular expressions
+
+
+def test_regex_searches_or_matches_in_full():
+    rows = ["<answer> 42 </answer>", "x<answer>42</answer>", "<answer>41</answer>", "42"]
+    pattern = r"<answer>\s*{answer}\s*</answer>"
+    assert scores(regex, rows, ["42"] * 4, pattern=pattern) == [1, 1, 0, 0]
+    assert scores(regex, rows, ["42"] * 4, pattern=pattern, match="full") == [1, 0, 0, 0]
+    assert scores(regex, rows, [None] * 4, pattern=r"\d{2}") == [1, 1, 1, 1]  # looks at no answer
+    assert scores(regex, ["a+b", "aab"], ["a+b"] * 2, pattern="{answer}") == [1, 0]  # as it is
+    assert scores(regex, ["A\nb"] * 2, ["x"] * 2, pattern="a.b") == [0, 0]
+    assert scores(regex, ["A\nb"], ["x"], pattern="a.b", ignorecase=True, dotall=True) == [1]
+    assert scores(regex, ["no"], [["yes", "no"]], pattern="^{answer}$") == [1]
+
+
+def test_a_pattern_that_backtracks_is_stopped():
+    began = time.monotonic()
+    rows = ["a" * 40, "a" * 40 + "b"]
+    assert scores(regex, rows, ["", ""], pattern="^(a|aa)+b$", timeout=0.2)[0] == 0
+    assert scores(regex, ["ok"], [""], pattern="ok", timeout=0.2) == [1]
+    assert time.monotonic() - began < 5
+
+
+# ---------------------------------------------------------------- mathematics
+
+
+def test_math_verify_compares_what_is_meant():
+    rows = [
+        (r"\boxed{\frac{2}{4}}", "0.5"), ("so x=3", "3"), ("3", "x=3"), (r"$\{2,1\}$", r"\{1,2\}"),
+        ("I get 1/2.", r"\frac{1}{2}"), ("42", 42), ("7", ["8", "7"]), ("1,000", "1000"),
+    ]  # fmt: skip
+    responses, answers = map(list, zip(*rows, strict=True))
+    assert scores(math_verify.math_verify, responses, answers) == [1] * len(rows)
+    assert scores(math_verify.math_verify, ["41", "none", ""], ["42"] * 3) == [0, 0, 0]
+
+
+def test_math_verify_works_in_any_thread_and_survives_a_response_without_end():
+    found = []
+    endless = r"$\sum_{n=1}^{10^{12}} n^{n}$"
+
+    def judge():
+        found.append(scores(math_verify.math_verify, [endless, "5", "6"], ["5"] * 3, timeout=1.0))
+
+    threads = [threading.Thread(target=judge) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert found == [[0, 1, 0]] * 2
+
+
+def test_math_verify_starts_again_after_its_process_died():
+    assert scores(math_verify.math_verify, ["5"], ["5"]) == [1]
+    math_verify._WORKER.process.kill()
+    math_verify._WORKER.process.wait()
+    assert scores(math_verify.math_verify, ["5", "5"], ["5", "5"])[1] == 1
+
+
+def test_a_missing_package_is_named(zoo, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    options = {"schema": SCHEMA, "fenced": False}
+    for name, given_options in (("math_verify", {"timeout": 1.0}), ("json_schema", options)):
+        with pytest.raises(RlzooError, match=r"pip install 'rlzoo-llm\[verify\]'"):
+            zoo.rewards[name].refuse(given_options)
+
+
+# ---------------------------------------------------------------- JSON schema
+
+
+def test_json_schema_accepts_valid_json_alone():
+    rows = [
+        '{"a": 1}',
+        '{"a": 1.5}',
+        "{}",
+        "not json",
+        '{"a": 1} and more',
+        '{"a": NaN}',
+        "[1]",
+        "",
+    ]
+    assert json_schema(rows, schema=SCHEMA).tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    fenced = ['so:\n```json\n{}\n```\n```json\n{"a": 1}\n```', '{"a": 1}', "```\n{}\n```"]
+    assert json_schema(fenced, schema=SCHEMA, fenced=True).tolist() == [1, 0, 0]
+
+
+def test_json_has_no_infinite_numbers():
+    rows = ["1e3", "NaN", "Infinity", "-Infinity", "1e999", "1" * 5000]
+    assert json_schema(rows, schema='{"type": "number"}').tolist() == [1, 0, 0, 0, 0, 0]
+
+
+def test_a_schema_may_be_a_file(tmp_path):
+    file = tmp_path / "form.json"
+    file.write_text(SCHEMA)
+    assert json_schema(['{"a": 1}', "{}"], schema=str(file)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("schema", "fault"),
+    [
+        ("", "schema is missing"),
+        ("none.json", "cannot read 'none.json'"),
+        ('{"type": "objekt"}', "not a schema"),
+        ('{"type": ', "schema:1: not JSON"),
+        ('{"$ref": "#/none"}', "'#/none' leads nowhere"),
+        ('{"$ref": "http://localhost:1/x.json"}', "leads nowhere"),
+    ],
+)
+def test_what_is_no_schema_is_told_before_a_run(schema, fault, zoo):
+    with pytest.raises((ValueError, RlzooError), match=fault):
+        zoo.rewards["json_schema"].refuse({"schema": schema, "fenced": False})
+
+
+# ---------------------------------------------------------------- HTTP
+
+
+class Server:
+    """An endpoint on this machine: keeps what it is sent, answers what `answer(body)` says."""
+
+    def __init__(self):
+        self.bodies, self.headers = [], []
+        self.answer = lambda body: (200, {"scores": [float(len(r)) for r in body["responses"]]})
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.bodies.append(body)
+                server.headers.append(dict(self.headers))
+                status, found = server.answer(body)
+                text = found if isinstance(found, bytes) else json.dumps(found).encode()
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/score"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def ask(server, responses=("a", "bb", "ccc"), answers=("1", "2", "3"), **options):
+    n = len(responses)
+    tokens = [[*r, ""] for r in responses]
+    width = max(map(len, tokens)) + 1
+    mask = torch.tensor([[1.0] * len(t) + [0.0] * (width - len(t)) for t in tokens])
+    given_options = {"url": server.url, "backoff": 0.0, "retries": 2, "timeout": 5.0, **options}
+    prompts = [f"p{i}" for i in range(n)]
+    return http(prompts, list(responses), tokens, list(answers), mask, mask, **given_options)
+
+
+def test_http_sends_what_is_declared_and_nothing_else(server):
+    assert ask(server).tolist() == [1, 2, 3]
+    assert server.bodies == [{"prompts": ["p0", "p1", "p2"], "responses": ["a", "bb", "ccc"]}]
+    for fields in (["responses"], ["responses", "answers"], ["responses", "response_tokens"]):
+        ask(server, send=fields)
+        assert list(server.bodies[-1]) == fields
+    allowed = {"Host", "Accept-Encoding", "User-Agent", "Connection", "Content-Type",
+               "Content-Length"}  # fmt: skip
+    assert set(server.headers[-1]) == allowed
+
+
+def test_http_cuts_a_batch_into_requests(server):
+    assert ask(server, batch=2).tolist() == [1, 2, 3]
+    assert [len(body["responses"]) for body in server.bodies] == [2, 1]
+
+
+def test_http_gives_scores_per_token(server):
+    def answer(body):
+        return 200, {"scores": [[len(r) + 0.5] * len(r) for r in body["response_tokens"]]}
+
+    server.answer = answer
+    found = ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
+    assert found.tolist() == [[2.5, 2.5, 0, 0], [3.5, 3.5, 3.5, 0]]
+    server.answer = lambda body: (200, {"scores": [[1.0], [1.0]]})
+    with pytest.raises(RlzooError, match="must give 2 scores of response 0. Got 1"):
+        ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
+
+
+def test_http_headers_come_from_the_environment_alone(server, monkeypatch):
+    monkeypatch.setenv("SCORER", "Authorization: Bearer s3cret\nX-Team: a: b\n")
+    ask(server, headers_from="SCORER")
+    assert server.headers[-1]["Authorization"] == "Bearer s3cret"
+    assert server.headers[-1]["X-Team"] == "a: b"
+    monkeypatch.setenv("SCORER", "Authorization: x\nno colon s3cret")
+    with pytest.raises(ValueError, match="line 2 of 'SCORER'") as caught:
+        ask(server, headers_from="SCORER")
+    assert "s3cret" not in str(caught.value)
+    monkeypatch.delenv("SCORER")
+    with pytest.raises(ValueError, match="no environment variable 'SCORER'"):
+        ask(server, headers_from="SCORER")
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_http_tries_again_where_that_may_help(server, status):
+    replies = iter([(status, b""), (200, {"scores": [1, 2, 3]})])
+    server.answer = lambda body: next(replies)
+    assert ask(server).tolist() == [1, 2, 3]
+    assert len(server.bodies) == 2
+
+
+def test_http_waits_longer_each_time(server, monkeypatch):
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    server.answer = lambda body: (503, b"")
+    with pytest.raises(RlzooError, match=r"does not answer after 4 attempts \(status 503\)"):
+        ask(server, retries=3, backoff=0.5)
+    assert [w for w in waited if w >= 0.5] == [0.5, 1.0, 2.0]
+
+
+def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
+    def slow(body):
+        threading.Event().wait(0.5)
+        return 200, {"scores": [1.0] * len(body["responses"])}
+
+    server.answer = slow
+    with pytest.raises(RlzooError, match=r"does not answer after 2 attempts \(timed out\)"):
+        ask(server, timeout=0.1, retries=1)
+    with pytest.warns(UserWarning, match="3 responses score 0"):
+        assert ask(server, timeout=0.1, retries=0, on_failure="zero").tolist() == [0, 0, 0]
+
+
+def test_http_counts_the_whole_answer_against_the_timeout():
+    """Each packet comes in time; the answer as a whole never does."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip():
+        peer, _ = listener.accept()
+        peer.recv(2**16)
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(100):
+            try:
+                peer.sendall(b" ")
+            except OSError:
+                return
+            time.sleep(0.02)
+
+    threading.Thread(target=drip, daemon=True).start()
+    port = listener.getsockname()[1]
+    place = type("Place", (), {"url": f"http://127.0.0.1:{port}/"})
+    began = time.monotonic()
+    with pytest.raises(RlzooError, match="timed out"):
+        ask(place, timeout=0.2, retries=0)
+    assert time.monotonic() - began < 1.5
+
+
+def test_http_without_a_server_says_so():
+    place = type("Place", (), {"url": "http://127.0.0.1:1/score"})
+    with pytest.raises(RlzooError, match=r"127.0.0.1:1/score does not answer .*refused"):
+        ask(place, retries=0)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "fault"),
+    [
+        (404, b"", "answers with status 404"),
+        (302, b"", "answers with status 302"),  # a redirect is not followed
+        (200, b"<html>", "answers with no JSON: b'<html>'"),
+        (200, b"", "answers with no JSON"),
+        (200, b"\xff\xfe\x00", "answers with no JSON"),
+        (200, [1, 2, 3], 'answers without "scores"'),
+        (200, {"score": [1, 2, 3]}, 'answers without "scores"'),
+        (200, {"scores": [1, 2]}, "must give 3 scores. Got 2"),
+        (200, {"scores": 1}, "must give 3 scores. Got int"),
+        (200, {"scores": [1, "2", 3]}, "item 1 of the scores is '2'"),
+        (200, {"scores": [1, None, 3]}, "item 1 of the scores is None"),
+        (200, {"scores": [1, 2, True]}, "item 2 of the scores is True"),
+        (200, {"scores": [1, 2, [3]]}, "item 2 of the scores"),
+        (200, b'{"scores": [1, NaN, 3]}', "item 1 of the scores is nan"),
+        (200, b'{"scores": [1, 2, -Infinity]}', "item 2 of the scores is -inf"),
+        (200, b'{"scores": [1, 2, 1' + b"0" * 400 + b"]}", "item 2 of the scores"),
+    ],
+)
+@pytest.mark.parametrize("on_failure", ["stop", "zero"])
+def test_http_refuses_garbage_at_once(server, status, answer, fault, on_failure):
+    server.answer = lambda body: (status, answer)
+    with pytest.raises(RlzooError, match=fault) as caught:
+        ask(server, on_failure=on_failure)
+    assert "\n" not in str(caught.value)
+    assert len(server.bodies) == 1
+
+
+def test_http_names_what_json_cannot_carry(server):
+    with pytest.raises(RlzooError, match="JSON cannot carry"):
+        ask(server, answers=(b"1", "2", "3"), send=["answers", "responses"])
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"url": ""}, "url is missing"),
+        ({"url": "file:///etc/passwd"}, "must begin with http"),
+        ({"url": "localhost:80"}, "must begin with http"),
+        ({"url": "http://me:word@localhost/"}, "secrets do not belong in a recipe"),
+        ({"send": ["prompt"]}, "did you mean 'prompts'"),
+        ({"send": []}, "name what is sent"),
+        ({"per_token": True}, "send response_tokens"),
+        ({"headers_from": "NO_SUCH_VARIABLE"}, "no environment variable"),
+    ],
+)
+def test_http_options_are_refused_before_a_run(options, fault, zoo):
+    component = zoo.rewards["http"]
+    with pytest.raises((ValueError, RlzooError), match=fault):
+        component.refuse(component.check_options({"url": "http://localhost/", **options}))
+
+
+def test_a_run_whose_endpoint_dies_keeps_its_checkpoint(server, words, tmp_path):
+    """Scores for two steps, then none: the run stops, and goes on when the endpoint is back."""
+    calls = iter(range(1000))
+    good = server.answer
+
+    def dies(body):
+        return (503, b"") if next(calls) >= 3 else good(body)  # the evaluation, then two steps
+
+    server.answer = dies
+    asked = ["rewards=http", f"rewards.http.url={server.url}", "rewards.http.retries=0",
+             f"run.dir={tmp_path}/run"]  # fmt: skip
+    with pytest.raises(RlzooError, match="does not answer after one attempt"):
+        rlzoo.run("grpo", [*words, *asked])
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) != []
+    server.answer = good
+    from rlzoo.train.start import resume
+
+    assert resume(tmp_path / "run").summary["steps"] == 3
+
+
+# ---------------------------------------------------------------- the user's function
+
+
+def test_python_names_what_is_not_there(zoo):
+    def plan(function):
+        words = ["recipe=grpo", "model=nano", "rewards=python"]
+        return make_plan(compose([*words, f"rewards.python.function={function}"], zoo), zoo)
+
+    module = "helpers.rewards_for_tests"
+    assert plan(f"{module}:letters")
+    for function, fault in {
+        f"{module}:leters": "has no function 'leters'; did you mean 'letters'",
+        "no_such_module:f": "cannot import 'no_such_module'",
+        module: "must read 'module:function'",
+        f"{module}:one_argument": "must take .prompts, responses, answers.: too many",
+    }.items():
+        with pytest.raises(RecipeError, match=fault) as caught:
+            plan(function)
+        assert "\n" not in str(caught.value)
+
+
+def test_python_finds_a_module_in_the_current_folder(tmp_path, monkeypatch):
+    name = "reward_" + "".join(random.Random(1).choices(string.ascii_lowercase, k=8))
+    (tmp_path / f"{name}.py").write_text("def f(prompts, responses, answers):\n    return [1.0]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [p for p in __import__("sys").path if p])
+    assert load(f"{name}:f")([], [], []) == [1.0]
+
+
+# ---------------------------------------------------------------- together, in a run
+
+
+def test_verifiers_are_named_components_with_weights(words, tmp_path):
+    asked = ["rewards=[exact_match,numeric,regex]", r"rewards.regex.pattern=\d+$",
+             "rewards.regex.weight=0.1", f"run.dir={tmp_path}/run"]  # fmt: skip
+    run = rlzoo.run("grpo", [*words, *asked])
+    steps = [line for line in run.metrics if "reward/mean" in line]
+    assert all(f"score/{name}" in steps[0] for name in ("exact_match", "numeric", "regex"))

@@ -1,0 +1,594 @@
+"""Tasks from data: what is read from where, what is right, and that bad rows are named."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rlzoo
+from helpers import ROOT
+from rlzoo import RlzooError, checks
+from rlzoo.data.files import read
+from rlzoo.errors import DataError, RecipeError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
+from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
+
+SUMS = [{"question": f"{a}+{b}=", "answer": a + b, "level": a} for a in range(8) for b in range(5)]
+
+
+def write(path, rows):
+    lines = (row if isinstance(row, str) else json.dumps(row, ensure_ascii=False) for row in rows)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def sums(tmp_path):
+    return write(tmp_path / "sums.jsonl", SUMS)
+
+
+def made(path, **options):
+    return Dataset(**{"path": path, "prompt": "question", **options})
+
+
+def everything(task):
+    return sorted(task.rows["train"] + task.rows["test"], key=lambda e: e.index)
+
+
+def rng(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+# ---------------------------------------------------------------- the kit
+
+
+@pytest.mark.parametrize("checker", ["exact", "numeric", "contains", "none"])
+def test_the_kit_finds_no_fault(checker, zoo, sums):
+    options = {"path": sums, "prompt": "question", "checker": checker}
+    results = checks.run_checks(zoo.tasks["dataset"], zoo, options)
+    assert [r for r in results if r.passed is False] == []
+    passed = {r.name for r in results if r.passed}
+    assert {"draws_by_the_generator", "scores_are_finite", "scores_repeat"} <= passed
+
+
+def test_without_a_path_the_kit_says_what_is_wanted(zoo):
+    results = checks.run_checks(zoo.tasks["dataset"], zoo)
+    assert {r.name for r in results if r.passed} == {"documented"}
+    assert any("path is missing" in r.message for r in results)
+
+
+# ---------------------------------------------------------------- formats
+
+
+def parquet(path):
+    from pyarrow import Table
+    from pyarrow import parquet as pq
+
+    pq.write_table(Table.from_pylist(SUMS), path / "sums.parquet")
+    return {"path": str(path / "sums.parquet")}
+
+
+def saved(path):
+    import datasets
+
+    datasets.Dataset.from_list(SUMS).save_to_disk(path / "saved")
+    return {"path": str(path / "saved"), "split": ""}
+
+
+def saved_splits(path):
+    import datasets
+
+    parts = {"train": SUMS[:30], "test": SUMS[30:]}
+    found = datasets.DatasetDict({k: datasets.Dataset.from_list(v) for k, v in parts.items()})
+    found.save_to_disk(path / "splits")
+    return {"path": str(path / "splits"), "test_split": "test"}
+
+
+def data_files(path):
+    (path / "files").mkdir()
+    write(path / "files" / "train.jsonl", SUMS)
+    return {"path": str(path / "files")}
+
+
+@pytest.mark.parametrize("make", [parquet, saved, saved_splits, data_files])
+def test_every_format_gives_the_same_rows(make, tmp_path, sums, monkeypatch):
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    want = [(e.prompt, e.answer) for e in everything(made(sums))]
+    task = made(**make(tmp_path))
+    assert sorted((e.prompt, e.answer) for e in everything(task)) == sorted(want)
+    if make is saved_splits:
+        assert len(task.rows["test"]) == 10
+
+
+def test_a_hub_id_is_read_from_the_cache(tmp_path, monkeypatch):
+    import datasets
+
+    cache = tmp_path / "cache"
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    found = datasets.load_dataset("json", data_files=write(tmp_path / "a.jsonl", SUMS))
+    (arrow,) = cache.rglob("*.arrow")
+    assert found["train"].num_rows == len(SUMS)
+    # What the library would have left there of a data set from the hub.
+    place = cache / "owner___sums" / "default" / "0.0.0" / ("0" * 40)
+    place.mkdir(parents=True)
+    arrow.rename(place / "sums-train.arrow")
+    info = json.loads((arrow.parent / "dataset_info.json").read_text())
+    info |= {"dataset_name": "sums", "config_name": "default"}
+    info["splits"]["train"]["dataset_name"] = "sums"
+    (place / "dataset_info.json").write_text(json.dumps(info))
+    task = made("owner/sums")
+    assert [(e.prompt, e.answer) for e in everything(task)] == [
+        (row["question"], row["answer"]) for row in SUMS
+    ]
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_a_hub_id_without_a_network_names_the_cache(offline, tmp_path, monkeypatch):
+    import datasets
+
+    from rlzoo.lm import loading as pretrained
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", offline)
+    monkeypatch.setattr(pretrained, "reachable", lambda url: False)
+    why = "HF_HUB_OFFLINE is set" if offline else "there is no network"
+    with pytest.raises(DataError, match=f"'openai/gsm8k' is not in the cache .*cache.*{why}"):
+        made("openai/gsm8k", subset="main")
+    assert datasets.config.HF_HUB_OFFLINE is offline
+
+
+def test_jsonl_needs_no_library(sums):
+    code = (
+        "import sys; from rlzoo_zoo.tasks.dataset import Dataset\n"
+        f"Dataset(path={sums!r}, prompt='question')\n"
+        "sys.exit(any(name in sys.modules for name in ('datasets', 'pyarrow', 'pandas')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_missing_library_is_named(sums, tmp_path, monkeypatch):
+    place = parquet(tmp_path)["path"]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert made(sums)
+    with pytest.raises(DataError, match=r"needs pyarrow: pip install 'rlzoo-llm\[data\]'"):
+        made(place)
+    with pytest.raises(DataError, match=r"needs datasets: pip install 'rlzoo-llm\[data\]'"):
+        made(str(tmp_path))
+
+
+def test_what_is_not_there_is_named(sums, tmp_path):
+    (tmp_path / "rows.txt").write_text("x")
+    (tmp_path / "bad.parquet").write_text("x")
+    (tmp_path / "empty").mkdir()
+    faults = {
+        "": "path is missing",
+        str(tmp_path / "sum.jsonl"): "did you mean 'sums.jsonl'",
+        str(tmp_path / "none"): "no file or folder",
+        str(tmp_path / "rows.txt"): "say format=jsonl",
+        str(tmp_path / "bad.parquet"): "no Parquet file",
+        str(tmp_path / "empty"): "empty: ",
+    }
+    for path, fault in faults.items():
+        with pytest.raises((ValueError, RlzooError), match=fault) as caught:
+            made(path)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(DataError, match="did you mean 'test'.*there: train, test"):
+        made(**saved_splits(tmp_path) | {"test_split": "tests"})
+
+
+def test_the_hub_is_asked_for_no_builder_of_the_library():
+    """`pandas` would unpickle files: only owner/name is taken for a hub id."""
+    for name in ("pandas", "hf://datasets/owner/name", "a/b/c", "./owner/name"):
+        with pytest.raises(DataError, match=f"no file or folder '{name}'"):
+            made(name)
+
+
+# ---------------------------------------------------------------- bad rows
+
+
+BAD = {
+    '{"question": "1+1=", "answer": 2': "not JSON: Expecting ',' delimiter at column",
+    "[1, 2]": "not an object",
+    "null": "not an object",
+    '{"question": "", "answer": 2}': "empty prompt",
+    '{"question": " \\n", "answer": 2}': "empty prompt",
+    '{"question": null, "answer": 2}': "'question' is null",
+    '{"answer": 2}': "no column 'question' (columns there: answer)",
+    '{"question": "1+1=", "answr": 2}': "no column 'answer'; did you mean 'answr'?",
+    '{"question": "1+1=", "answer": null}': "'answer' is null",
+    '{"question": "1+1=", "answer": " "}': "empty answer",
+    '{"question": "1+1=", "answer": {"a": 2}}': "an answer is a text, a number or a list",
+    '{"question": 11, "answer": 2}': "must be a text or messages",
+    '{"question": [{"role": "user"}], "answer": 2}': "must be a text or messages",
+    '{"question": [{"role": "user", "content": " "}], "answer": 2}': "empty prompt",
+    "[" * 100_000: "not JSON: too large",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_a_bad_row_is_named_by_file_and_line(line, tmp_path):
+    path = write(tmp_path / "bad.jsonl", [*SUMS[:2], "", line, *SUMS[2:]])
+    with pytest.raises(DataError) as caught:
+        made(path)
+    assert str(caught.value).startswith(f"{path}:4: {BAD[line]}")
+    assert "\n" not in str(caught.value)
+    task = made(path, on_bad_row="skip")
+    assert task.notes == [f"{path}: 1 of 41 rows skipped, first {caught.value}"]
+    assert [e.index for e in everything(task)] == [0, 1, *range(4, 42)]  # the line's number, less 1
+
+
+def test_bytes_that_are_no_text_are_a_bad_row(tmp_path):
+    path = tmp_path / "bytes.jsonl"
+    good = "".join(json.dumps(row) + "\n" for row in SUMS).encode()
+    path.write_bytes(b"\xef\xbb\xbf" + good + b'{"question": "\xff", "answer": 1}\n')
+    with pytest.raises(DataError, match=":41: not UTF-8"):
+        made(str(path))
+    assert len(everything(made(str(path), on_bad_row="skip"))) == 40  # the byte order mark apart
+
+
+@pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
+def test_a_column_that_no_row_has_is_a_wrong_name(on_bad_row, sums):
+    fault = r"no column 'quest'; did you mean 'question'\? \(columns there: question, answer, level"
+    with pytest.raises(DataError, match=fault) as caught:
+        made(sums, prompt="quest", on_bad_row=on_bad_row)
+    assert "no row to use" not in str(caught.value)
+    with pytest.raises(DataError, match="no column 'levels'; did you mean 'level'"):
+        made(sums, template="{levels}", on_bad_row=on_bad_row)
+
+
+def test_no_row_to_use_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="no row to use$"):
+        made(write(tmp_path / "empty.jsonl", []))
+    with pytest.raises(DataError, match="no row to use .*:1: not JSON"):
+        made(write(tmp_path / "bad.jsonl", ["{"]), on_bad_row="skip")
+    with pytest.raises(RlzooError, match="one prompt alone cannot be split"):
+        made(write(tmp_path / "one.jsonl", SUMS[:1] * 3))
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.binary(max_size=60))
+def test_any_bytes_are_rows_or_faults(content):
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "any.jsonl"
+        path.write_bytes(content)
+        rows = list(read(str(path)))
+    assert all((row.values is None) == bool(row.fault) for row in rows)
+    assert len(rows) <= content.count(b"\n") + 1
+
+
+def test_options_that_cannot_be_are_refused(sums):
+    faults = [
+        ({"answer": None}, "needs checker=none"),
+        ({"answer_pattern": "("}, "not a pattern"),
+        ({"response_pattern": "*"}, "not a pattern"),
+        ({"test_path": sums, "test_split": "test"}, "exclude each other"),
+    ]
+    for options, fault in faults:
+        with pytest.raises(ValueError, match=fault):
+            made(sums, **options)
+
+
+# ---------------------------------------------------------------- prompts and answers
+
+
+def test_a_template_is_filled_from_columns_and_never_evaluated(tmp_path):
+    rows = [{"q": "{a.__class__} {b}", "a": i, "b": 2, "my col": "x"} for i in range(2)]
+    path = write(tmp_path / "rows.jsonl", rows)
+    task = made(path, template="{my col}{a}{{{q}}} {}\n", answer="b")
+    want = [f"x{i}{{{{a.__class__}} {{b}}}} {{}}\n" for i in range(2)]
+    assert [e.prompt for e in everything(task)] == want
+    with pytest.raises(DataError, match=r"no column 'a.__class__'"):
+        made(path, template="{a.__class__}", answer="b")
+
+
+def test_chat_messages_are_passed_as_they_are(tmp_path):
+    def chat(i):
+        return [{"role": "system", "content": "Add."}, {"role": "user", "content": f"{i}+1="}]
+
+    rows = [{"question": chat(i), "answer": i + 1} for i in range(6)]
+    task = made(write(tmp_path / "chat.jsonl", rows))
+    assert [e.prompt for e in everything(task)] == [chat(i) for i in range(6)]
+    task.max_prompt, task.too_long = 1, "cut_end"
+    with pytest.raises(DataError, match="these prompts are chat messages"):
+        task.fit(lambda prompt: 2)
+
+
+def test_the_final_answer_is_taken_out_of_a_solution(tmp_path):
+    rows = [
+        {"question": f"{i}?", "answer": f"#### 0 is wrong, {i} it is\n#### {i},000 "}
+        for i in range(4)
+    ]
+    path = write(tmp_path / "gsm.jsonl", rows)
+    task = made(path, answer_pattern=r"####\s*(.+)", checker="numeric")
+    assert [e.answer for e in everything(task)] == [f"{i},000" for i in range(4)]
+    assert task.is_correct(["so $3000.00", "3"], ["3,000"] * 2).tolist() == [True, False]
+    with pytest.raises(DataError, match=r":1: answer_pattern finds nothing in \.\.\."):
+        made(path, answer_pattern="=> (.*)")
+    with pytest.raises(DataError, match="'is wrong' holds no number"):
+        made(path, answer_pattern="#### 0 (.*),", checker="numeric")
+
+
+def test_extract_takes_the_last_match():
+    assert extract(r"<a>(.*?)</a>", "<a>1</a> <a> 2 </a>") == "2"
+    assert extract(r"\d+", "1 22 x") == "22"
+    assert extract(r"\d+", "x") is None
+    assert extract("x*", "axx") == ""  # empty at the end
+    assert extract("(a)|b", "ab") is None  # the last match has no group
+
+
+# ---------------------------------------------------------------- what is right
+
+
+def test_each_checker_by_the_verifier_of_its_name(tmp_path):
+    path = write(tmp_path / "two.jsonl", [{"question": q, "answer": "42"} for q in "ab"])
+
+    def right(checker, responses, answers=None, **options):
+        task = made(path, checker=checker, **options)
+        return task.is_correct(responses, answers or ["42"] * len(responses)).tolist()
+
+    said = ["42", " 42 ", "so 42", "so 42.0", "420", r"\boxed{42}"]
+    assert right("exact", said) == [True, True, False, False, False, False]
+    assert right("numeric", said) == [True, True, True, True, False, True]
+    assert right("contains", said) == [True, True, True, True, False, True]
+    assert right("math", said) == [True, True, True, True, False, True]
+    assert right("numeric", ["42.1"], tolerance=0.2) == [True]
+    assert right("exact", ["YES"], ["yes"], casefold=True) == [True]
+    tagged = ["41 <a>42</a>", "42"]
+    assert right("exact", tagged, response_pattern="<a>(.*?)</a>") == [True, False]
+
+
+def test_contains_wants_whole_words():
+    assert contains("Paris, of course", "paris", True)
+    assert not contains("Paris, of course", "paris", False)
+    assert not contains("142", "42", False)
+    assert contains("a (b) c", "(b)", False)
+
+
+def test_a_cut_off_response_scores_nothing(sums):
+    task = made(sums)
+    ended = torch.tensor([True, False])
+    assert task.score(["5", "5"], [5, 5], ended).tolist() == [1, 0]
+
+
+def test_without_answers_there_is_no_notion_of_right(sums):
+    task = made(sums, answer=None, checker="none")
+    assert not hasattr(task, "is_correct")
+    assert {e.answer for e in everything(task)} == {None}
+    assert task.score(["5"], [None], torch.tensor([True])).tolist() == [0]
+    assert "score is 0" in task.notes[0]
+
+
+# ---------------------------------------------------------------- splits and draws
+
+
+def test_the_split_is_by_seed_and_keeps_a_prompt_on_one_side(tmp_path):
+    path = write(tmp_path / "twice.jsonl", SUMS + SUMS)
+    sides = {}
+    for seed in (0, 1):
+        task = made(path, split_seed=seed, test_fraction=0.25)
+        train, test = ({e.prompt for e in task.rows[s]} for s in ("train", "test"))
+        assert not train & test
+        assert len(test) == 10
+        assert len(task.rows["train"]) + len(task.rows["test"]) == 80
+        assert made(path, split_seed=seed, test_fraction=0.25).rows == task.rows
+        sides[seed] = test
+    assert sides[0] != sides[1]
+
+
+def test_a_test_file_is_held_out_whole_and_shared_prompts_are_told(sums, tmp_path):
+    other = write(tmp_path / "test.jsonl", [*SUMS[:2], {"question": "new", "answer": 1}])
+    task = made(sums, test_path=other)
+    assert len(task.rows["train"]) == 40
+    assert [e.index for e in task.rows["test"]] == [40, 41, 42]  # no index twice
+    assert task.notes == ["2 of 3 held-out prompts are also trained on"]
+
+
+def test_draws_are_a_function_of_the_generator_and_meet_every_row(sums):
+    task = made(sums)
+    rows = task.rows["train"]
+    drawn = task.draw("train", 2 * len(rows) + 3, rng())
+    assert drawn == task.draw("train", 2 * len(rows) + 3, rng())
+    assert drawn != task.draw("train", 2 * len(rows) + 3, rng(1))
+    for start in (0, len(rows)):
+        assert sorted(drawn[start : start + len(rows)]) == sorted(rows)
+    assert task.draw("test", 0, rng()) == []
+
+
+# ---------------------------------------------------------------- too long
+
+
+def test_prompts_that_are_too_long_are_dropped_and_counted(tmp_path):
+    rows = [{"question": "x" * n, "answer": n} for n in range(1, 21)]
+    path = write(tmp_path / "long.jsonl", rows)
+    task = made(path, max_prompt=12)
+    assert task.fit(len) == "8 of 20 prompts longer than 12 tokens dropped"
+    assert [e.answer for e in everything(task)] == list(range(1, 13))
+    assert task.notes == ["8 of 20 prompts longer than 12 tokens dropped"]
+    assert task.fit(len) is None  # nothing left to do
+    assert made(path).fit(len) is None
+    assert made(path, max_prompt=20).fit(len) is None
+    with pytest.raises(DataError, match="longer than task.max_prompt=12 tokens"):
+        made(path, max_prompt=12, too_long="stop").fit(len)
+    with pytest.raises(DataError, match="all .* prompts are longer than task.max_prompt=1 tokens"):
+        made(path, max_prompt=1).fit(lambda prompt: 2)
+
+
+@pytest.mark.parametrize(("way", "kept"), [("cut_start", "efghij"), ("cut_end", "abcdef")])
+def test_prompts_that_are_too_long_are_cut(way, kept, tmp_path):
+    rows = [{"question": q, "answer": 1} for q in ("abcdefghij", "short")]
+    path = write(tmp_path / "long.jsonl", rows)
+    task = made(path, max_prompt=6, too_long=way)
+    assert task.fit(len) == "1 of 2 prompts longer than 6 tokens cut"
+    assert [e.prompt for e in everything(task)] == [kept, "short"]
+    pairs = made(path, max_prompt=3, too_long=way)  # two characters a token
+    pairs.fit(lambda text: (len(text) + 1) // 2)
+    assert everything(pairs)[0].prompt == kept
+    with pytest.raises(DataError, match="leaves nothing of"):
+        made(path, max_prompt=2, too_long=way).fit(lambda text: 3)
+
+
+# ---------------------------------------------------------------- in a run
+
+
+def test_a_run_on_a_file(sums, words, tmp_path, zoo):
+    asked = ["task=dataset", f"task.path={sums}", "task.prompt=question", f"run.dir={tmp_path}/r"]
+    run = rlzoo.run("grpo", [*words, *asked])
+    assert run.summary["task"] == "dataset"
+    assert run.summary["eval_metric"] == "accuracy"
+    prompts = {row["question"] for row in SUMS}
+    lines = (tmp_path / "r" / "samples.jsonl").read_text().splitlines()
+    assert {json.loads(line)["prompt"] for line in lines} <= prompts
+
+
+def test_faults_come_before_a_model_is_loaded(sums, zoo):
+    words = ["recipe=grpo", "model.path=nowhere", "task=dataset", "task.prompt=question"]
+    with pytest.raises(RecipeError, match="path is missing"):
+        make_plan(compose(words, zoo), zoo)
+    with pytest.raises(RlzooError, match="did you mean 'sums.jsonl'"):
+        make_plan(compose([*words, f"task.path={sums.replace('sums', 'sum')}"], zoo), zoo)
+
+
+def test_the_preset_for_a_file_of_yours(zoo, tmp_path, monkeypatch):
+    write(tmp_path / "data.jsonl", SUMS)
+    monkeypatch.chdir(tmp_path)
+    plan = make_plan(compose(["recipe=grpo", "task=math_jsonl"], zoo), zoo)
+    assert plan.task_name == "dataset"
+    assert everything(plan.task)[0].prompt == "0+0=\n"
+
+
+def test_the_preset_for_gsm8k_reads_rows_like_its_own(zoo, tmp_path):
+    recipe = compose(["recipe=grpo", "task=gsm8k"], zoo)
+    options = recipe.options("task")
+    assert (options["path"], options["subset"]) == ("openai/gsm8k", "main")
+    solution = "She has 3 + 4 = <<3+4=7>>7 eggs.\nThat is 7 * 150 = 1,050 cents.\n#### 1,050"
+    rows = [{"question": f"How many, {i}?", "answer": solution} for i in range(3)]
+    path = write(tmp_path / "gsm8k.jsonl", rows)
+    task = Dataset(**{**options, "path": path, "test_path": path, "test_split": ""})
+    first = task.rows["train"][0]
+    assert first.answer == "1,050"
+    assert first.prompt.startswith("How many, 0?\nReason")
+    assert r"\boxed{}" in first.prompt
+    said = [r"It is \boxed{1050}, not 7.", "1,050 cents", "10.50"]
+    assert task.is_correct(said, [first.answer] * 3).tolist() == [True, True, False]
+
+
+def test_the_commands_of_the_page_work(tmp_path):
+    """docs/data.md from top to bottom, in one shell."""
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    script = "".join(code for kind, code in blocks if kind == "sh")
+    script = script.replace("train.steps=20", "train.steps=8")  # enough to see it learn
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-e", "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+    )
+    assert done.returncode == 0, done.stderr
+    row, _, fault = (code for kind, code in blocks if not kind)  # between them, 20 steps' numbers
+    assert row in done.stdout
+    assert fault in done.stderr
+    runs = {name: json.loads((tmp_path / name / "summary.json").read_text())
+            for name in ("first", "second", "third")}  # fmt: skip
+    assert runs["first"]["eval_after"] > runs["first"]["eval_before"] + 0.1
+    assert runs["third"]["steps"] == 2
+
+
+# ---------------------------------------------------------------- reasoning-gym
+
+
+def test_reasoning_gym_by_name():
+    task = ReasoningGym(dataset="chain_sum", size=50, config=["min_terms=2", "max_terms=2"])
+    drawn = {split: task.draw(split, 60, rng()) for split in ("train", "test")}
+    numbers = {split: {e.index for e in found} for split, found in drawn.items()}
+    assert numbers["test"] == set(range(0, 50, 5))
+    assert numbers["train"] == set(range(50)) - numbers["test"]
+    example = drawn["train"][0]
+    index = torch.tensor([example.index] * 3)
+    ended = torch.tensor([True, True, False])
+    responses = [f" {example.answer}\n", "no", example.answer]
+    assert task.score(responses, index, ended).tolist() == [1, 0, 0]
+    assert task.is_correct(responses, index).tolist() == [True, False, True]
+    assert example.prompt.count(" ") > 5
+    tagged = ReasoningGym(size=5, answer_pattern="<answer>(.*?)</answer>")
+    right = tagged.example(0)
+    found = tagged.grade([f"<answer>{right.answer}</answer>", right.answer], torch.tensor([0, 0]))
+    assert found.tolist() == [1, 0]
+
+
+def test_reasoning_gym_names_what_is_wrong(zoo, monkeypatch):
+    faults = [
+        ({"dataset": "chain_sums"}, "no data set 'chain_sums'; did you mean 'chain_sum'"),
+        ({"config": ["min_terms"]}, "expected name=value, got 'min_terms'"),
+        ({"config": ["min_term=2"]}, "chain_sum: .*min_term"),
+        ({"config": ["min_terms=0"]}, "chain_sum: "),
+        ({"template": "Q:"}, "template must hold {question}"),
+        ({"dataset": "composite"}, "name one of them"),
+        ({"dataset": "simple_integration"}, "its verifier executes responses"),
+    ]
+    for options, fault in faults:
+        with pytest.raises(ValueError, match=fault) as caught:
+            ReasoningGym(**options)
+        assert "\n" not in str(caught.value)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"pip install 'rlzoo-llm\[reasoning-gym\]'"):
+        ReasoningGym()
+
+
+def test_reasoning_gym_executes_no_response(tmp_path):
+    """Those of its verifiers that `eval`, or refuse to be used without it."""
+    mark = tmp_path / "executed"
+    code = f"__import__('os').system('touch {mark}')"
+    used = []
+    for name in ("binary_matrix", "countdown", "n_queens", "number_sorting", "puzzle24",
+                 "spiral_matrix", "string_insertion"):  # fmt: skip
+        task = ReasoningGym(dataset=name, size=2)
+        example = task.example(1)
+        index = torch.tensor([1])
+        answers = [code, f"[{code}]", f"1+{code}", f"[[0 for _ in [{code}]]]"]
+        assert max(task.grade([a], index).item() for a in answers) < 1
+        if example.answer is not None:
+            assert task.grade([str(example.answer)], index).item() == 1
+            used.append(name)
+    assert not mark.exists()
+    assert len(used) >= 5
+
+
+def test_every_verifier_of_reasoning_gym_that_executes_text_is_known():
+    """A new release may bring others: a data set that gets by must call none of these itself."""
+    import inspect
+
+    from reasoning_gym.factory import DATASETS
+
+    for name, (kind, _) in DATASETS.items():
+        try:
+            disarm(kind, name)
+        except ValueError:
+            continue
+        source = inspect.getsource(kind.score_answer)
+        called = set(re.findall(r"\b(eval|exec|parse_expr|sympify)\(", source))
+        module = sys.modules[kind.__module__]
+        assert all(getattr(module, c).__module__ in ("ast", arithmetic.__module__) for c in called)
+
+
+def test_arithmetic_is_numbers_and_four_operators():
+    assert arithmetic(" (1 + 2) * 3 / 4 - -1") == 3.25
+    for text in ("9**9", "a", "f(1)", "'x'*9", "1 if 1 else 2", "[1]", "1//2", "(1).real", ""):
+        with pytest.raises((ValueError, SyntaxError)):
+            arithmetic(text)
