@@ -19,6 +19,8 @@ _HOMES = {
     "RlzooError": "rlzoo.errors",
     "hookimpl": "rlzoo.plugin.hookspecs",
     "load_zoo": "rlzoo.plugin.registry",
+    "open_recipe": "rlzoo.train.start",
+    "resume": "rlzoo.train.start",
     "run": "rlzoo.train.start",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",

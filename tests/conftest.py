@@ -8,6 +8,26 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Models this small gain nothing by threads, and parallel workers would fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+
+def pytest_collection_modifyitems(items):
+    """What stands in processes/ is marked so; what starts processes takes longest, and begins."""
+    for item in items:
+        if item.path.parent.name == "processes":
+            item.add_marker("process")
+    items.sort(key=lambda item: item.get_closest_marker("process") is None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Under `-n`: file by file, in this order, so that a file's fixtures are made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    if config.option.dist != "load":
+        return None
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
 MICRO = {
     "hidden_size": 16,
     "intermediate_size": 32,

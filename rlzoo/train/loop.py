@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlzoo.lm.build import build_models
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.disk import write_json
@@ -27,8 +28,8 @@ class Loop:
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display, self.ranks = folder, display, ranks
         display.start(plan, folder)
-        self.trainer = Trainer(plan, ranks)
-        self.models = self.trainer.models
+        self.models = build_models(plan, ranks)
+        self.trainer = Trainer(self.models)
         self.earlier = 0.0  # seconds before an interruption
         self.skipped = 0
         self._restore()

@@ -56,9 +56,10 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     """
     zoo = zoo or load_zoo()
     plan = prepare(compose([f"recipe={recipe}", *overrides], zoo), zoo)
+    from rlzoo.lm.build import build_models
     from rlzoo.train.trainer import Trainer
 
-    return Trainer(plan)
+    return Trainer(build_models(plan))
 
 
 def run(

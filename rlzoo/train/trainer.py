@@ -4,10 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from rlzoo.lm.build import build_models
+from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
-from rlzoo.parallel.ranks import ALONE, Ranks
-from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import make_controller
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.experience import Experience, experience, timed
@@ -27,11 +25,10 @@ class Trainer:
     steps: training steps taken. All randomness is a function of (seed, step).
     """
 
-    def __init__(self, plan: Plan, ranks: Ranks = ALONE):
-        self.plan = plan
-        self.models = build_models(plan, ranks)
-        self.optimizers = make_optimizers(self.models)
-        self.controller = make_controller(plan)
+    def __init__(self, models: Models):
+        self.models, self.plan = models, models.plan
+        self.optimizers = make_optimizers(models)
+        self.controller = make_controller(self.plan)
         self.steps = 0
         self.clock: Callable[[], float] = time.perf_counter  # of what phases take
 

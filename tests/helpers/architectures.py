@@ -1,5 +1,6 @@
 """Small random models of several architectures, on disk as transformers writes them."""
 
+import pytest
 import torch
 from transformers import (
     AutoModelForCausalLM,
@@ -12,6 +13,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from helpers.rewards_for_tests import LETTERS
 from rlzoo.lm.tiny import build_tokenizer
 
 COMMON = {
@@ -42,6 +44,14 @@ CONFIGS = {
         **COMMON, sliding_window=6, query_pre_attn_scalar=4, **SPECIAL
     ),
 }
+EACH = pytest.mark.parametrize("name", CONFIGS)
+NEAR = {"atol": 1e-5, "rtol": 0}
+ENDS = list(range(1, 16))  # so many tokens that end a response that rows end at different times
+SMALL = [
+    *("device=cpu", "task=addition_mixed", "rollout.prompts=4", "rollout.samples=4"),
+    *("rollout.max_new_tokens=6", "train.minibatches=2", "eval.samples=4", *LETTERS),
+]
+LORA = ["model.lora.rank=2", "model.lora.alpha=8"]
 TOKENIZER = build_tokenizer()
 SPECIAL = {
     "vocab_size": len(TOKENIZER),

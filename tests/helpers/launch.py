@@ -1,16 +1,11 @@
 """Runs started as a shell or torchrun starts them, and their metrics compared."""
 
-import json
 import os
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 WORDS = ["model=nano", "task=key_door", "eval.samples=16", "rollout.prompts=5", "rollout.samples=4",
          "actor.lr=1e-3", "checkpoint.every=2", "run.threads=1", "device=cpu"]  # fmt: skip
-UNTOLD = ("timing_s/", "perf/seconds", "perf/tokens_per_second")
 
 
 def launch(processes, *words, wait=True):
@@ -26,16 +21,3 @@ def launch(processes, *words, wait=True):
         return started
     out, _ = started.communicate(timeout=240)
     return started.returncode, out
-
-
-def lines(folder, name="metrics.jsonl"):
-    return [json.loads(line) for line in (Path(folder) / name).read_text().splitlines()]
-
-
-def assert_same_metrics(one, other, tolerance):
-    assert [x.get("step") for x in one] == [x.get("step") for x in other]
-    for mine, theirs in zip(one, other, strict=True):
-        assert set(mine) == set(theirs)
-        for name in mine:
-            if not name.startswith(UNTOLD):
-                assert mine[name] == pytest.approx(theirs[name], rel=tolerance, abs=tolerance), name

@@ -1,5 +1,8 @@
 """Rewards that tests name as `helpers.rewards_for_tests:letters`."""
 
+# The words that choose it: a reward that a random model meets often.
+LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
+
 
 def letters(prompts, responses, answers):
     """The number of letters and digits, over ten."""

@@ -1,17 +1,22 @@
-"""A world around a random model, for tests of rollouts and environments."""
+"""A world around a small model, its batches and its updates."""
 
 import torch
 from torch import nn
 
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
+from rlzoo.lm.policy import Policy
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.rollout.experience import experience
+from rlzoo.train.optimizer import make_optimizers
+from rlzoo.train.trainer import Trainer
+from rlzoo.train.update import update
 
 
 def make_world(zoo, model_dir, *words):
     """Defaults, presets and `words`; the model in `model_dir`."""
     words = [f"model.path={model_dir}", "device=cpu", *words]
-    return build_world(make_plan(compose(words, zoo, need_recipe=False), zoo))
+    return build_models(make_plan(compose(words, zoo, need_recipe=False), zoo))
 
 
 def favour(policy, characters, *, eos, seed=0):
@@ -37,3 +42,58 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+def world_of(zoo, words, recipe="ppo_gae"):
+    """A recipe's world."""
+    return build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+
+
+def step(world, number=0):
+    """A whole training step with optimizers of its own; its batch and metrics."""
+    trainer = Trainer(world)
+    trainer.steps = number
+    return trainer.step()
+
+
+def sampled(world, number=0):
+    """A step's experience: its batch, and the forward pass that may have been kept."""
+    return experience(world, number, world.plan.recipe.config.kl.coef)
+
+
+def rolled(world, number=0):
+    """A batch with all columns up to advantages."""
+    return sampled(world, number).batch
+
+
+def weights_after(zoo, words, recipe):
+    """All weights after one update of a new world, and the update's metrics."""
+    world = world_of(zoo, words, recipe)
+    metrics = update(world, sampled(world), make_optimizers(world), 0, 0.1)
+    return state_of(world), metrics
+
+
+def state_of(world):
+    """All weights, by network and name, as they are now."""
+    return {
+        f"{n}.{key}": x.clone()
+        for n, network in world.networks().items()
+        for key, x in network.state_dict().items()
+    }
+
+
+def watch_passes(monkeypatch):
+    """(positions, whether with a gradient) of each pass of a policy from here on."""
+    seen, plain = [], Policy._run
+
+    def run(self, rows):
+        seen.append((rows.ids.numel(), torch.is_grad_enabled()))
+        return plain(self, rows)
+
+    monkeypatch.setattr(Policy, "_run", run)
+    return seen
+
+
+def with_gradient(seen):
+    """How many positions of `watch_passes` had a gradient."""
+    return sum(positions for positions, grad in seen if grad)

@@ -8,7 +8,8 @@ import time
 
 import torch
 
-from helpers.launch import WORDS, assert_same_metrics, launch, lines
+from helpers.launch import WORDS, launch
+from helpers.runs import assert_same_metrics, lines
 from rlzoo.mdp.batch import Batch, concatenate
 from rlzoo.parallel.ranks import Ranks
 

@@ -3,7 +3,8 @@
 import torch
 from safetensors.torch import load_file
 
-from helpers.launch import WORDS, assert_same_metrics, launch, lines
+from helpers.launch import WORDS, launch
+from helpers.runs import assert_same_metrics, lines
 from rlzoo.train.start import resume, run
 
 # Twenty rows in passes of three are seven: one process of two makes a pass less. Full KL needs the

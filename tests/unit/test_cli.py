@@ -1,6 +1,7 @@
 """The command line as a user types it: exit codes, one line on stderr, JSON alone on stdout."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,9 +10,18 @@ import pytest
 from rlzoo.cli import COMMANDS, main
 
 
-def cli(*words, **kwargs):
-    command = [sys.executable, "-m", "rlzoo", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, **kwargs)
+@pytest.fixture
+def cli(capsys):
+    """cli(*words) -> exit status, stdout, stderr, all in this process."""
+
+    def call(*words):
+        try:
+            status = main(list(words))
+        except SystemExit as left:  # argparse
+            status = left.code
+        return status, *capsys.readouterr()
+
+    return call
 
 
 @pytest.mark.parametrize(
@@ -41,11 +51,11 @@ def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypa
     assert not (tmp_path / "runs").exists()
 
 
-def test_usage_errors_exit_2():
+def test_usage_errors_exit_2(cli):
     for words in ([], ["fly"], ["resume"]):
-        done = cli(*words)
-        assert done.returncode == 2
-        assert "usage" in done.stderr
+        status, _, err = cli(*words)
+        assert status == 2
+        assert "usage" in err
 
 
 def test_help_lists_every_command(capsys):
@@ -56,43 +66,42 @@ def test_help_lists_every_command(capsys):
     assert all(name in out for name in COMMANDS)
 
 
-def test_run_as_a_process_leaves_json_alone_on_stdout(words, tmp_path):
-    done = cli("run", "recipe=ppo_gae", *words, f"run.dir={tmp_path / 'a'}", "--json")
+@pytest.mark.process
+def test_a_process_leaves_json_alone_on_stdout_and_a_broken_plugin_out(words, tmp_path):
+    (tmp_path / "bad.py").write_text("import nothing_there\n")
+    command = [sys.executable, "-m", "rlzoo", "run", "recipe=ppo_gae", *words]
+    done = subprocess.run(
+        [*command, f"run.dir={tmp_path / 'a'}", "--json"], capture_output=True, text=True,
+        timeout=120, env={**os.environ, "RLZOO_PLUGINS": str(tmp_path / "bad.py")},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["path"] == str(tmp_path / "a")
     assert document["steps"] == 3
     assert "held-out" in done.stderr
-
-
-def test_run_in_plain_text_ends_with_tables(words, tmp_path):
-    done = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
-    assert done.returncode == 0, done.stderr
-    assert "last samples" in done.stdout
-    assert "before" in done.stdout
-    assert "\x1b" not in done.stdout
-    again = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
-    assert again.returncode == 2
-    assert "exists already" in again.stderr
-
-
-def test_a_reward_that_raises_exits_1_without_a_traceback(words, tmp_path):
-    (tmp_path / "bad_reward.py").write_text("def f(p, r, a):\n    raise ValueError('no')\n")
-    done = cli("run", "recipe=grpo", *words, "rewards=python",
-               "rewards.python.function=bad_reward:f", "run.dir=a", cwd=tmp_path)  # fmt: skip
-    assert done.returncode == 1
-    assert "reward 'python' raised ValueError: no on prompt" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_broken_plugin_is_named_and_the_run_goes_on(words, tmp_path):
-    (tmp_path / "bad.py").write_text("import nothing_there\n")
-    import os
-
-    env = {**os.environ, "RLZOO_PLUGINS": str(tmp_path / "bad.py")}
-    done = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}", env=env)
-    assert done.returncode == 0
     assert "bad.py left out: ModuleNotFoundError" in done.stderr
+
+
+def test_run_in_plain_text_ends_with_tables(cli, words, tmp_path):
+    status, out, err = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
+    assert status == 0, err
+    assert "last samples" in out
+    assert "before" in out
+    assert "\x1b" not in out
+    status, _, err = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
+    assert status == 2
+    assert "exists already" in err
+
+
+def test_a_reward_that_raises_exits_1_without_a_traceback(cli, words, tmp_path, monkeypatch):
+    (tmp_path / "bad_reward.py").write_text("def f(p, r, a):\n    raise ValueError('no')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    status, _, err = cli("run", "recipe=grpo", *words, "rewards=python",
+                         "rewards.python.function=bad_reward:f", "run.dir=a")  # fmt: skip
+    assert status == 1
+    assert "reward 'python' raised ValueError: no on prompt" in err
+    assert "Traceback" not in err
 
 
 @pytest.mark.parametrize("name", ["plugins", "recipes"])

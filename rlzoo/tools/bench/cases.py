@@ -132,13 +132,10 @@ def prompts(spec: Spec) -> dict[str, Any]:
 
 def step(spec: Spec) -> dict[str, Any]:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
-    from rlzoo.recipe.compose import compose
-    from rlzoo.recipe.plan import make_plan
     from rlzoo.train.trainer import Trainer
 
-    trainer = Trainer(make_plan(compose(spec["words"], _zoo()), _zoo()))
+    trainer = Trainer(_models(spec))
     trainer.clock = peer.cpu_seconds  # what else runs lengthens wall seconds
-    torch.set_num_threads(spec["threads"])
     meter = trainer.models.meter
 
     def once() -> Sample:

@@ -58,7 +58,7 @@ class ModelWorld:
         for name in ("response_ids", "response_mask", "response_attention"):
             # A column of padding: V before it is that of the full prefix, even of an empty one.
             columns[name] = torch.nn.functional.pad(columns[name], (0, 1))
-        before, _ = critic.values(columns)
+        before = critic.values(columns)["values"]
         return self.reading.by_state(before).double()
 
     @torch.no_grad()

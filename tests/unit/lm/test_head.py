@@ -50,13 +50,13 @@ def test_gradients_are_exact(chunk, bias, temperature, softcap):
     hidden, weight, b, ids = made_up(bias=bias)
 
     def both(hidden, weight, bias):
-        out = head.score(
+        out = head.log_prob_stats(
             hidden, weight, bias, ids, temperature, softcap, entropy=True, entropy_grad=True
         )
         return out["log_probs"], out["entropy"]
 
     def alone(hidden, weight, bias):
-        out = head.score(hidden, weight, bias, ids, temperature, softcap)
+        out = head.log_prob_stats(hidden, weight, bias, ids, temperature, softcap)
         return out["log_probs"]
 
     assert torch.autograd.gradcheck(both, (hidden, weight, b))
@@ -71,7 +71,7 @@ def test_gradients_are_exact(chunk, bias, temperature, softcap):
 def test_values_are_those_of_plain_log_softmax(chunk, dtype, near, temperature, softcap):
     given = made_up(dtype)
     want, _ = plainly(*given, temperature, softcap)
-    found = head.score(*given, temperature, softcap, entropy=True, sum_pi_squared=True)
+    found = head.log_prob_stats(*given, temperature, softcap, entropy=True, sum_pi_squared=True)
     assert set(found) == set(want)
     for name in want:
         assert found[name].dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -82,7 +82,7 @@ def test_gradients_of_a_weighted_loss_are_those_of_plain_log_softmax(chunk):
     generator = torch.Generator().manual_seed(1)
     w, v = torch.randn(2, ROWS, generator=generator, dtype=torch.float64)
     given, want = made_up(), made_up()
-    found = head.score(*given, entropy=True, entropy_grad=True)
+    found = head.log_prob_stats(*given, entropy=True, entropy_grad=True)
     for out in (found, plainly(*want)[0]):
         (w @ out["log_probs"] + v @ out["entropy"]).backward()
     for ours, plain in zip((x.grad for x in given[:3]), (x.grad for x in want[:3]), strict=True):
@@ -91,8 +91,8 @@ def test_gradients_of_a_weighted_loss_are_those_of_plain_log_softmax(chunk):
 
 def test_entropy_has_a_gradient_only_if_asked_for(chunk):
     given = made_up()
-    assert head.score(*given, entropy=True, entropy_grad=True)["entropy"].requires_grad
-    out = head.score(*given, entropy=True)
+    assert head.log_prob_stats(*given, entropy=True, entropy_grad=True)["entropy"].requires_grad
+    out = head.log_prob_stats(*given, entropy=True)
     assert not out["entropy"].requires_grad
     out["log_probs"].sum().backward()
     want = made_up()
@@ -101,7 +101,7 @@ def test_entropy_has_a_gradient_only_if_asked_for(chunk):
 
 
 def test_sum_pi_squared_has_no_gradient():
-    out = head.score(*made_up(), sum_pi_squared=True)
+    out = head.log_prob_stats(*made_up(), sum_pi_squared=True)
     assert not out["sum_pi_squared"].requires_grad
 
 
@@ -111,7 +111,7 @@ def test_what_is_frozen_gets_no_gradient(chunk, frozen):
     given, want = made_up(), made_up()
     for some in (given, want):
         some[frozen].requires_grad_(False)
-    head.score(*given)["log_probs"].square().sum().backward()
+    head.log_prob_stats(*given)["log_probs"].square().sum().backward()
     plainly(*want)[0]["log_probs"].square().sum().backward()
     for i in range(3):
         if i == frozen:
@@ -123,7 +123,7 @@ def test_what_is_frozen_gets_no_gradient(chunk, frozen):
 def test_autocast_to_bfloat16_is_that_of_a_linear_layer(chunk):
     """float32 masters, bfloat16 products, everything after them in float32."""
     results = []
-    for function in (lambda *a: plainly(*a)[0], lambda *a: head.score(*a, entropy=True)):
+    for function in (lambda *a: plainly(*a)[0], lambda *a: head.log_prob_stats(*a, entropy=True)):
         given = made_up(torch.float32)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = function(*given)
@@ -149,7 +149,7 @@ def test_full_kl_is_that_of_plain_log_softmax(chunk, softcap):
 
 def test_a_second_backward_gives_the_same(chunk):
     given = made_up()
-    loss = head.score(*given)["log_probs"].square().sum()
+    loss = head.log_prob_stats(*given)["log_probs"].square().sum()
     first = torch.autograd.grad(loss, given[:3], retain_graph=True)
     second = torch.autograd.grad(loss, given[:3], retain_graph=True)
     third = torch.autograd.grad(2 * loss, given[:3])
@@ -160,7 +160,7 @@ def test_a_second_backward_gives_the_same(chunk):
 
 def test_no_rows_give_no_numbers_and_a_gradient_of_nothing(chunk):
     given = made_up(rows=0)
-    out = head.score(*given, entropy=True, entropy_grad=True, sum_pi_squared=True)
+    out = head.log_prob_stats(*given, entropy=True, entropy_grad=True, sum_pi_squared=True)
     assert all(x.shape == (0,) for x in out.values())
     (out["log_probs"].sum() + out["entropy"].sum()).backward()
     assert given[0].grad.shape == (0, HIDDEN)
@@ -189,7 +189,9 @@ def test_no_more_logits_are_held_than_a_chunk(entropy, monkeypatch):
     monkeypatch.setitem(lm_memory.CHUNK, "cpu", chunk)
     given = made_up(rows=64, bias=False)
     with Largest() as seen:
-        out = head.score(*given, entropy=entropy, entropy_grad=entropy, sum_pi_squared=True)
+        out = head.log_prob_stats(
+            *given, entropy=entropy, entropy_grad=entropy, sum_pi_squared=True
+        )
         sum(x.sum() for x in out.values()).backward()
         head.full_kl(given[:3], given[:3])
     assert seen.elements == chunk

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from rlzoo.lm.build import build_world
+from helpers.rewards_for_tests import LETTERS
+from rlzoo.lm.build import build_models
 from rlzoo.lm.decode import few_rows, pick, truncate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -12,11 +13,9 @@ from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.train.metrics import batch_metrics, explained_variance
 
-LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
-
 
 def rolled(zoo, words, recipe="ppo_gae"):
-    world = build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    world = build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
     batch = collect(world, draw(world, "train", 4, "train", 0), 4, stream="train", step=0)
     if world.critic is not None:
         torch.nn.init.normal_(world.critic.head.weight)
@@ -28,12 +27,12 @@ def rolled(zoo, words, recipe="ppo_gae"):
 def test_v_of_t_is_read_before_token_t(zoo, words, trunk):
     """V(s_t) knows the tokens before t and not token t, nor anything after it."""
     world, batch = rolled(zoo, [*words, f"critic.trunk={trunk}"])
-    values, _ = world.critic.values(batch)
+    values = world.critic.values(batch)["values"]
     t = 2
     columns = dict(batch)
     columns["response_ids"] = batch["response_ids"].clone()
     columns["response_ids"][:, t] = (columns["response_ids"][:, t] + 7) % 90 + 5
-    changed, _ = world.critic.values(columns)
+    changed = world.critic.values(columns)["values"]
     full = batch["response_mask"].sum(1) > t + 1
     assert full.any()
     torch.testing.assert_close(changed[full, : t + 1], values[full, : t + 1])
@@ -45,14 +44,14 @@ def test_the_value_after_the_last_token_knows_it(zoo, words):
     cut = batch["truncated"]
     assert cut.any()
     assert (~cut).any() or batch["terminated"].sum() == 0
-    _, after = world.critic.values(batch)
+    after = world.critic.values(batch)["last_values"]
     torch.testing.assert_close(batch["bootstrap_values"], torch.where(cut, after, 0))
     columns = dict(batch)
     columns["response_ids"] = batch["response_ids"].clone()
     last = batch["response_attention"].long().sum(1) - 1
     rows = torch.arange(len(last))
     columns["response_ids"][rows, last] = (columns["response_ids"][rows, last] + 7) % 90 + 5
-    assert ((world.critic.values(columns)[1] - after).abs() > 1e-6).all()
+    assert ((world.critic.values(columns)["last_values"] - after).abs() > 1e-6).all()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])

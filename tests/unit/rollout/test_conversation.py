@@ -13,7 +13,7 @@ from helpers.worlds import favour, make_world, one_thread
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import RlzooError
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.mdp import noise
 from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
@@ -21,7 +21,8 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.advantages import add_advantages, add_rewards
 from rlzoo.rollout.columns import add_columns
-from rlzoo.rollout.sample import collect, draw, resources
+from rlzoo.rollout.responses import resources
+from rlzoo.rollout.sample import collect, draw
 from rlzoo.train.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
@@ -215,11 +216,11 @@ def test_neither_the_batch_nor_the_turns_change_a_draw(zoo, model_dir):
         assert torch.equal(alone["state_keys"][0], whole["state_keys"][i, :n])
         for name in ("old_log_probs", "sampler_log_probs"):
             torch.testing.assert_close(alone[name][0], whole[name][i, :n])
-    again = world.policy.score(whole)["log_probs"]
+    again = world.policy.log_prob_stats(whole)["log_probs"]
     mask = whole["response_mask"].bool()
     torch.testing.assert_close(again[mask], whole["old_log_probs"][mask], atol=1e-5, rtol=0)
     uniforms = noise.uniforms(world.seed, "sample/train", 3, torch.arange(12), whole.steps)
-    log_pi = world.policy.score(whole, want=("log_pi",))["log_pi"]
+    log_pi = world.policy.log_prob_stats(whole, want=("log_pi",))["log_pi"]
     cdf = log_pi.double().exp().cumsum(-1)
     drawn = torch.searchsorted(cdf, uniforms[..., None] * cdf[..., -1:], right=True)[..., 0]
     agree = (drawn == whole["response_ids"])[mask].double().mean()
@@ -246,12 +247,12 @@ def test_state_keys_are_those_of_the_turns_beginning(zoo, model_dir):
 def test_a_sampler_that_knows_no_stops_gives_the_same_rows(zoo, model_dir):
     world = talking(zoo, model_dir)
     batch = rows_of(world, 8)
-    tokens = world.tokens
+    tokens = world.meter.tokens
     world.policy.stops = ()  # generation goes on; what comes after a turn's end is not taken
     again = rows_of(world, 8)
     assert torch.equal(batch["response_ids"], again["response_ids"])
     torch.testing.assert_close(batch["old_log_probs"], again["old_log_probs"])
-    assert world.tokens == 2 * tokens == 2 * int(batch["response_mask"].sum())
+    assert world.meter.tokens == 2 * tokens == 2 * int(batch["response_mask"].sum())
 
 
 @pytest.mark.parametrize("recipe", ["vineppo", "remax", "dapo", "gigpo", "ppo_gae"])
@@ -278,7 +279,6 @@ def answered(world, batch):
 
 def with_credit(world, batch):
     add_columns(world, batch, stream="train", step=0)
-    world.kept = None
     add_rewards(world.plan, batch, 0.1)
     add_advantages(world.plan, batch)
     return batch
@@ -306,7 +306,7 @@ def check_gradient(world, batch):
     hook = world.policy.model.base_model.register_forward_hook(keep)
     scored = world.forward(batch)
     hook.remove()
-    gradients(world, batch.select(torch.arange(batch.rows)), 0.1, kept=scored)
+    gradients(world, batch.select(torch.arange(batch.rows)), 0.1, forward=scored)
     (last,) = hidden
     rows = world.policy.layout(batch)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)
@@ -327,7 +327,7 @@ def recipe_world(zoo, model_dir, case):
         *CREDIT[case], f"model.path={model_dir}", "task=echo", "rollout.max_new_tokens=14",
         "train.minibatches=1", "actor.entropy_coef=0.01", "device=cpu",
     ]  # fmt: skip
-    world = build_world(make_plan(compose(words, zoo), zoo))
+    world = build_models(make_plan(compose(words, zoo), zoo))
     favour(world.policy, LETTERS, eos=0.5)
     if world.reference is not None:  # KL is of something
         favour(world.reference, LETTERS, eos=0.5, seed=1)
@@ -386,11 +386,11 @@ def test_greedy_conversations_are_the_likeliest_tokens(zoo, model_dir):
     batch = rows_of(world, 8)
     sample = resources(world, batch, iter("abc"), 0)["sample"]
     of = torch.tensor([5, 2, 11])
-    tokens = world.tokens
+    tokens = world.meter.tokens
     found = sample(batch["prompt_ids"][of], batch["prompt_mask"][of], greedy=True, of=of)
-    assert world.tokens - tokens == int(found["response_mask"].sum())
+    assert world.meter.tokens - tokens == int(found["response_mask"].sum())
     prompts = {n: batch[n][of] for n in ("prompt_ids", "prompt_mask", "group_ids")}
-    likeliest = world.policy.score(found | prompts, want=("log_pi",))["log_pi"].argmax(-1)
+    likeliest = world.policy.log_prob_stats(found | prompts, want=("log_pi",))["log_pi"].argmax(-1)
     acts = found["response_mask"].bool()
     assert torch.equal(likeliest[acts], found["response_ids"][acts])
     whole = found | {n: [batch[n][i] for i in of.tolist()] for n in ("prompts", "answers")}

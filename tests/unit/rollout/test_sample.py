@@ -76,7 +76,9 @@ def test_a_row_is_the_same_alone_and_among_64(world):
     assert len(set(batch["prompt_mask"].sum(1).tolist())) > 1  # some rows are padded, some not
     lengths = batch["response_mask"].long().sum(1)
     for i in range(64):
-        ids, mask = left_pad([world.encode(batch["prompts"][i])], 0, torch.device("cpu"))
+        ids, mask = left_pad(
+            [world.prompt_format.encode(batch["prompts"][i])], 0, torch.device("cpu")
+        )
         u = noise.uniforms(world.seed, "sample/train", 5, torch.tensor([i]), LIMIT)
         alone = world.policy.generate(ids, mask, u)
         n = int(lengths[i])
@@ -104,7 +106,7 @@ def test_rows_of_one_prompt_differ_and_steps_differ(world):
 
 def test_every_token_is_metered(world):
     batch = rows_of(world, 16)
-    assert world.tokens == int(batch["response_mask"].sum())
+    assert world.meter.tokens == int(batch["response_mask"].sum())
 
 
 # ---------------------------------------------------------------- what is sampled from
@@ -118,7 +120,7 @@ def test_tokens_are_as_frequent_as_the_sampler_says(world, temperature, top_k, t
     policy = world.policy
     policy.model.lm_head.weight.mul_(2)  # far from uniform
     policy.temperature, policy.top_k, policy.top_p = temperature, top_k, top_p
-    ids, mask = left_pad([world.encode("12+34=")] * rows, 0, policy.device)
+    ids, mask = left_pad([world.prompt_format.encode("12+34=")] * rows, 0, policy.device)
     drawn = policy.generate(ids, mask, noise.uniforms(0, "s", 0, torch.arange(rows), 1))
     token, mu = drawn["response_ids"][:, 0], drawn["sampler_log_probs"][:, 0]
     columns = {"prompt_ids": ids[:1], "prompt_mask": mask[:1], "response_ids": ids[:1, :0]}

@@ -12,10 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import rlzoo
+from helpers.rewards_for_tests import LETTERS
 from rlzoo.errors import RlzooError
 from rlzoo.tools import export
-
-LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
 
 
 def train(place, model_dir, *more):

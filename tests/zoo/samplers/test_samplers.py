@@ -3,18 +3,17 @@
 import pytest
 import torch
 
-from rlzoo.lm.build import build_world
+from helpers.rewards_for_tests import LETTERS
+from rlzoo.lm.build import build_models
 from rlzoo.ops import group_degenerate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 
-LETTERS = ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"]
-
 
 def rolled(zoo, words, recipe, prompts=4):
-    world = build_world(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    world = build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
     batch = collect(world, draw(world, "train", prompts, "train", 0), 4, stream="train", step=0)
     add_columns(world, batch, stream="train", step=0)
     return world, batch
@@ -31,7 +30,7 @@ def test_dynamic_sampling_draws_groups_without_signal_again(zoo):
     redo = ["sampler=dynamic", "sampler.tries=6"]
     world, batch = rolled(zoo, [*words, *redo], "grpo", 16)
     assert flat_groups(plain) > flat_groups(batch)
-    assert world.tokens > plain_world.tokens  # every token drawn is metered
+    assert world.meter.tokens > plain_world.meter.tokens  # every token drawn is metered
     for i in range(0, batch.rows, 4):  # groups that had a signal are left as they were
         rows = slice(i, i + 4)
         if not group_degenerate(plain["sequence_scores"][rows], plain["group_ids"][rows]).any():
@@ -62,7 +61,7 @@ def test_columns_of_their_own_are_made_metered_and_repeatable(zoo, words, recipe
     runs = [rolled(zoo, [*words, *extra], recipe) for _ in range(2)]
     (world, batch), (_, again) = runs
     assert torch.equal(batch[column], again[column])
-    assert (world.tokens > plain_world.tokens) == (recipe in ("remax", "vineppo"))
+    assert (world.meter.tokens > plain_world.meter.tokens) == (recipe in ("remax", "vineppo"))
 
 
 def test_full_kl_is_the_sum_over_the_vocabulary(zoo, words):
@@ -71,8 +70,8 @@ def test_full_kl_is_the_sum_over_the_vocabulary(zoo, words):
     with torch.no_grad():
         for p in world.policy.model.parameters():
             p.add_(0.1 * torch.randn_like(p))
-        ours = world.policy.score(batch, want=("log_pi",))["log_pi"]
-        theirs = world.reference.score(batch, want=("log_pi",))["log_pi"]
+        ours = world.policy.log_prob_stats(batch, want=("log_pi",))["log_pi"]
+        theirs = world.reference.log_prob_stats(batch, want=("log_pi",))["log_pi"]
     by_hand = (ours.exp() * (ours - theirs)).sum(-1) * batch["response_mask"]
     assert (by_hand > -1e-6).all()
     fresh = collect(world, draw(world, "train", 4, "train", 1), 4, stream="train", step=1)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlzoo.errors import RecipeError, RlzooError
-from rlzoo.lm.build import build_world
+from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.columns import add_columns
@@ -80,7 +80,7 @@ def make(zoo, words, monkeypatch):
 
     def world(*more):
         recipe = compose(["recipe=grpo", *words, "sampler=vllm", *more], zoo)
-        worlds.append(build_world(make_plan(recipe, zoo)))
+        worlds.append(build_models(make_plan(recipe, zoo)))
         return worlds[-1]
 
     return world, engines
@@ -105,7 +105,7 @@ def test_its_log_probs_are_the_samplers_and_the_policys_are_computed_anew(make):
     torch.testing.assert_close(batch["tis"][mask], weight[mask])
     assert (batch["sampler_log_probs"][~mask] == 0).all()
     assert (batch["terminated"] ^ batch["truncated"]).all()
-    assert world.tokens == int(mask.sum())
+    assert world.meter.tokens == int(mask.sum())
 
 
 def test_the_engine_is_made_once_and_handed_the_weights_of_now(make):
@@ -129,7 +129,7 @@ def test_what_is_asked_of_the_engine(make):
     world = build("rollout.temperature=0.8", "rollout.top_p=0.9", "sampler.memory=0.5",
                   "sampler.max_length=64", "task.min_digits=1")  # fmt: skip
     batch = roll(world)
-    assert engines[0].prompts == [world.encode(text) for text in batch["prompts"]]
+    assert engines[0].prompts == [world.prompt_format.encode(text) for text in batch["prompts"]]
     assert len(set(map(len, engines[0].prompts))) > 1, "none is padded: this shows nothing"
     (asked,) = engines[0].asked
     assert {(a.temperature, a.top_k, a.top_p, a.max_tokens, a.logprobs) for a in asked} == {

@@ -10,6 +10,7 @@ import rlzoo
 from rlzoo import checks
 from rlzoo.errors import RlzooError
 from rlzoo.lm import tiny as base_tiny
+from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.tools.supervised import base
@@ -27,7 +28,7 @@ def play(task, answer, said):
     for text in said:
         turns.append(text)
         told = {"turns": [turns], "answers": [answer]}
-        (heard,) = task.respond(*(told[n] for n in rlzoo.component.needs_of(task.respond)))
+        (heard,) = task.respond(*(told[n] for n in needs_of(task.respond)))
         if heard is None:
             return turns, True
         turns.append(heard)

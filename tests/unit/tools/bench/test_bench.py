@@ -124,7 +124,7 @@ def test_a_peer_gets_the_prompts_of_the_steps(spec):
     from rlzoo.rollout.sample import draw
 
     texts = bench_cases.prompts(spec)["prompts"]
-    world = bench_cases._world(spec)
+    world = bench_cases._models(spec)
     drawn = [e.prompt for i in range(3) for e in draw(world, "train", 4, "train", i)]
     assert texts == drawn
 

@@ -242,14 +242,6 @@ def test_show_says_that_it_does_not_know(capsys):
     assert json.loads(capsys.readouterr().out)["memory"] is None
 
 
-def test_the_estimate_is_torch_free_until_it_is_asked_for():
-    import subprocess
-    import sys
-
-    code = "import sys, rlzoo.memory; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 @pytest.mark.study
 def test_measured_on_a_model_of_thirty_million_parameters(tmp_path):
     """The peak of a run's process over what it held before, against the estimate."""

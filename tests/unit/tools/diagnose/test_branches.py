@@ -158,7 +158,7 @@ def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monk
 
     def started(world, sampler, prompts, rows, **more):
         starts.update(zip(rows.tolist(), prompts["prompt_mask"].sum(1).tolist(), strict=True))
-        encoded["length"] = lambda text: len(world.encode(text))
+        encoded["length"] = lambda text: len(world.prompt_format.encode(text))
         return sample(world, sampler, prompts, rows, **more)
 
     def ended(plan, columns):

@@ -514,14 +514,6 @@ def test_words_and_options_may_come_in_any_order(zoo, run_folder):
     assert one.explain
 
 
-def test_the_command_line_loads_no_torch():
-    import subprocess
-    import sys
-
-    code = "import sys, rlzoo.trace, rlzoo.doctor; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 DOCS = ROOT / "docs" / "trace.md"
 TYPED = re.findall(
     r"^```text\n\$ rlzoo trace (--rewards .*)\n((?:.*\n)*?)```$", DOCS.read_text(), re.M

@@ -1,0 +1,137 @@
+"""The own loop of decoding draws what transformers would, and rows end where they should."""
+
+import json
+import math
+
+import pytest
+import torch
+
+from helpers.architectures import EACH, ENDS, NEAR, TOKENIZER, save_model
+from helpers.worlds import rolled, step
+from rlzoo.errors import ModelError
+from rlzoo.lm.decode import _by_generation, decode
+from rlzoo.mdp.batch import left_pad
+from rlzoo.mdp.rules import episode_columns
+
+
+@pytest.mark.parametrize("extra", [(0, 1.0), (5, 1.0), (0, 0.6)], ids=["all", "top-k", "top-p"])
+@EACH
+def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
+    policy = make(name).policy
+    policy.eos_ids, (policy.top_k, policy.top_p) = ENDS, extra
+    texts = ["1+2=", "17+25=", "1+2=", "a prompt that is longer than others=", "17+25=", "9"]
+    texts += [*"ABCDEF"]
+    ids, mask = left_pad([TOKENIZER(t)["input_ids"] for t in texts], policy.pad_id, policy.device)
+    uniforms = torch.rand(12, 20, generator=torch.Generator().manual_seed(1))
+    ends = set()
+    for u in (uniforms, None):
+        found = []
+        for function in (decode, _by_generation):
+            with torch.no_grad():
+                out = function(policy, ids, mask, u, 20)
+            found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 20, 0))
+        ours, theirs = found
+        chosen = ours["response_mask"]
+        assert torch.equal(ours["response_ids"], theirs["response_ids"])
+        for key in ("sampler_log_probs", "old_log_probs"):
+            gap = torch.where(chosen > 0, ours[key] - theirs[key], 0)
+            assert gap.abs().max() <= 1e-5, key
+        ends |= set(chosen.sum(1).tolist())
+    assert len(ends) > 2
+
+
+@EACH
+def test_what_was_sampled_has_the_log_probs_that_updates_find(make, name):
+    world = make(name, "rollout.old_log_probs=sampled", "rollout.temperature=1.3")
+    world.policy.eos_ids = ENDS
+    batch = rolled(world)
+    again = world.policy.log_probs(batch) * batch["response_mask"]
+    torch.testing.assert_close(again, batch["old_log_probs"], **NEAR)
+
+
+def test_a_prompt_that_occurs_several_times_is_read_once(make):
+    policy = make("llama").policy
+    read = []
+    policy.model.register_forward_pre_hook(
+        lambda module, args, kw: read.append(kw["input_ids"].shape), with_kwargs=True
+    )
+    ids, mask = left_pad([[5, 6, 7]] * 4 + [[8, 9]] * 4, policy.pad_id, policy.device)
+    policy.generate(ids, mask, torch.rand(8, 4))
+    assert read[0] == (2, 3)
+    assert read[1] == (8, 1)
+
+
+def test_rows_that_have_ended_leave_the_batch(make):
+    policy = make("llama").policy
+    policy.eos_ids = ENDS
+    read = []
+    policy.model.register_forward_pre_hook(
+        lambda module, args, kw: read.append(len(kw["input_ids"])), with_kwargs=True
+    )
+    ids, mask = left_pad([[5, 6, i] for i in range(20, 40)], policy.pad_id, policy.device)
+    out = policy.generate(ids, mask, torch.rand(20, 30, generator=torch.manual_seed(0)))
+    mask = episode_columns(out["response_ids"], ENDS, 30, 0)["response_mask"]
+    live = mask.sum(0)[1:].tolist()  # rows that still say something at each step
+    assert read[1:] != [20] * (len(read) - 1)
+    assert all(rows >= 0.9 * there for rows, there in zip(live, read[1:], strict=True))
+
+
+def test_a_cache_that_cannot_give_up_rows_goes_through_generate(make, monkeypatch):
+    policy = make("llama").policy
+    ids, mask = left_pad([[5, 6, 7], [8, 9]], policy.pad_id, policy.device)
+    uniforms = torch.rand(2, 4)
+    want = policy.generate(ids, mask, uniforms)
+    monkeypatch.setattr("rlzoo.lm.decode._gives_up_rows", lambda cache: False)
+    called = []
+    plain = policy.model.generate
+    monkeypatch.setattr(policy.model, "generate", lambda **kw: called.append(1) or plain(**kw))
+    found = policy.generate(ids, mask, uniforms)
+    assert called == [1]
+    for name, x in want.items():
+        torch.testing.assert_close(found[name], x, atol=1e-5, rtol=0)
+
+
+def test_the_models_own_list_of_ends_ends_responses(zoo, tmp_path, make):
+    """Chat models say their end-of-turn tokens in generation_config.json alone."""
+    folder = save_model(tmp_path / "chat", "qwen2")
+    file = folder / "generation_config.json"
+    said = json.loads(file.read_text()) | {"eos_token_id": ENDS, "temperature": 0.2, "top_k": 1}
+    file.write_text(json.dumps(said))
+    world = make(folder)
+    assert world.policy.eos_ids == ENDS
+    batch = rolled(world)
+    last = batch["response_attention"].long().sum(1, keepdim=True) - 1
+    ended = torch.isin(batch["response_ids"].gather(1, last)[:, 0], torch.tensor(ENDS))
+    assert torch.equal(ended, batch["terminated"])
+    assert len(set(batch["response_ids"].gather(1, last)[ended].flatten().tolist())) > 1
+    # What is saved of it ends where it ended in training, and samples by no habit of its own.
+    world.policy.model.save_pretrained(tmp_path / "saved")
+    again = json.loads((tmp_path / "saved" / "generation_config.json").read_text())
+    assert again["eos_token_id"] == ENDS
+    assert "temperature" not in again
+    assert "top_k" not in again
+
+
+def test_a_tokenizer_without_pad_is_padded_by_eos_and_rows_still_end_once(tmp_path, make):
+    folder = save_model(tmp_path / "padless", "gpt2")
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).exists():
+            said = json.loads((folder / name).read_text())
+            said.pop("pad_token", None)
+            (folder / name).write_text(json.dumps(said))
+    world = make(folder)
+    assert world.policy.pad_id == TOKENIZER.eos_token_id
+    world.policy.eos_ids = [*world.policy.eos_ids, *range(3, 16)]
+    batch, metrics = step(world)
+    assert all(math.isfinite(value) for value in metrics.values())
+    ids, mask = batch["response_ids"], batch["response_mask"]
+    assert (ids[mask == 0] == TOKENIZER.eos_token_id).all()
+    ends = torch.isin(ids, torch.tensor(world.policy.eos_ids)) & (mask > 0)
+    assert (ends.sum(1) <= 1).all()  # padding is no second end
+
+
+def test_positions_beyond_the_models_are_refused(make):
+    world = make("gpt2", "rollout.max_new_tokens=60")
+    with pytest.raises(ModelError, match=r"max_new_tokens: prompts of \d+ tokens and 60 new ones "
+                       "are more than the model's 64 positions"):  # fmt: skip
+        step(world)

@@ -1,0 +1,28 @@
+"""One update: its mini-batches, and what moves."""
+
+import torch
+
+from helpers.rewards_for_tests import LETTERS
+from helpers.worlds import rolled, state_of, weights_after, world_of
+
+
+def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
+    from rlzoo.mdp.noise import generator
+    from rlzoo.train.update import _minibatches
+
+    for loss, whole in (("tpo", True), ("ppo_clip", False)):
+        world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")
+        batch = rolled(world)
+        parts = _minibatches(world, batch, generator(0, "x"))
+        assert sorted(torch.cat(parts).tolist()) == list(range(batch.rows))
+        homes = [set(batch["group_ids"][rows].tolist()) for rows in parts]
+        assert (sum(map(len, homes)) == 4) == whole
+
+
+def test_an_update_moves_actor_and_critic(zoo, words):
+    words = [*words, *LETTERS]
+    before = state_of(world_of(zoo, words))
+    after, metrics = weights_after(zoo, words, "ppo_gae")
+    assert any(not torch.equal(before[k], after[k]) for k in before)
+    assert after["critic.head.weight"].abs().sum() > 0
+    assert metrics["actor/grad_norm"] > 0
