@@ -68,7 +68,6 @@ class Means:
     square: Tensor
     sign: Tensor
     method: str
-    rows: int
 
 
 ROWS = 400_000  # that an estimator is called on, at most, for a mean
@@ -96,7 +95,7 @@ def _row_by_row(subject: EstimatorInWorld) -> Means:
         columns = subject.draws(m)
         a = subject.among(columns, rows, columns["group_ids"])
         sums.add(a, a.square(), a.sign())
-    return sums.done(count if subject.fresh else 0, count * len(rows))
+    return sums.done(count if subject.fresh else 0)
 
 
 @dataclass
@@ -137,7 +136,7 @@ def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
 
 def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     """Every multiset of G kinds, weighted by its multinomial probability."""
-    size, sums, rows = subject.samples, _Sums(subject), 0
+    size, sums = subject.samples, _Sums(subject)
     # A^, its square and its sign, at each token of each episode.
     expected = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
     for kind in kinds:
@@ -153,9 +152,8 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
             total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
             total.index_add_(0, groups.flatten(), weight * x)
             whole[kind.members] = (total / kind.share[:, None])[kind.which]
-        rows += len(a)
     sums.add(*expected)
-    return sums.done(0, rows)
+    return sums.done(0)
 
 
 CALLS = 1_500  # at most, of an estimator that couples the batch
@@ -168,7 +166,6 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     size, batch = subject.samples, subject.component.couples == "batch"
     draw = generator(subject.seed, "diagnose/partners")
     count = sum(len(k.rows) for k in kinds)
-    others = subject.prompts * size - 1 if batch else size - 1
     most = CALLS // count if batch else ROWS // (count * size)
     replicas = max(3, min(REPLICAS, most))
     sums = _Sums(subject)
@@ -181,7 +178,7 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
             partners = own[drawn]
             if batch:
                 rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
-                ids = torch.arange(others + 1) // size
+                ids = torch.arange(subject.prompts * size) // size
                 batches = [torch.cat([row[None], partners, rest]) for row in own]
                 a = torch.stack([subject.among(columns, rows, ids)[0] for rows in batches])
             else:
@@ -190,7 +187,7 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
                 a = subject.among(columns, rows.flatten(), ids)[::size]
             out[kind.members] = a[kind.which]
         sums.add(out, out.square(), out.sign())
-    return sums.done(replicas, replicas * count * (others + 1))
+    return sums.done(replicas)
 
 
 def _draw_groups(
@@ -231,8 +228,8 @@ class _Sums:
         self.square = self.square + self._gather(square)
         self.sign = self.sign + self._gather(sign)
 
-    def done(self, replicas: int, rows: int) -> Means:
+    def done(self, replicas: int) -> Means:
         scale = len(self.means) * self.mass.clamp(min=1e-300)
         method = f"Monte Carlo, {replicas} draws" if replicas else "exact"
         mean = torch.stack(self.means)
-        return Means(mean, self.square / scale, self.sign / scale, method, rows)
+        return Means(mean, self.square / scale, self.sign / scale, method)
