@@ -529,7 +529,7 @@ def test_a_critic_that_says_the_truth_gives_the_exact_rows(zoo, words):
             ):  # fmt: skip
                 start = [i for i, real in zip(prompt, mask, strict=True) if real]
                 out.append([truth[tuple(start + response[:n])] for n in range(len(response))])
-            return torch.tensor(out, dtype=torch.float64), None
+            return {"values": torch.tensor(out, dtype=torch.float64)}
 
     found = space.values(Oracular())
     assert torch.equal(found, o.v)
