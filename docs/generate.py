@@ -1,19 +1,20 @@
 """Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
 
 Whole files: a page for each component under docs/components/, and their index. Blocks, between
-`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: the table of
-components in README.md, keys, presets and recipes in recipes.md, columns and resources in
-columns.md, the files of the core in design.md. `--check` writes nothing, names what is stale, and
-exits 1 if anything is.
+`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: `BLOCKS` lists
+them. `--check` writes nothing, names what is stale, and exits 1 if anything is.
 """
 
 import ast
+import configparser
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
@@ -315,17 +316,72 @@ def plain(value: Any) -> str:
     return value_text(value).strip("`")
 
 
-def files_block(zoo: Zoo) -> str:
-    core = ROOT / "rlzoo"
-    modules = [path for path in sorted(core.glob("*.py")) if path.name != "__main__.py"]
+def floors() -> list[str]:
+    """The packages and modules of the core, from the top floor down, as `.importlinter` has it."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    layers = config["importlinter:contract:floors"]["layers"].split()
+    return [name for name in layers if name not in ("|", "__main__")]
+
+
+def packages_block(zoo: Zoo) -> str:
     rows = []
-    for path in [*modules, *sorted(core.glob("*/__init__.py"))]:
-        doc = ast.get_docstring(ast.parse(read(path))) or ""
-        inner = path.name == "__init__.py" and path.parent != core
-        name = path.relative_to(ROOT).as_posix()
-        name = name.removesuffix("__init__.py") if inner else name
-        rows.append([f"[{name}](../{name})", cell(" ".join(doc.split("\n\n")[0].split()))])
-    return table(["file", "its first lines say"], rows)
+    for name in floors():
+        folder = ROOT / "rlzoo" / name
+        if not folder.is_dir():
+            file = f"rlzoo/{name}.py"
+            rows.append([f"[{name}](../{file})", cell(first_line(ROOT / file)), ""])
+            continue
+        for inner in [folder, *sorted(p.parent for p in folder.glob("*/__init__.py"))]:
+            path = inner.relative_to(ROOT).as_posix()
+            modules = [
+                f"[{p.stem}](../{path}/{p.name})"
+                for p in sorted(inner.glob("*.py"))
+                if p.stem != "__init__"
+            ]
+            label = f"[{path.removeprefix('rlzoo/')}](../{path})"
+            rows.append([label, cell(first_line(inner / "__init__.py")), ", ".join(modules)])
+    return table(["package", "what it is for", "modules"], rows)
+
+
+def first_line(path: Path) -> str:
+    doc = ast.get_docstring(ast.parse(read(path))) or ""
+    return " ".join(doc.split("\n\n")[0].split())
+
+
+def public_block(zoo: Zoo) -> str:
+    """What a plugin may import, module by module, with the first line of each docstring."""
+    out = []
+    for module, names in PUBLIC.items():
+        home = import_module(module)
+        rows = []
+        for name in names or vars(home).get("__all__") or own_functions(home):
+            said = SAID.get(name) or (inspect.getdoc(getattr(home, name)) or "").split("\n\n")[0]
+            if not name.startswith("_"):
+                rows.append([f"`{name}`", cell(" ".join(said.split()))])
+        out.append(f"### `{module}`\n\n" + table(["name", "what it is"], rows))
+    return "\n\n".join(out)
+
+
+# What a plugin may import: all of `__all__`, or of a module's own functions, or these names.
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "rlzoo": (),
+    "rlzoo.ops": (),
+    "rlzoo.errors": ("RlzooError", "DataError", "nearest"),
+    "rlzoo.data": (),
+    "rlzoo.lm": (),
+    "rlzoo.checks": (),
+}
+SAID = {
+    "hookimpl": "marks a function `register_...` as a hook: `@hookimpl`",
+    "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
+    "CHECKS": "the checks of each kind of component, by its plural name",
+}
+
+
+def own_functions(module: ModuleType) -> list[str]:
+    own = {n: x for n, x in vars(module).items() if inspect.isfunction(x) and n[0] != "_"}
+    return [name for name, x in own.items() if x.__module__ == module.__name__]
 
 
 def components_block(zoo: Zoo) -> str:
@@ -396,7 +452,8 @@ def stages_block(zoo: Zoo) -> str:
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
-    "docs/design.md": {"files": files_block},
+    "docs/design.md": {"packages": packages_block},
+    "docs/plugin-authors.md": {"public": public_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

@@ -1,6 +1,18 @@
 """rlzoo: a plugin-based zoo of token-level RL algorithms for language models.
 
-Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch.
+Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch. The floors, from
+the top; a package imports those below it, never one beside or above it (`lint-imports`):
+
+    __main__, cli                 the command line; a verb is looked up by name
+    tools                         what stands behind each verb
+    train                         the loop, the update, checkpoints
+    rollout, env                  from prompts to a batch; the same rules for gymnasium
+    lm, oracle, checks            language models; exact truth; the conformance kit
+    mdp, runs                     the batch and the rules of an episode; run folders
+    recipe, parallel              from words to a plan; several processes
+    plugin, data, show            components; rows of data; numbers and figures as text
+    ops, stats, errors            tensors; plain numbers; faults that a user can mend
+    registration                  tells gymnasium of the environment
 """
 
 from importlib import import_module

@@ -10,6 +10,19 @@ tests of them:
     @checks.parametrize("my_estimator")
     def test_contract(check):
         check()
+
+May import `mdp`, `runs` and what lies below; no model.
+
+    aggregations  a weight for each token
+    columns       examples of column plugins
+    estimators    who is praised, for what, against which baseline
+    functions     what holds for every function of columns
+    kl            KL penalties against the exact KL
+    loggers       objects that are given metrics
+    losses        which way policy and value losses push
+    made_up       made-up batches with every column there is
+    subject       the component under judgement, and how it is called
+    tasks         objects that draw prompts and score responses
 """
 
 import dataclasses
@@ -21,7 +34,7 @@ from rlzoo.checks import aggregations, columns, estimators, functions, kl, logge
 from rlzoo.checks.subject import NotApplicable, Subject
 from rlzoo.errors import UnknownName, nearest
 from rlzoo.plugin.component import KINDS, Component
-from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.plugin.registry import Zoo, left_out, load_zoo
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
 
@@ -94,14 +107,14 @@ def parametrize(what: Any) -> Any:
 
 def named(name: str, zoo: Zoo) -> list[Component]:
     """The components of that name, one of each kind that has it; raises UnknownName if none."""
-    found = [c for c in zoo if c.name == name]
-    if found:
-        return found
+    components = [c for c in zoo if c.name == name]
+    if components:
+        return components
     for shelf in zoo.shelves.values():
         if name in shelf.clashes:
             raise UnknownName(shelf.clashes[name])
-    lost = "".join(f" ({b})" for b in zoo.broken if name in b.origin + b.reason)
-    raise UnknownName(f"no component {name!r}{nearest(name, {c.name for c in zoo})}{lost}")
+    hint = nearest(name, {c.name for c in zoo}) + left_out(name, zoo.broken)
+    raise UnknownName(f"no component {name!r}{hint}")
 
 
 def _components(what: Any) -> Iterable[tuple[Component, Zoo]]:

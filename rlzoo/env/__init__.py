@@ -1,4 +1,12 @@
-"""The token MDP for gymnasium."""
+"""The token MDP for gymnasium: the rules of `mdp`, one token at a time.
+
+May import `lm`, `checks`, `oracle` and what lies below; `rollout` samples the fast way.
+
+    episodes    the rules of a recipe's task, and episodes that step through them
+    kl_reward   a wrapper that puts the KL penalty into the reward
+    token_env   one episode at a time
+    vector_env  many at a time, on the model's device
+"""
 
 from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv

@@ -1,0 +1,34 @@
+"""Language models: the policy, its reference and the critic over transformers' models.
+
+May import `mdp`, `runs` and what lies below.
+Plugin authors import from here `RewardModel`.
+
+    build         from a plan to its models: nothing that nobody needs
+    cache         a KV cache that grows in place
+    critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
+    decode        responses token by token, each token where its uniform number says
+    head          log-probs, entropy and their kin straight from hidden states
+    layout        how rows lie in a forward pass: side by side, or a group as a tree
+    loading       models and tokenizers from disk or the hub; LoRA
+    memory        how much memory a pass may take
+    meter         how many tokens a run has generated
+    models        a run's networks: policy, reference, critic
+    passes        how rows go through a network: how many at once, on which rank
+    policy        the policy: a causal LM that samples, and gives log-probs
+    prompts       from a prompt, text or chat, to tokens
+    reward_model  a sequence classifier with one label that scores responses
+    tiny          the small models that ship: made, not downloaded
+"""
+
+from typing import Any
+
+__all__ = ["RewardModel"]
+
+
+def __getattr__(name: str) -> Any:
+    """`RewardModel`, imported on first use: torch stands behind it."""
+    if name != "RewardModel":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from rlzoo.lm.reward_model import RewardModel
+
+    return RewardModel

@@ -1,3 +1,5 @@
+"""A reward model: a sequence classifier with one label; reading one, and scoring with it."""
+
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
@@ -5,10 +7,65 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Prompt
-from rlzoo.errors import RewardModelError
+from rlzoo.errors import RewardModelError, RlzooError, nearest
+from rlzoo.lm.loading import resolve_path
 from rlzoo.mdp.batch import right_pad
+from rlzoo.parallel.device import pick_device
 
-# ---------------------------------------------------------------- reading one
+
+class RewardModel:
+    """A frozen reward model with its own tokenizer, in eval mode.
+
+    path:   a folder that `rlzoo reward train` made, or a hub id
+    device: a device of torch, by name; dtype: float32, bfloat16 or float16
+    key:    the recipe key that an error names
+    """
+
+    def __init__(self, path: str, device: str, dtype: str = "float32", *, key: str = "path"):
+        self.check(path)
+        self.model, self.tokenizer = load(resolve_path(path, key), device, dtype)
+
+    @staticmethod
+    def check(path: str, device: str = "auto") -> None:
+        """Raise RlzooError, from small files alone, where there is no such model or device."""
+        if not path:
+            raise RlzooError(
+                "path is missing: a folder that `rlzoo reward train` made, or a hub id"
+            )
+        if device != "auto":
+            pick_device(device)
+        folder = Path(path).expanduser()
+        if folder.is_dir():
+            refuse(folder)
+        elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id
+            beside = [p.name for p in folder.parent.glob("*") if p.is_dir()]
+            raise RlzooError(f"path: no folder {path!r}{nearest(folder.name, beside)}")
+
+    def scores(
+        self,
+        prompts: Sequence[str],
+        messages: Sequence[Prompt],
+        responses: Sequence[str],
+        ended: Sequence[bool],
+        *,
+        max_length: int | None = None,
+        batch: int = 64,
+    ) -> Any:
+        """r(prompt, response), (B,) float32 without gradient, on the model's device.
+
+        With a chat template the tokenizer reads `messages`, without one `prompts`. ended: whether
+        a response has an end; max_length: tokens read, the last ones; batch: rows per pass.
+        """
+        import torch
+
+        limit = longest(self.model, max_length)
+        asked = messages if self.tokenizer.chat_template else prompts
+        rows = [
+            encode(self.tokenizer, prompt, response, ended=end, limit=limit)
+            for prompt, response, end in zip(asked, responses, ended, strict=True)
+        ]
+        with torch.no_grad():
+            return score(self.model, rows, batch)
 
 
 def refuse(folder: Path) -> None:

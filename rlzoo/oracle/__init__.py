@@ -1,0 +1,26 @@
+"""The oracle: token MDPs small enough to visit every prefix, so that the truth is exact.
+
+May import `mdp`, `runs` and what lies below; no language model.
+
+    bias       bias and variance of any estimator against the truth
+    episodes   every episode of a world, with its probability and columns
+    means      exact means of an estimator's output over all groups of episodes
+    oracle     V, Q and advantages of every prefix, from a task's own score
+    resources  `sample`, `score` and their like for column plugins, by enumeration
+    tree       a world as a tree of prefixes; values by backward recursion
+    worlds     made-up worlds: where the reward stands, and how noisy it is
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {"Oracle": "oracle", "make_tree": "tree"}
+_HOMES |= dict.fromkeys(("enumerate_episodes", "make_columns"), "episodes")
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    """The public names, imported on first use: torch stands behind them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,11 @@
+"""Plugins: what a component declares, what the columns are, and how both are found and called.
+
+May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported when one is called.
+
+    call       the one place where a component is called: zeros off the mask in, shapes checked out
+    columns    the table of columns, resources and stages
+    component  a function whose signature says what it needs and which options it has; the kinds
+    hookspecs  the hooks, one for each kind; `hookimpl`
+    options    a typed setting with its range, and the words for a value that does not fit
+    registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
+"""

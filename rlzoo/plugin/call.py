@@ -71,24 +71,16 @@ class _Call:
         self.component = component
         self.columns = columns
         self.inputs = inputs
-        tensors = [x for x in inputs.values() if isinstance(x, Tensor)]
-        floats = [x for x in tensors if x.is_floating_point()]
-        mask = columns.get("response_mask")
+        tensors = {n: x for n, x in inputs.items() if isinstance(x, Tensor)}
+        floats = {n: x for n, x in tensors.items() if x.is_floating_point()}
         # A (B, T) column that went in sets the dtype; the mask alone need not be of it.
-        wide = [
-            x
-            for n, x in inputs.items()
-            if n != "response_mask" and isinstance(x, Tensor) and x.is_floating_point()
-        ]
-        self.like = (wide or floats or tensors or [torch.zeros(())])[0]
-        shapes = [
-            x.shape
-            for n, x in inputs.items()
-            if isinstance(x, Tensor) and (COLUMNS[n].shape if n in COLUMNS else "") == "BT"
-        ]
+        wide = [x for n, x in floats.items() if n != "response_mask"]
+        self.like = [*wide, *floats.values(), *tensors.values(), torch.zeros(())][0]
+        shapes = [x.shape for n, x in tensors.items() if n in COLUMNS and COLUMNS[n].shape == "BT"]
+        mask = columns.get("response_mask")
         self.mask = mask if isinstance(mask, Tensor) else None
         self.shape = self.mask.shape if self.mask is not None else (shapes[0] if shapes else None)
-        self.finite_in = all(map(_is_finite, floats))
+        self.finite_in = all(map(_is_finite, floats.values()))
 
     def fault(self, text: str) -> ComponentError:
         return ComponentError(f"{self.component.label}: {text}")

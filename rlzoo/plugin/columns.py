@@ -26,7 +26,6 @@ class Column:
 # or an earlier one holds.
 STAGES = ("rollout", "score", "column", "estimate", "update")
 
-
 _TABLE = """
 prompts           | list | rollout  | prompt texts, as the policy reads them
 messages          | list | rollout  | prompts as chat messages: lists of role and content
@@ -70,25 +69,19 @@ value_logits      | BTK  | update   | of a critic with K bins, with gradient
 value_support     | K    | update   | the values of the critic's K bins
 """
 
-
 COLUMNS: dict[str, Column] = {}
-
 for _line in _TABLE.strip().splitlines():
     _name, _shape, _stage, _meaning = (part.strip() for part in _line.split("|", 3))
     COLUMNS[_name] = Column(_name, _shape, _stage, _meaning)
 
-
 # The tokens themselves and where they are: observations inside a response keep theirs.
 KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
-
 
 # What a conversation's environment may ask for: what was asked and what was said, texts alone.
 TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 
-
 # Columns that bring a gradient into a component; all others are numbers to it.
 WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")
-
 
 # What a column plugin or a sampler may ask for beside columns: handles supplied by the core.
 RESOURCES: dict[str, str] = {
@@ -99,7 +92,6 @@ RESOURCES: dict[str, str] = {
     "reference": "the frozen reference policy",
     "tokenizer": "the tokenizer",
 }
-
 
 # The latest stage whose columns exist when a component of a kind is called.
 STAGE_OF_KIND: dict[str, str] = {

@@ -62,7 +62,7 @@ class Component:
     """A registered function with its declaration read off its signature.
 
     Call it as `component(columns, **options)` with a mapping from column names to tensors; what
-    comes back is given by its kind (`rlzoo.contracts`).
+    comes back is given by its kind (`rlzoo.plugin.call`).
     """
 
     kind: str
@@ -99,9 +99,7 @@ class Component:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
         for name in options:
             if name not in self.options:
-                has = ", ".join(self.options) or "none"
-                hint = nearest(name, self.options)
-                raise ComponentError(f"{self.label}: no option {name!r} (it has: {has}){hint}")
+                raise ComponentError(f"{self.label}: {self.no_option(name).removeprefix('has ')}")
         checked = {}
         for name, option in self.options.items():
             try:
@@ -110,6 +108,10 @@ class Component:
                 raise ComponentError(f"{self.label}: option {name!r} {error}") from None
         return checked
 
+    def no_option(self, name: str) -> str:
+        has = ", ".join(self.options) or "none"
+        return f"has no option {name!r} (it has: {has}){nearest(name, self.options)}"
+
     def refuse(self, options: Mapping[str, Any]) -> None:
         """Raise what `check` raises for these options (a file that is not there, say): a
         ValueError or RlzooError of one line. It is cheap: no model, no network."""
@@ -117,9 +119,9 @@ class Component:
             self.check(**options)
 
     def __call__(self, columns: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
-        from rlzoo.plugin import call as contracts  # here, not above: contracts import torch
+        from rlzoo.plugin.call import call  # here, not above: it imports torch
 
-        return contracts.call(self, columns or {}, self.check_options(options))
+        return call(self, columns or {}, self.check_options(options))
 
 
 def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> Component:
@@ -128,63 +130,56 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
         raise ComponentError(f"registered {function!r}, which is not a function")
     name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", getattr(function, "__name__", "")).lower()
     place = _place(function)
+    try:
+        if not name.isidentifier():
+            raise ValueError("has no usable name; register a named function")
+        needs, options = _declaration(function)
+        couples = extra.pop("couples", "group" if "group_ids" in needs else "row")
+        if couples not in ("row", "group", "batch"):
+            raise ValueError(f"couples must be one of row, group, batch. Got {couples!r}")
+        shape = extra.get("shape", "")
+        if kind == "columns" and not shape:
+            raise ValueError("a column says its shape: register(f, shape='BT')")
+        if kind != "columns" and shape:
+            raise ValueError("only a column has a shape")
+        if shape and shape not in ("B", "BT", "BTK", "K", "list"):
+            raise ValueError(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
+    except ValueError as error:
+        raise ComponentError(f"{KINDS[kind].singular} {name!r} ({place}): {error}") from None
+    doc = inspect.cleandoc(function.__doc__ or "")
+    return Component(
+        kind, name, function, needs, options, doc, _source(doc), origin, place, couples, **extra
+    )
 
-    def fault(text: str) -> ComponentError:
-        return ComponentError(f"{KINDS[kind].singular} {name!r} ({place}): {text}")
 
-    if not name.isidentifier():
-        raise fault("has no usable name; register a named function")
+def _declaration(function: Callable) -> tuple[tuple[str, ...], Mapping[str, Option]]:
+    """(needs, options) as the signature declares them; raises ValueError where it does not."""
     target = function.__init__ if inspect.isclass(function) else function
     try:
         hints = typing.get_type_hints(target, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
     except (NameError, TypeError, ValueError) as error:
-        raise fault(f"its signature cannot be read: {error}") from None
+        raise ValueError(f"its signature cannot be read: {error}") from None
     needs: list[str] = []
     options: dict[str, Option] = {}
     for p in parameters:
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-            raise fault(f"'{p}' declares nothing; name each column and option")
+            raise ValueError(f"'{p}' declares nothing; name each column and option")
         if p.kind is not p.KEYWORD_ONLY:
             if p.default is not p.empty:
-                raise fault(f"{p.name!r} has a default; make it keyword-only to be an option")
+                raise ValueError(f"{p.name!r} has a default; make it keyword-only to be an option")
             needs.append(p.name)
             continue
         if p.name not in hints:
-            raise fault(f"option {p.name!r} has no type")
+            raise ValueError(f"option {p.name!r} has no type")
         if p.default is p.empty:
-            raise fault(f"option {p.name!r} has no default")
+            raise ValueError(f"option {p.name!r} has no default")
         try:
             options[p.name] = Option.read(p.name, hints[p.name], p.default)
         except ValueError as error:
             text = str(error)
-            raise fault(text if "option" in text else f"option {p.name!r} {text}") from None
-    doc = inspect.cleandoc(function.__doc__ or "")
-    couples = extra.pop("couples", "group" if "group_ids" in needs else "row")
-    if couples not in ("row", "group", "batch"):
-        raise fault(f"couples must be one of row, group, batch. Got {couples!r}")
-    shape = extra.get("shape", "")
-    if (kind == "columns") != bool(shape):
-        raise fault(
-            "a column says its shape: register(f, shape='BT')"
-            if kind == "columns"
-            else "only a column has a shape"
-        )
-    if shape and shape not in ("B", "BT", "BTK", "K", "list"):
-        raise fault(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
-    return Component(
-        kind,
-        name,
-        function,
-        tuple(needs),
-        types.MappingProxyType(options),
-        doc,
-        _source(doc),
-        origin,
-        place,
-        couples,
-        **extra,
-    )
+            raise ValueError(text if "option" in text else f"option {p.name!r} {text}") from None
+    return tuple(needs), types.MappingProxyType(options)
 
 
 def needs_of(method: Callable) -> tuple[str, ...]:
@@ -208,5 +203,5 @@ def _source(doc: str) -> str:
     _, stated, after = doc.partition("Source:")
     if stated:  # to the end of its paragraph
         return " ".join(after.split("\n\n")[0].split())
-    found = _ARXIV.search(doc)
-    return " ".join(found.group().split()).strip(" (") if found else ""
+    phrase = _ARXIV.search(doc)
+    return " ".join(phrase.group().split()).strip(" (") if phrase else ""

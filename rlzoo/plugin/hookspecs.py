@@ -1,7 +1,7 @@
 """The hooks of rlzoo: one for each kind of component.
 
 A plugin implements any of them with `@rlzoo.hookimpl` and calls `register(f)` for each component
-it brings. `rlzoo.component.KINDS` says what each kind is called with and what it returns.
+it brings. `rlzoo.plugin.component.KINDS` says what each kind is called with and what it returns.
 """
 
 from collections.abc import Callable

@@ -1,3 +1,5 @@
+"""A typed setting: what it may be, in words, and the value that a text or number stands for."""
+
 import inspect
 import math
 import types
@@ -88,6 +90,9 @@ class Option:
         if not fits:
             raise ValueError(f"must be {self.type_text}. Got {value!r}")
         return result
+
+    def allows(self, value: Any) -> bool:
+        return self._coerce(value, self.type)[0]
 
     def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
         origin, args = get_origin(kind), get_args(kind)

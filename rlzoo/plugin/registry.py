@@ -15,7 +15,7 @@ import sys
 import traceback
 import types
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -46,27 +46,32 @@ class Broken:
         return f"plugin {self.origin} left out: {self.reason}"
 
 
+def left_out(name: str, broken: Iterable[Broken]) -> str:
+    """Those of the plugins left out that speak of a name that is missed, each in brackets."""
+    return "".join(f" ({b})" for b in broken if name in b.origin + b.reason)
+
+
 class Shelf(Mapping[str, Component]):
     """The components of one kind, by name. A name that two plugins claim belongs to neither."""
 
     def __init__(self, kind: str, broken: list[Broken]):
         self.kind = kind
         self._broken = broken
-        self._found: dict[str, Component] = {}
+        self._components: dict[str, Component] = {}
         self._clashes: dict[str, list[str]] = {}
 
     def add(self, component: Component) -> None:
         name = component.name
         if name in self._clashes:
             self._clashes[name].append(component.origin)
-        elif name in self._found:
-            self._clashes[name] = [self._found.pop(name).origin, component.origin]
+        elif name in self._components:
+            self._clashes[name] = [self._components.pop(name).origin, component.origin]
         else:
-            self._found[name] = component
+            self._components[name] = component
 
     def remove(self, component: Component) -> None:
-        if self._found.get(component.name) is component:
-            del self._found[component.name]
+        if self._components.get(component.name) is component:
+            del self._components[component.name]
 
     @property
     def clashes(self) -> dict[str, str]:
@@ -81,22 +86,20 @@ class Shelf(Mapping[str, Component]):
     def __getitem__(self, name: str) -> Component:
         if name in self._clashes:
             raise UnknownName(self.clashes[name])
-        if name not in self._found:
+        if name not in self._components:
             singular = KINDS[self.kind].singular
-            # The name of a plugin that was left out may well be the component that is missed.
-            lost = "".join(f" ({b})" for b in self._broken if name in b.origin + b.reason)
-            hint = nearest(name, self._found)
-            raise UnknownName(f"no {singular} {name!r}{hint}{lost}")
-        return self._found[name]
+            hint = nearest(name, self._components) + left_out(name, self._broken)
+            raise UnknownName(f"no {singular} {name!r}{hint}")
+        return self._components[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._found))
+        return iter(sorted(self._components))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._components)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._found
+        return name in self._components
 
 
 @dataclass
@@ -231,7 +234,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         if name in hooks and unmarked:
             raise ComponentError(f"{name} lacks @hookimpl")
     manager.register(plugin, origin)
-    found: list[Component] = []
+    components: list[Component] = []
     for caller in manager.get_hookcallers(plugin) or ():
         if not caller.has_spec():
             raise ComponentError(f"there is no hook {caller.name!r}{nearest(caller.name, hooks)}")
@@ -245,16 +248,16 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
                 raise ComponentError(f"{component.label}: that column is made by the core")
-            found.append(component)
+            components.append(component)
 
         for impl in caller.get_hookimpls():
             if impl.plugin is plugin:
                 impl.function(*(register for _ in impl.argnames))
-    if not found and hasattr(plugin, "__name__") and not hasattr(plugin, "__path__"):
+    if not components and hasattr(plugin, "__name__") and not hasattr(plugin, "__path__"):
         inside_package = "." in plugin.__name__  # a helper module of a package may be silent
         if not inside_package:
             raise ComponentError("registers nothing")
-    return found
+    return components
 
 
 def _drop_unmet_needs(zoo: Zoo) -> None:

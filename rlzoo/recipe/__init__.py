@@ -1,0 +1,16 @@
+"""Recipes: from words and files to a checked recipe, and from that to a plan of what runs.
+
+May import `plugin`, `data`, `show` and what lies below. No torch.
+
+    compose   layers of values, merged; each keeps the place where it was set
+    files     finds recipes and presets, and reads one as a layer
+    keys      every key of the core: type, range, meaning
+    plan      which components run, which columns and models somebody needs; unmet needs
+    validate  every key held against the core's keys and the options of the chosen components
+    variants  one recipe for each estimator and option that stand side by side
+    words     values as they are written on the command line; sweep syntax
+"""
+
+from rlzoo.recipe.compose import compose  # a package and its first verb: no torch behind it
+
+__all__ = ["compose"]

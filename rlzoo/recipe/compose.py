@@ -20,16 +20,16 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
     Flat,
     Layer,
-    _flatten,
     config_dirs,
     describe,
     find_config,
+    flatten,
     list_configs,
     read_layer,
 )
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
-from rlzoo.recipe.validate import _validate
-from rlzoo.recipe.words import _read_value, has_sweep
+from rlzoo.recipe.validate import validate
+from rlzoo.recipe.words import has_sweep, read_value
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,6 @@ class Recipe:
         return f"# {self.name}\n" + OmegaConf.to_yaml(self.config)
 
 
-# ---------------------------------------------------------------- composing
-
-
 def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) ask for; raises RecipeError.
 
@@ -71,8 +68,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
-    merged = _resolve(merged, origins)
-    _validate(merged, origins, zoo)
+    merged, origins = validate(_resolve(merged, origins), origins, zoo)
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
     config = OmegaConf.create(empty | _nest(merged))
     OmegaConf.set_readonly(config, True)
@@ -126,8 +122,8 @@ def _command_line(words: list[str]) -> Layer:
         key = key.strip()
         if has_sweep(text):
             raise RecipeError(f"{key}={text} is sweep syntax; `rlzoo sweep` runs each of them")
-        value = _read_value(key, text)
-        for flat_key, flat_value in _flatten({key: value}, origin).items():
+        value = read_value(key, text)
+        for flat_key, flat_value in flatten({key: value}, origin).items():
             values.pop(flat_key, None)
             values[flat_key] = flat_value
     return Layer(origin, values)
@@ -166,14 +162,14 @@ def _without(layer: Layer, keys: set[str]) -> Layer:
 
 def _presets(layers: list[Layer]) -> list[Layer]:
     """The preset files of the chosen model and task; they replace the name that chose them."""
-    found = []
+    presets = []
     for section in ("model", "task"):
         key = f"{section}.name"
         name = next((ly.values[key] for ly in reversed(layers) if ly.values.get(key)), None)
         file = find_config(section, str(name)) if name else None
         if file:
             preset = read_layer(file)
-            found.append(preset)
+            presets.append(preset)
             if key in preset.values:
                 for layer in layers:
                     layer.values.pop(key, None)
@@ -184,7 +180,7 @@ def _presets(layers: list[Layer]) -> list[Layer]:
                 f"model.name ({origin}): no model {name!r}{nearest(str(name), known)} "
                 f"(there are: {', '.join(known)}; a folder goes into model.path)"
             )
-    return found
+    return presets
 
 
 def _merge(layers: list[Layer]) -> tuple[Flat, dict[str, str]]:
@@ -234,10 +230,10 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> Flat:
             resolved[key] = value
             continue
         try:
-            found = OmegaConf.select(config, key, throw_on_resolution_failure=True)
+            node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
         except OmegaConfBaseException as error:
             text = str(error).splitlines()[0]
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
-        is_node = OmegaConf.is_config(found)
-        resolved[key] = OmegaConf.to_container(found, resolve=True) if is_node else found
+        is_config = OmegaConf.is_config(node)
+        resolved[key] = OmegaConf.to_container(node, resolve=True) if is_config else node
     return resolved

@@ -1,3 +1,5 @@
+"""Recipes and presets on disk: where they are, which one wins, and one of them as a layer."""
+
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +23,6 @@ class Layer:
     values: Flat
 
 
-# ---------------------------------------------------------------- finding files
-
-
 def config_dirs() -> list[Path]:
     """`./configs`, then `$RLZOO_CONFIGS`, then the shipped ones; the first that has a file wins."""
     here = Path(__file__).resolve().parents[1]
@@ -37,8 +36,8 @@ def config_dirs() -> list[Path]:
 
 def find_config(folder: str, name: str) -> Path | None:
     """The file `folder/name.yaml`, or None."""
-    found = (d / folder / f"{name}.yaml" for d in config_dirs())
-    return next((path for path in found if path.is_file()), None)
+    paths = (d / folder / f"{name}.yaml" for d in config_dirs())
+    return next((path for path in paths if path.is_file()), None)
 
 
 def list_configs(folder: str) -> dict[str, Path]:
@@ -68,19 +67,16 @@ def read_layer(path: Path) -> Layer:
         loaded = OmegaConf.load(path)
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise RecipeError(f"{origin}{line}: not valid YAML: {_problem(error)}") from None
+        problem = error.problem or error.context or "unreadable"
+        raise RecipeError(f"{origin}{line}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError, OmegaConfBaseException) as error:
         raise RecipeError(f"{origin}: cannot be read: {str(error).splitlines()[0]}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
-    return Layer(origin, _flatten(OmegaConf.to_container(loaded), origin))
+    return Layer(origin, flatten(OmegaConf.to_container(loaded), origin))
 
 
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    return str(error.problem or error.context or "unreadable")
-
-
-def _flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
+def flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
     """Dotted keys -> leaves. `X: name` becomes `X.name: name`, a list of names `X.NAME: {}`."""
     flat: Flat = {}
     for raw, value in tree.items():
@@ -95,12 +91,8 @@ def _flatten(tree: Any, origin: str, prefix: str = "") -> Flat:
             names = value if isinstance(value, list) else [value] if value else []
             flat[f"{key}!"] = True  # marks that lower layers' sets are replaced
             flat.update({f"{key}.{name}": {} for name in names})
-        elif isinstance(value, dict) and value and not _is_leaf(key):
-            flat.update(_flatten(value, origin, f"{key}."))
+        elif isinstance(value, dict) and value and key not in KEYS:
+            flat.update(flatten(value, origin, f"{key}."))
         else:
             flat[key] = value
     return flat
-
-
-def _is_leaf(key: str) -> bool:
-    return key in KEYS

@@ -1,3 +1,5 @@
+"""The keys of the core: type, range and meaning; where components are chosen."""
+
 from typing import Annotated, Any, Literal
 
 from rlzoo.plugin.options import Option, Range

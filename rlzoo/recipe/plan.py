@@ -5,14 +5,14 @@ is loaded.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGES, TOLD
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
@@ -188,7 +188,8 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         frozenset(needs),
         (),
     )
-    _check_needs(plan)
+    for fault in _faults(plan):
+        raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
@@ -229,99 +230,91 @@ def _close(
     return tuple(order.values()), needs
 
 
-def _check_needs(plan: Plan) -> None:
+def _faults(plan: Plan) -> Iterator[str]:
+    """What a recipe's components, keys and budget do not go together in, a line for each."""
     recipe, config = plan.recipe, plan.recipe.config
     for name in needs_of(plan.task.score):
-        if name not in COLUMNS or STAGES.index(COLUMNS[name].stage) > STAGES.index("rollout"):
-            raise RecipeError(
+        if name not in COLUMNS or COLUMNS[name].stage != "rollout":
+            known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
+            yield (
                 f"task {plan.task_name!r}: score asks for {name!r}, which is no column of the "
-                f"rollout{nearest(name, [n for n, c in COLUMNS.items() if c.stage == 'rollout'])}"
+                f"rollout{nearest(name, known)}"
             )
     by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
     if by_group and config.rollout.samples < 2:
-        raise RecipeError(
+        yield (
             f"{recipe.blame('rollout.samples')}: {by_group[0].component.kind.removesuffix('s')} "
             f"{by_group[0].name!r} needs groups, so at least 2 samples per prompt. "
             f"Got {config.rollout.samples}"
         )
-    _check_conversation(plan)
-    _check_critic(plan)
-    _check_stopping(plan)
+    yield from _faults_of_conversation(plan)
+    if plan.critic and config.critic.init != "actor":
+        yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
+    for key in ("patience", "target"):
+        if config.stop[key] is not None and not config.eval.every:
+            yield f"{recipe.blame(f'stop.{key}')}: looks at evaluations, and eval.every is 0"
+    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
+        blame = recipe.blame("stop.max_kl")
+        yield f"{blame}: there is no reference to be far from; give kl.coef > 0"
     if config.whiten == "group" and config.rollout.samples < 2:
-        raise RecipeError(f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2")
+        yield f"{recipe.blame('whiten')}: group needs rollout.samples of at least 2"
     if config.rollout.truncation == "bootstrap" and not plan.critic:
-        raise RecipeError(
+        yield (
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
             f"{plan.estimator.name!r} has none; use zero, drop or penalty"
         )
-    for name in ("actor", "critic"):
-        betas = list(config[name].betas)
+    for key in ("actor.betas", "critic.betas"):
+        betas = list(_select(config, key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
-            key = f"{name}.betas"
-            raise RecipeError(f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}")
+            yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
     if config.critic.low >= config.critic.high:
-        raise RecipeError(f"{recipe.blame('critic.low')}: must lie below critic.high")
+        yield f"{recipe.blame('critic.low')}: must lie below critic.high"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
-        raise RecipeError("train: give a budget: train.steps, train.tokens or train.minutes")
+        yield "train: give a budget: train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
     if config.train.minibatches > rows:
-        raise RecipeError(
+        yield (
             f"{recipe.blame('train.minibatches')}: {config.train.minibatches} mini-batches of "
             f"{rows} rows (rollout.prompts x rollout.samples) would be empty"
         )
 
 
-def _check_critic(plan: Plan) -> None:
-    """That a critic of its own starts from something that has a trunk."""
-    recipe, init = plan.recipe, plan.recipe.config.critic.init
-    if init == "actor" or not plan.critic:
-        return
-    if recipe.config.critic.trunk == "shared":
-        raise RecipeError(
-            f"{recipe.blame('critic.init')}: {init!r} is for a critic with a network of its own "
-            "(critic.trunk=own)"
-        )
+def _faults_of_critic(plan: Plan) -> Iterator[str]:
+    """Where a critic of its own starts from something that has no trunk."""
+    init = plan.recipe.config.critic.init
     with_path = [name for name, (_, b) in plan.rewards.items() if "path" in b.options]
-    if init in plan.rewards:
-        if init not in with_path:
-            have = f"those that have: {', '.join(with_path)}" if with_path else "none here has one"
-            raise RecipeError(
-                f"{recipe.blame('critic.init')}: reward {init!r} has no option 'path', so no "
-                f"model to start from ({have})"
-            )
-    elif not Path(init).expanduser().exists() and "/" not in init:
-        raise RecipeError(
-            f"{recipe.blame('critic.init')}: {init!r} is no reward of this recipe and no folder"
-            f"{nearest(init, ['actor', *plan.rewards])}"
-        )
+    if plan.recipe.config.critic.trunk == "shared":
+        yield f"{init!r} is for a critic with a network of its own (critic.trunk=own)"
+    elif init in plan.rewards and init not in with_path:
+        have = f"those that have: {', '.join(with_path)}" if with_path else "none here has one"
+        yield f"reward {init!r} has no option 'path', so no model to start from ({have})"
+    elif init not in plan.rewards and not Path(init).expanduser().exists() and "/" not in init:
+        close = nearest(init, ["actor", *plan.rewards])
+        yield f"{init!r} is no reward of this recipe and no folder{close}"
 
 
-def _check_conversation(plan: Plan) -> None:
-    """That the task makes the columns of turns that somebody needs, of what it may be told."""
-    recipe, task = plan.recipe, plan.task
+def _faults_of_conversation(plan: Plan) -> Iterator[str]:
+    """Where a task does not make the columns of turns that somebody needs, of what it is told."""
+    task, label = plan.task, f"task {plan.task_name!r}"
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
+    asked = plan.recipe.blame("estimator.name")
     if turns and not plan.conversation:
-        raise RecipeError(
-            f"{recipe.blame('estimator.name')}: column {turns[0]!r} comes from conversations, "
-            f"and task {plan.task_name!r} holds none"
-        )
+        yield f"{asked}: column {turns[0]!r} comes from conversations, and {label} holds none"
     if "state_keys" in turns and not hasattr(task, "state_keys"):
-        raise RecipeError(
-            f"{recipe.blame('estimator.name')}: column 'state_keys' comes from a task's method "
-            f"state_keys, and task {plan.task_name!r} has none"
+        yield (
+            f"{asked}: column 'state_keys' comes from a task's method state_keys, and {label} "
+            "has none"
         )
     for name in ("respond", "state_keys"):
         for need in needs_of(getattr(task, name)) if hasattr(task, name) else ():
             if need not in TOLD:
-                raise RecipeError(
-                    f"task {plan.task_name!r}: {name} asks for {need!r}, and an environment is "
-                    f"told {', '.join(TOLD)} alone{nearest(need, TOLD)}"
+                yield (
+                    f"{label}: {name} asks for {need!r}, and an environment is told "
+                    f"{', '.join(TOLD)} alone{nearest(need, TOLD)}"
                 )
     stops = getattr(task, "stops", ())
     if not isinstance(stops, tuple) or not all(isinstance(s, str) and s for s in stops):
-        raise RecipeError(
-            f"task {plan.task_name!r}: stops must be a tuple of texts, none empty. Got {stops!r}"
-        )
+        yield f"{label}: stops must be a tuple of texts, none empty. Got {stops!r}"
 
 
 def _check_options(plan: Plan) -> None:
@@ -366,18 +359,6 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
         )
-
-
-def _check_stopping(plan: Plan) -> None:
-    """Rules that could never be looked at are an error of the recipe."""
-    recipe, config = plan.recipe, plan.recipe.config
-    for key in ("patience", "target"):
-        if config.stop[key] is not None and not config.eval.every:
-            blame = recipe.blame(f"stop.{key}")
-            raise RecipeError(f"{blame}: looks at evaluations, and eval.every is 0")
-    if config.stop.max_kl is not None and plan.needs.isdisjoint(("ref_log_probs", "full_kl")):
-        blame = recipe.blame("stop.max_kl")
-        raise RecipeError(f"{blame}: there is no reference to be far from; give kl.coef > 0")
 
 
 def together(plans: Sequence[Plan]) -> Plan:

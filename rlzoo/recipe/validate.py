@@ -1,76 +1,73 @@
+"""Every key held against the core's keys and the options of the components that are chosen."""
+
 import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 
-# ---------------------------------------------------------------- validating
 
+def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, dict[str, str]]:
+    """Every key's value as its type, with defaults filled in, and where each was set.
 
-def _validate(merged: Flat, origins: dict[str, str], zoo: Zoo) -> None:
-    """Check every key against `KEYS` and the chosen components; fill in their defaults."""
+    Raises RecipeError: a component or key that nobody knows, a value of the wrong type or range.
+    """
+    chosen = _chosen(merged, origins, zoo)
     options: dict[str, Option] = dict(KEYS)
-    fallback: dict[str, tuple[Any, str]] = {}
-    owners: dict[str, Component] = {}
-    wanted = []
-    for section, kind in SECTIONS.items():
-        name = merged.get(f"{section}.name")
-        if name is not None:
-            wanted.append((section, f"{section}.name", kind, str(name)))
-    for section, kind in COLLECTIONS.items():
-        names = {k.split(".")[1]: k for k in merged if k.startswith(f"{section}.")}
-        wanted += [(f"{section}.{name}", key, kind, name) for name, key in names.items()]
-    for section, key, kind, name in wanted:
-        component = _component(zoo, kind, name, key, origins)
-        owners[section] = component
+    defaults: dict[str, tuple[Any, str]] = {}
+    for section, component in chosen.items():
         for option in component.options.values():
-            full = f"{section}.{option.name}"
-            if full in KEYS:
+            key = f"{section}.{option.name}"
+            if key in KEYS:
                 raise RecipeError(
                     f"{component.label}: its option {option.name!r} has the name of a core key"
                 )
-            options[full] = option
-            fallback[full] = (option.default, f"{component.name}'s default")
-        if section.startswith("rewards."):
+            options[key] = option
+            defaults[key] = (option.default, f"{component.name}'s default")
+        if component.kind == "rewards":
             options[f"{section}.weight"] = WEIGHT
-            fallback[f"{section}.weight"] = (WEIGHT.default, "defaults")
-        if merged.get(section) == {} and (component.options or section.startswith("rewards.")):
-            del merged[section], origins[section]
-    for key in list(merged):
-        if key not in options:
-            if merged[key] == {} and key in owners:
-                continue
-            raise RecipeError(_unknown(key, origins[key], options, owners))
-        try:
-            merged[key] = options[key].check(merged[key])
-        except ValueError as error:
-            raise RecipeError(f"{key} ({origins[key]}): {error}") from None
-    for key in KEYS:
-        if key not in merged:
-            merged[key] = None if None in _arms(KEYS[key]) else _missing(key)
-            origins[key] = "defaults"
-    for key, (value, origin) in fallback.items():
-        if key not in merged:
-            merged[key], origins[key] = value, origin
-    if merged["model.name"] is None and merged["model.path"] is None:
+            defaults[f"{section}.weight"] = (WEIGHT.default, "defaults")
+    defaults |= {key: (None, "defaults") for key, option in KEYS.items() if option.allows(None)}
+    checked: Flat = {}
+    for key, value in merged.items():
+        if key in chosen and value == {}:  # a name alone: its options, if any, are keys below it
+            if not any(name.startswith(f"{key}.") for name in options):
+                checked[key] = value
+        elif key not in options:
+            raise RecipeError(_unknown(key, origins[key], options, chosen))
+        else:
+            try:
+                checked[key] = options[key].check(value)
+            except ValueError as error:
+                raise RecipeError(f"{key} ({origins[key]}): {error}") from None
+    set_at = {key: origins[key] for key in checked}
+    for key in options:
+        if key not in checked and key not in defaults:
+            raise RecipeError(f"{key}: has no value, not even in defaults.yaml")
+        if key not in checked:
+            checked[key], set_at[key] = defaults[key]
+    if checked["model.name"] is None and checked["model.path"] is None:
         raise RecipeError("model: give model.name (a preset) or model.path (a folder)")
+    return checked, set_at
 
 
-def _arms(option: Option) -> tuple[Any, ...]:
-    try:
-        option.check(None)
-    except ValueError:
-        return ()
-    return (None,)
-
-
-def _missing(key: str) -> Any:
-    raise RecipeError(f"{key}: has no value, not even in defaults.yaml")
+def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Component]:
+    """section -> the component that is chosen there: `estimator`, `rewards.verifier`, ..."""
+    chosen = {}
+    for section, kind in SECTIONS.items():
+        key = f"{section}.name"
+        if merged.get(key) is not None:
+            chosen[section] = _component(zoo, kind, str(merged[key]), key, origins)
+    for section, kind in COLLECTIONS.items():
+        keys = {k.split(".")[1]: k for k in merged if k.startswith(f"{section}.")}
+        for name, key in keys.items():
+            chosen[f"{section}.{name}"] = _component(zoo, kind, name, key, origins)
+    return chosen
 
 
 def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, str]) -> Component:
@@ -83,17 +80,14 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
         ) from None
 
 
-def _unknown(key: str, origin: str, options: Mapping[str, Option], owners: Mapping) -> str:
+def _unknown(
+    key: str, origin: str, options: Mapping[str, Option], chosen: Mapping[str, Component]
+) -> str:
     section, _, word = key.rpartition(".")
-    if section in owners:
-        component = owners[section]
+    if section in chosen:
+        component = chosen[section]
         singular = KINDS[component.kind].singular
-        has = ", ".join(component.options) or "none"
-        close = nearest(word, component.options)
-        return (
-            f"{key} ({origin}): {singular} {component.name!r} has no option {word!r}"
-            f" (it has: {has}){close}"
-        )
+        return f"{key} ({origin}): {singular} {component.name!r} {component.no_option(word)}"
     tops = {k.split(".")[0] for k in options}
     if "." not in key and key in tops:
         inside = ", ".join(sorted(k for k in options if k.startswith(key + ".")))

@@ -1,3 +1,5 @@
+"""Values as they are written on the command line; a value that is several is swept."""
+
 from typing import Any
 
 import yaml
@@ -7,7 +9,8 @@ from omegaconf.errors import OmegaConfBaseException
 from rlzoo.errors import RecipeError
 
 
-def _read_value(key: str, text: str) -> Any:
+def read_value(key: str, text: str) -> Any:
+    """The value that a text stands for, as YAML has it; raises RecipeError, naming `key`."""
     try:
         loaded = OmegaConf.from_dotlist([f"value={text}"])
     except (yaml.YAMLError, OmegaConfBaseException):
@@ -21,7 +24,7 @@ def read_options(words: list[str]) -> dict[str, Any]:
         if "=" not in word:
             raise RecipeError(f"expected option=value, got {word!r}")
     pairs = [word.split("=", 1) for word in words]
-    return {key.strip(): _read_value(key.strip(), text) for key, text in pairs}
+    return {key.strip(): read_value(key.strip(), text) for key, text in pairs}
 
 
 def split_values(text: str) -> list[str]:

@@ -1,0 +1,9 @@
+"""Showing: numbers, texts, curves and figures, the same wherever a tool shows them.
+
+May import `ops`, `stats`, `errors`. No torch.
+
+    curve    a curve in blocks, for terminals
+    figure   a matplotlib figure as SVG that follows a page's light or dark
+    numbers  numbers as text: intervals, percents, bytes, thousands
+    text     text of a model, made safe and readable in a terminal
+"""

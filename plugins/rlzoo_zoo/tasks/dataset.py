@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
-from rlzoo.data.files import messages_of, read
-from rlzoo.data.pairs import hold_out
+from rlzoo.data import hold_out, messages_of, read
 from rlzoo.errors import DataError, nearest
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts

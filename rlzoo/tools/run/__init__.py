@@ -1,0 +1,9 @@
+"""`rlzoo run` and `resume`: training, watched. (No package is called rlzoo/run: `rlzoo.run` is
+a function.)
+
+May import `train` and what lies below, and no other verb.
+
+    command  the two commands
+    live     a live panel in a terminal, plain lines elsewhere
+    tables   the tables at the end of a run
+"""

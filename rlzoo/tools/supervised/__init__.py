@@ -1,0 +1,9 @@
+"""`rlzoo base`, `sft` and `reward train`: the models that RL starts from.
+
+May import `train` and what lies below, and no other verb.
+
+    base    a small model that knows the format of its tasks and is sometimes right
+    fit     training with transformers' Trainer, as the others share it
+    reward  a reward model from preferences
+    sft     a policy from demonstrations
+"""

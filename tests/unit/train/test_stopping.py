@@ -101,8 +101,9 @@ def test_the_best_of_equals_is_the_earliest():
     ],
 )
 def test_rules_that_could_never_be_looked_at_are_refused(zoo, words, given, says):
+    recipe = compose(["recipe=grpo", *words, *given], zoo)
     with pytest.raises(RecipeError, match=says):
-        make_plan(compose(["recipe=grpo", *words, *given], zoo), zoo)
+        make_plan(recipe, zoo)
 
 
 # ---------------------------------------------------------------- in a run

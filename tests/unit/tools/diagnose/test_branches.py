@@ -13,7 +13,6 @@ from rich.console import Console
 import rlzoo
 from rlzoo import RlzooError
 from rlzoo.tools.diagnose import branch_rollouts as branches_branch_rollouts
-from rlzoo.tools.diagnose import branches
 from rlzoo.tools.diagnose import command as diagnose
 from rlzoo.tools.diagnose.against import against, jackknife
 from rlzoo.tools.diagnose.branch_rollouts import choose

@@ -329,7 +329,7 @@ def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
     for _ in range(3):
         zoo.rewards["reward_model"](columns(), path=str(folder))
     assert component._loaded.cache_info().misses == 1
-    model, _ = component._loaded(str(folder), "cpu", "float32")
+    model = component._loaded(str(folder), "cpu", "float32").model
     assert not model.training
     assert not any(weight.requires_grad for weight in model.parameters())
 

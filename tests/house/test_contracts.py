@@ -1,0 +1,122 @@
+"""The contracts of .importlinter hold, and have teeth: each planted import breaks its contract."""
+
+import ast
+import configparser
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rlzoo
+
+ROOT = Path(rlzoo.__file__).parent.parent
+LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
+
+FLOORS = "Imports go down the floors only"
+CIRCLES = "No circle among packages or modules"
+VERBS = "Verbs do not know each other"
+BLIND = "The core does not know the zoo"
+STRANGER = "The zoo comes in by a stranger's path"
+READING = "What reads a run needs no model"
+
+SHARED = ("__init__", "verb")  # modules of tools that are no verb
+GAE = "plugins/rlzoo_zoo/estimators/gae.py"
+PLANTS = [
+    (FLOORS, "rlzoo/ops.py", "from rlzoo.plugin.columns import COLUMNS"),
+    (FLOORS, "rlzoo/mdp/noise.py", "def f():\n    from rlzoo.train import loop  # inside, too"),
+    (FLOORS, "rlzoo/show/numbers.py", "import rlzoo.data.files  # beside it"),
+    (FLOORS, "rlzoo/elsewhere/__init__.py", '"""A package on no floor."""'),
+    (CIRCLES, "rlzoo/recipe/keys.py", "from rlzoo.recipe import compose"),
+    (CIRCLES, "rlzoo/mdp/batch.py", "def f():\n    from rlzoo.lm import layout"),
+    (VERBS, "rlzoo/tools/doctor/rules.py", "from rlzoo.tools.eval import pass_at_k"),
+    (VERBS, "rlzoo/tools/sweep/plan.py", "from rlzoo.tools.trace import trace"),
+    (BLIND, "rlzoo/train/loop.py", "def f():\n    from rlzoo_zoo.estimators import gae"),
+    (STRANGER, GAE, "from rlzoo.mdp.batch import Batch"),
+    (STRANGER, GAE, "from rlzoo.lm.loading import load_causal_lm  # below the face"),
+    (READING, "rlzoo/tools/compare/tables.py", "def f():\n    from rlzoo.mdp import batch"),
+    (READING, "rlzoo/runs/record.py", "def f():\n    import torch"),
+]
+
+
+def broken(place):
+    """The contracts that a tree breaks, as lint-imports says."""
+    environment = {**os.environ, "PYTHONPATH": f"{place}:{place / 'plugins'}", "COLUMNS": "200"}
+    words = [sys.executable, "-c", LINT, "--no-cache"]
+    done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
+    verdicts = re.findall(r"^(.*?) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE)
+    assert len(verdicts) == 6, done.stdout + done.stderr
+    return {name for name, verdict in verdicts if verdict == "BROKEN"}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory):
+    place = tmp_path_factory.mktemp("house")
+    for folder in ("rlzoo", "plugins"):
+        shutil.copytree(ROOT / folder, place / folder,
+                        ignore=shutil.ignore_patterns("__pycache__", "configs"))  # fmt: skip
+    shutil.copy(ROOT / ".importlinter", place)
+    return place
+
+
+def test_the_contracts_hold(copy):
+    assert broken(copy) == set()
+
+
+@pytest.mark.parametrize(("contract", "file", "line"), PLANTS)
+def test_a_planted_import_breaks_its_contract(copy, contract, file, line):
+    path = copy / file
+    before = path.read_text(encoding="utf-8") if path.is_file() else None
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{before or ''}\n{line}\n", encoding="utf-8")
+    try:
+        assert contract in broken(copy)
+    finally:
+        if before is None:
+            shutil.rmtree(path.parent)
+        else:
+            path.write_text(before, encoding="utf-8")
+
+
+def test_every_verb_is_in_the_contract_of_verbs():
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    listed = config["importlinter:contract:verbs"]["modules"].split()
+    there = [path.stem for path in (ROOT / "rlzoo" / "tools").iterdir()
+             if path.suffix == ".py" or (path / "__init__.py").is_file()]  # fmt: skip
+    verbs = {f"rlzoo.tools.{name}" for name in there} - {f"rlzoo.tools.{x}" for x in SHARED}
+    assert set(listed) == verbs
+
+
+def imports(text):
+    """(module, name) of each import of rlzoo in a source."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("rlzoo."):
+            yield from ((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from ((n.name, "") for n in node.names if f"{n.name}.".startswith("rlzoo."))
+
+
+def test_plugins_import_what_the_page_for_their_authors_lists():
+    """The zoo, what `rlzoo new` writes, and the examples of the docs."""
+    page = (ROOT / "docs" / "plugin-authors.md").read_text(encoding="utf-8")
+    public, module = set(), ""
+    for line in page.splitlines():
+        if line.startswith("### "):
+            module = line.removeprefix("### ").strip("`")
+            public.add(tuple(module.split(".")) if "." in module else (module, ""))
+        if named := re.match(r"\| `(\w+)` \|", line):
+            public.add((module, named[1]))
+    folders = ("plugins/rlzoo_zoo", "rlzoo/templates", "docs/examples")
+    files = [p for f in folders for p in (ROOT / f).rglob("*.py*") if "pycache" not in str(p)]
+    assert len(files) > 100
+    strange = set()
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".txt":  # a template: its imports alone are sure to be Python
+            text = "\n".join(re.findall(r"^(?:from|import) .*$", text, re.MULTILINE))
+        strange |= {(path.name, *pair) for pair in imports(text) if pair not in public}
+    assert strange == set()
