@@ -31,6 +31,8 @@ _HOMES = {
     "RlzooError": "rlzoo.errors",
     "hookimpl": "rlzoo.plugin.hookspecs",
     "load_zoo": "rlzoo.plugin.registry",
+    "export": "rlzoo.tools.export",
+    "new": "rlzoo.tools.new",
     "open_recipe": "rlzoo.train.start",
     "resume": "rlzoo.train.start",
     "run": "rlzoo.train.start",

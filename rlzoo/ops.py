@@ -8,8 +8,6 @@ blocks of it.
 import torch
 from torch import Tensor
 
-# ---------------------------------------------------------------- masked statistics
-
 
 def masked_sum(x: Tensor, mask: Tensor) -> Tensor:
     """Sum over action tokens of each row, (B, T) -> (B,). Where, not a product: NaN stays out."""
@@ -53,9 +51,6 @@ def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
     if spread == "last":
         penalty = at_last_action(masked_sum(penalty, mask), mask)
     return scores - coef * penalty
-
-
-# ---------------------------------------------------------------- group statistics
 
 
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
@@ -140,9 +135,6 @@ def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
     return high - low <= 1e-6 * torch.maximum(high.abs(), low.abs()).clamp(min=1)
 
 
-# ---------------------------------------------------------------- whitening
-
-
 def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: int = 0,
            eps: float = 1e-8) -> Tensor:  # fmt: skip
     """Zero mean and unit variance over action tokens, (B, T): of the batch, or of each group.
@@ -157,8 +149,6 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
     var = group_sum(centered.square().sum(-1), ids) / (count - ddof).clamp(min=1)
     return centered * (var + eps).rsqrt()[:, None]
 
-
-# ---------------------------------------------------------------- the reverse recursion
 
 # Blocks of this many steps; as many rows at a time as a cache holds.
 _BLOCK, _ROWS = 16, 128

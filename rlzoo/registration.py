@@ -1,7 +1,8 @@
 """Tells gymnasium of the environment, without importing gymnasium.
 
 Gymnasium 1.0 dropped its entry points for environments, so an import has to do it. `import rlzoo`
-must stay cheap: if gymnasium is not there yet, it hears of us when somebody imports it.
+must stay cheap, and gymnasium takes half a second: if it is not there yet, it hears of us when
+somebody imports it.
 """
 
 import sys
@@ -13,11 +14,10 @@ ENV_ID = "rlzoo/TokenMDP-v0"
 
 def register_with_gymnasium() -> None:
     """Register the environment: now, or once gymnasium is imported."""
-    gymnasium = sys.modules.get("gymnasium")
-    if gymnasium is None:
-        sys.meta_path.insert(0, _WhenImported())
+    if "gymnasium" in sys.modules:
+        _register(sys.modules["gymnasium"])
     else:
-        _register(gymnasium)
+        sys.meta_path.insert(0, _WhenImported())
 
 
 def _register(gymnasium: Any) -> None:
@@ -44,8 +44,6 @@ class _WhenImported(MetaPathFinder):
         def exec_module(module: Any) -> None:
             execute(module)
             _register(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -1,7 +1,10 @@
+"""Episodes of the token MDP: the rules they go by, and their columns, which grow token by token.
+
+A score per token is paid when the token is chosen; what only an outcome can pay, at the end.
+"""
+
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,38 +20,49 @@ from rlzoo.mdp.turns import Conversation, Turns, begin
 from rlzoo.plugin.component import Example, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import make_plan
 
 RESET_OPTIONS = ("prompt", "answer", "split", "noise")
-
 SAMPLE = 256  # prompts drawn to see how long they are
-
-TOLERANCE = 1e-5
-
-
-# ---------------------------------------------------------------- what an episode goes by
+TOLERANCE = 1e-5  # between a score when it was paid and the same at the end
 
 
-@dataclass(frozen=True)
 class Rules:
-    """A plan's task and rewards, with what a model's folder says of tokens. No weights."""
+    """A task and rewards, as a recipe that sets these keys says, with what a model's folder says of
+    tokens. No weights. Names left out are the defaults'."""
 
-    plan: Plan
-    tokenizer: Any
-    form: PromptFormat
-    eos_ids: list[int]
-    pad_id: int
-    vocabulary: int
-    max_new_tokens: int
-    max_prompt: int
-    split: str
-
-    @cached_property
-    def turns(self) -> Turns | None:
-        """How conversations go, where the task holds any."""
-        if not self.plan.conversation:
-            return None
-        return Turns(self.plan, self.tokenizer, self.eos_ids)
+    def __init__(
+        self,
+        task: str | None,
+        model: str | None,
+        split: str,
+        overrides: Sequence[str],
+        max_prompt: int | None,
+        task_options: Mapping[str, Any],
+    ):
+        chosen = {"task": task, "model": model}
+        words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
+        words += [f"task.{key}={json.dumps(value)}" for key, value in task_options.items()]
+        zoo = load_zoo()
+        self.plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
+        m = self.plan.recipe.config.model
+        folder = resolve_path(m.path)
+        self.tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
+        config = load_config(folder, trust_remote_code=m.trust_remote_code)
+        self.form = PromptFormat(self.tokenizer, m.chat, m.system)
+        self.eos_ids = eos_ids(config, self.tokenizer)
+        self.pad_id = int(self.tokenizer.pad_token_id)
+        self.vocabulary: int = config.get_text_config().vocab_size
+        self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
+        if max_prompt is None:
+            generator = torch.Generator().manual_seed(0)
+            drawn = self.plan.task.draw("train", SAMPLE, generator)
+            max_prompt = 2 * max(len(self.form.encode(Example(*e).prompt)) for e in drawn)
+        self.max_prompt = max_prompt
+        self.split = split
+        # How conversations go, where the task holds any.
+        talks = self.plan.conversation
+        self.turns = Turns(self.plan, self.tokenizer, self.eos_ids) if talks else None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Rules":
         return self  # nothing in it changes, so that copies of an environment (search) are cheap
@@ -61,42 +75,6 @@ class Rules:
     @property
     def action_space(self) -> Discrete:
         return Discrete(self.vocabulary)
-
-
-def load_rules(
-    task: str | None,
-    model: str | None,
-    split: str,
-    overrides: Sequence[str],
-    max_prompt: int | None,
-    task_options: Mapping[str, Any],
-) -> Rules:
-    """What a recipe that sets these keys says; names left out are the defaults'."""
-    chosen = {"task": task, "model": model}
-    words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
-    words += [f"task.{key}={json.dumps(value)}" for key, value in task_options.items()]
-    zoo = load_zoo()
-    plan = make_plan(compose([*words, *overrides], zoo, need_recipe=False), zoo)
-    m = plan.recipe.config.model
-    folder = resolve_path(m.path)
-    tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
-    config = load_config(folder, trust_remote_code=m.trust_remote_code)
-    form = PromptFormat(tokenizer, m.chat, m.system)
-    if max_prompt is None:
-        generator = torch.Generator().manual_seed(0)
-        drawn = [Example(*item).prompt for item in plan.task.draw("train", SAMPLE, generator)]
-        max_prompt = 2 * max(len(form.encode(prompt)) for prompt in drawn)
-    return Rules(
-        plan,
-        tokenizer,
-        form,
-        eos_ids(config, tokenizer),
-        int(tokenizer.pad_token_id),
-        config.get_text_config().vocab_size,
-        plan.recipe.config.rollout.max_new_tokens,
-        max_prompt,
-        split,
-    )
 
 
 class Episodes:
@@ -210,8 +188,11 @@ class Episodes:
             "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
         }
 
-    def columns(self, rows: Tensor) -> dict[str, Any]:
-        """The rollout's columns of some rows (R,), as long as the longest response so far."""
+    def columns(self, rows: Tensor | None = None) -> dict[str, Any]:
+        """The rollout's columns of some rows (R,), or of all, as long as the longest response so
+        far: what a policy takes."""
+        if rows is None:
+            rows = torch.arange(len(self.examples), device=self.device)
         rules, picked = self.rules, rows.tolist()
         if rules.turns is not None:
             talks = [self.talks[i] for i in picked]
@@ -250,11 +231,14 @@ class Episodes:
         steps = torch.arange(self.rules.max_new_tokens, device=self.device)
         return torch.cat([self.prompt_mask, steps < self.lengths[:, None]], 1).long()
 
-    def texts(self) -> list[str]:
-        """`prompt|response` of each row."""
-        columns = self.columns(torch.arange(len(self.examples), device=self.device))
+    def render(self, mode: str | None) -> tuple[str, ...] | None:
+        """`prompt|response` of each row: returned in mode "ansi", printed in mode "human"."""
+        columns = self.columns()
         pairs = zip(columns["prompts"], columns["responses"], strict=True)
-        return [f"{prompt}|{response}" for prompt, response in pairs]
+        texts = tuple(f"{prompt}|{response}" for prompt, response in pairs)
+        if mode == "human":
+            print(*texts, sep="\n")
+        return texts if mode == "ansi" else None
 
     def _check_causal(self, rows: Tensor, columns: Mapping[str, Any], scores: Tensor) -> None:
         """What was paid on the way must be what the whole row is worth, token by token."""
@@ -270,7 +254,7 @@ class Episodes:
 
     def _check_needs(self) -> None:
         plan = self.rules.plan
-        has = {*self.columns(torch.arange(1)), "task_scores"}
+        has = {*self.columns(), "task_scores"}
         wanted = {f"task {plan.task_name!r}": needs_of(plan.task.score)}
         wanted |= {f"reward {name!r}": bound.needs for name, (_, bound) in plan.rewards.items()}
         for label, needs in wanted.items():

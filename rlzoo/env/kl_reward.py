@@ -1,3 +1,5 @@
+"""KL in the reward: a gymnasium wrapper that pays it token by token."""
+
 from typing import Any
 
 import gymnasium
@@ -9,8 +11,6 @@ from rlzoo.lm.policy import Policy
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.plan import Bound
-
-# ---------------------------------------------------------------- KL in the reward
 
 
 class KLRewardWrapper(gymnasium.Wrapper):
@@ -67,8 +67,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
         columns["log_probs"] = self.policy.log_probs(columns)
         if "full_kl" in self.penalty.needs:
-            kl, theirs = self.policy.full_kl(columns, self.reference)
-            columns |= {"full_kl": kl, "ref_log_probs": theirs}
+            columns |= self.policy.full_kl(columns, self.reference)
         else:
             columns["ref_log_probs"] = self.reference.log_probs(columns)
         return columns

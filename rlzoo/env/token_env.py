@@ -1,4 +1,4 @@
-"""The token MDP for gymnasium: one episode at a time, many at a time, and KL in the reward.
+"""The token MDP for gymnasium, one episode at a time.
 
 State: prompt and tokens so far. Action: the next token. Endings and scores are `rlzoo.mdp`'s, by
 which the sampler goes as well. An observation is laid out like a row of a batch,
@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from gymnasium.error import ResetNeeded
 
-from rlzoo.env.episodes import Episodes, load_rules
-
-# ---------------------------------------------------------------- one at a time
+from rlzoo.env.episodes import Episodes, Rules
 
 
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -50,7 +48,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         render_mode: str | None = None,
         **task_options: Any,
     ):
-        self.rules = load_rules(task, model, split, overrides, max_prompt, task_options)
+        self.rules = Rules(task, model, split, overrides, max_prompt, task_options)
         self.episodes = Episodes(self.rules, 1, "cpu")
         self.action_space = self.rules.action_space
         self.observation_space = self.rules.observation_space
@@ -73,14 +71,12 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
 
     def columns(self) -> dict[str, Any]:
         """The episode so far as a batch of one row: what a policy takes."""
-        return self.episodes.columns(torch.tensor([0]))
+        return self.episodes.columns()
 
     def render(self) -> str | None:
         """`prompt|response`: returned in mode "ansi", printed in mode "human"."""
-        text = self.episodes.texts()[0]
-        if self.render_mode == "human":
-            print(text)
-        return text if self.render_mode == "ansi" else None
+        texts = self.episodes.render(self.render_mode)
+        return texts[0] if texts else None
 
     def _observe(self) -> tuple[np.ndarray, dict[str, Any]]:
         episodes, columns = self.episodes, self.columns()

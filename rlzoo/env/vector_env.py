@@ -1,4 +1,6 @@
-from collections.abc import Mapping, Sequence
+"""The token MDP for gymnasium, many episodes at a time."""
+
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,8 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from rlzoo.env.episodes import Episodes, load_rules
+from rlzoo.env.episodes import Episodes, Rules
 from rlzoo.errors import RlzooError
-
-# ---------------------------------------------------------------- many at a time
 
 
 class TokenVectorEnv(VectorEnv):
@@ -43,7 +43,7 @@ class TokenVectorEnv(VectorEnv):
         render_mode: str | None = None,
         **task_options: Any,
     ):
-        self.rules = load_rules(task, model, split, overrides, max_prompt, task_options)
+        self.rules = Rules(task, model, split, overrides, max_prompt, task_options)
         self.episodes = Episodes(self.rules, num_envs, device or "cpu")
         self.num_envs = num_envs
         self.numpy = device is None
@@ -71,10 +71,11 @@ class TokenVectorEnv(VectorEnv):
         for name, given in {"seed": seeds, **options}.items():
             if isinstance(given, list) and len(given) != self.num_envs:
                 raise RlzooError(f"reset: {name} has {len(given)} entries, not {self.num_envs}")
-        for i in chosen.nonzero().squeeze(1).tolist():
+        for i in indices(chosen):
             if seeds[i] is not None:
                 self._random[i] = seeding.np_random(seeds[i])[0]
-            self._start(i, {n: x[i] if isinstance(x, list) else x for n, x in options.items()})
+            mine = {n: x[i] if isinstance(x, list) else x for n, x in options.items()}
+            self.episodes.start(i, self._random[i], mine)
         return self._out(self.episodes.observations()), self._infos(chosen)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
@@ -85,15 +86,15 @@ class TokenVectorEnv(VectorEnv):
         if self.autoreset_mode == AutoresetMode.NEXT_STEP:
             self._restart(over)
         elif bool(over.any()):
-            rows = over.nonzero().squeeze(1).tolist()
-            raise ResetNeeded(f"rows {rows} are over; reset them by options['reset_mask']")
+            raise ResetNeeded(f"rows {indices(over)} are over; reset them by options['reset_mask']")
         acting = (~over).nonzero().squeeze(1)
         rewards = episodes.act(acting, actions[acting])
         terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()
         infos: dict[str, Any] = {}
         ended = terminated | truncated
         if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(ended.any()):
-            infos["final_obs"] = self._final(episodes.observations(), ended)
+            final = episodes.observations()
+            infos["final_obs"] = self._list(list(final.numpy()), ended) if self.numpy else final
             infos["final_info"] = self._infos(ended)
             infos["_final_obs"] = infos["_final_info"] = self._out(ended)
             self._restart(ended)
@@ -104,56 +105,45 @@ class TokenVectorEnv(VectorEnv):
 
     def columns(self) -> dict[str, Any]:
         """The episodes so far as a batch: what a policy takes."""
-        return self.episodes.columns(torch.arange(self.num_envs, device=self.episodes.device))
+        return self.episodes.columns()
 
     def render(self) -> tuple[str, ...] | None:
         """`prompt|response` of each row: returned in mode "ansi", printed in mode "human"."""
-        texts = self.episodes.texts()
-        if self.render_mode == "human":
-            print(*texts, sep="\n")
-        return tuple(texts) if self.render_mode == "ansi" else None
-
-    def _start(self, row: int, options: Mapping[str, Any]) -> None:
-        self.episodes.start(row, self._random[row], options)
+        return self.episodes.render(self.render_mode)
 
     def _restart(self, over: Tensor) -> None:
-        for i in over.nonzero().squeeze(1).tolist():
-            self._start(i, {})
+        for i in indices(over):
+            self.episodes.start(i, self._random[i], {})
 
     def _infos(self, rows: Tensor) -> dict[str, Any]:
         """gymnasium's form: under `name` a value for each row, under `_name` who has one."""
         episodes = self.episodes
-        columns: dict[str, tuple[Any, Tensor]] = {
-            "prompt": ([e.prompt for e in episodes.examples], rows),
-            "attention_mask": (episodes.attention_mask() * rows[:, None], rows),
+        infos = {
+            "prompt": self._list([e.prompt for e in episodes.examples], rows),
+            "attention_mask": self._out(episodes.attention_mask() * rows[:, None]),
         }
+        infos |= {f"_{name}": self._out(rows) for name in infos}
         ended = rows & episodes.ended
         if bool(ended.any()):
             index = ended.nonzero().squeeze(1)
-            responses: list[str | None] = [None] * self.num_envs
-            texts = episodes.columns(index)["responses"]
-            for i, text in zip(index.tolist(), texts, strict=True):
-                responses[i] = text
-            columns["response"] = (responses, ended)
-            columns["score"] = (torch.where(ended, episodes.sequence_scores.double(), 0), ended)
-            columns["answer"] = ([e.answer for e in episodes.examples], ended)
-        infos: dict[str, Any] = {}
-        for name, (values, mask) in columns.items():
-            if isinstance(values, list):
-                values = [x if m else None for x, m in zip(values, mask.tolist(), strict=True)]
-                infos[name] = np.array([*values, None], dtype=object)[:-1] if self.numpy else values
-            else:
-                infos[name] = self._out(values)
-            infos[f"_{name}"] = self._out(mask)
+            texts = dict(zip(indices(ended), episodes.columns(index)["responses"], strict=True))
+            last = {
+                "response": self._list([texts.get(i) for i in range(self.num_envs)], ended),
+                "score": self._out(torch.where(ended, episodes.sequence_scores.double(), 0)),
+                "answer": self._list([e.answer for e in episodes.examples], ended),
+            }
+            infos |= last | {f"_{name}": self._out(ended) for name in last}
         return infos
 
-    def _final(self, observations: Tensor, ended: Tensor) -> Any:
-        if not self.numpy:
-            return observations
-        final = np.full(self.num_envs, None, dtype=object)
-        for i in ended.nonzero().squeeze(1).tolist():
-            final[i] = observations[i].numpy()
-        return final
+    def _list(self, values: Sequence[Any], mask: Tensor) -> Any:
+        """One value for each row, None off the mask: a list, or numpy's array of objects."""
+        given = [x if m else None for x, m in zip(values, mask.tolist(), strict=True)]
+        return np.array([*given, None], dtype=object)[:-1] if self.numpy else given
 
     def _out(self, x: Tensor) -> Any:
         return x.numpy().copy() if self.numpy else x.clone()
+
+
+def indices(mask: Tensor) -> list[int]:
+    """The rows that a mask (B,) picks."""
+    return mask.nonzero().squeeze(1).tolist()

@@ -1,17 +1,27 @@
 """A recipe opened: its models, its optimizers, and one training step of them."""
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from rlzoo.lm.critic import Critic
 from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.rollout.advantages import make_controller
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.experience import Experience, experience, timed
+from rlzoo.show.text import readable
+from rlzoo.show.tokens import token_table
 from rlzoo.train.metrics import batch_metrics, kl_per_response
 from rlzoo.train.optimizer import learning_rate, make_optimizers
 from rlzoo.train.update import update
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+SHOWN = ("old_log_probs", "scores", "rewards", "values", "advantages", "returns")
 
 
 class Trainer:
@@ -19,6 +29,7 @@ class Trainer:
 
         trainer = rlzoo.open_recipe("ppo_gae", ["rollout.prompts=4"])
         experience = trainer.sample()          # experience.batch: all columns, by name
+        print(trainer.table(experience.batch)) # one response, token by token (rich's print)
         metrics = trainer.update(experience)   # epochs of mini-batches on that batch
         trainer.evaluate(64)                   # on held-out prompts
 
@@ -31,6 +42,21 @@ class Trainer:
         self.controller = make_controller(self.plan)
         self.steps = 0
         self.clock: Callable[[], float] = time.perf_counter  # of what phases take
+
+    @property
+    def policy(self) -> Policy:
+        """The language model that is trained: `log_probs(batch)`, `logits(batch)`."""
+        return self.models.policy
+
+    @property
+    def reference(self) -> Policy | None:
+        """The policy as it was before training, where somebody needs it."""
+        return self.models.reference
+
+    @property
+    def critic(self) -> Critic | None:
+        """V(s_t), where somebody needs it: `values(batch)["values"]`."""
+        return self.models.critic
 
     def sample(self) -> Experience:
         """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
@@ -64,6 +90,21 @@ class Trainer:
         """One training step: its batch, and its metrics."""
         experience = self.sample()
         return experience.batch, self.update(experience, progress)
+
+    def table(
+        self, batch: Mapping[str, Any], row: int = 0, columns: Sequence[str] = SHOWN
+    ) -> "Table":
+        """One response as a rich table, which a terminal prints and a notebook shows: its tokens,
+        and the (B, T) `columns` of them that the batch has."""
+        tokens = self.models.tokenizer
+        ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
+        texts = [readable(tokens.decode([i]), tokens.convert_ids_to_tokens(i)) for i in ids]
+        return token_table(
+            texts,
+            {n: batch[n][row].tolist() for n in columns if n in batch},
+            chosen=batch["response_mask"][row].bool().tolist(),
+            title=f"{batch['prompts'][row]!r}",
+        )
 
     def evaluate(self, prompts: int | None = None) -> dict[str, Any]:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample

@@ -1,73 +1,43 @@
-"""What `rlzoo bench` measures: one case, in a process of its own.
+"""The cases of `rlzoo bench`: one of them, in a process of its own.
 
-    python -P rlzoo/bench_cases.py '{"case": "step", ...}'
+    python -m rlzoo.tools.bench.cases '{"case": "step", ...}'
 
 prints one JSON line. A case is warmed up, then repeated; each repeat gives its tokens, CPU and wall
-seconds, and the process its peak memory, so that no case's memory hides another's. It is started
-by its path: so it can measure any checkout of rlzoo that PYTHONPATH names.
+seconds, and the process its peak memory, so that no case's memory hides another's;
+for the same reason each case imports what it needs itself.
 """
 
 import contextlib
-import functools
 import gc
-import importlib.util
 import json
-import mmap
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlzoo.tools.bench.common import cpu_seconds, held_mb, peak_mb
+
 Spec = Mapping[str, Any]
-
 Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case tells
+Told = dict[str, Any]  # samples, and whatever else there is to say
 
 
-def _peer() -> Any:
-    """The module of TRL's side, for the reward and the clocks that both sides share."""
-    path = Path(__file__).with_name("peer_trl.py")
-    found = importlib.util.spec_from_file_location("rlzoo_bench_peer", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    sys.modules["rlzoo_bench_peer"] = module  # where the recipe's reward function is found
-    found.loader.exec_module(module)
-    return module
-
-
-peer = _peer()
-
-
-def held_mb() -> float | None:
-    """The memory that this process holds now, where the system tells."""
-    path = Path("/proc/self/statm")
-    return int(path.read_text().split()[1]) * mmap.PAGESIZE / 2**20 if path.is_file() else None
-
-
-def measure(
-    once: Callable[[], Sample], spec: Spec, *, before: Callable[[], Any] | None = None
-) -> list[Sample]:
-    """`repeat` runs of `once` after `warmup` unmeasured ones; `before` each, unmeasured."""
-    found = []
+def measure(once: Callable[[int], Sample], spec: Spec) -> Told:
+    """`repeat` calls of `once(i)`, which tells its tokens, after `warmup` unmeasured ones."""
+    samples = []
     for i in range(spec["warmup"] + spec["repeat"]):
-        if before is not None:
-            before()
         if i == spec["warmup"]:
             gc.collect()
-        cpu, wall = peer.cpu_seconds(), time.perf_counter()
-        sample = once()
-        sample["cpu"], sample["wall"] = peer.cpu_seconds() - cpu, time.perf_counter() - wall
-        found.append(sample)
-    return found[spec["warmup"] :]
+        cpu, wall = cpu_seconds(), time.perf_counter()
+        sample = once(i)
+        sample["cpu"], sample["wall"] = cpu_seconds() - cpu, time.perf_counter() - wall
+        samples.append(sample)
+    return {"samples": samples[spec["warmup"] :]}
 
 
-# ---------------------------------------------------------------- the models
-
-
-def model(spec: Spec) -> dict[str, Any]:
+def model(spec: Spec) -> Told:
     """Makes a workload's model: a Llama of random weights, seed 0, and its tokenizer, saved as a
     transformers folder.
 
@@ -84,7 +54,7 @@ def model(spec: Spec) -> dict[str, Any]:
         _end_at(made, tokenizer.eos_token_id, spec["ends"])
     made.save_pretrained(spec["folder"])
     tokenizer.save_pretrained(spec["folder"])
-    return {"parameters": sum(p.numel() for p in made.parameters()), "samples": []}
+    return {"parameters": sum(p.numel() for p in made.parameters())}
 
 
 @torch.no_grad()
@@ -99,27 +69,19 @@ def _end_at(made: Any, eos: int, share: float) -> None:
     write[eos, 0] += torch.tensor(odds).log() / height
 
 
-@functools.cache
-def _zoo() -> Any:
-    from rlzoo.plugin.registry import load_zoo
-
-    return load_zoo()
-
-
 def _models(spec: Spec) -> Any:
     from rlzoo.lm.build import build_models
+    from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
 
-    models = build_models(make_plan(compose(spec["words"], _zoo()), _zoo()))
+    zoo = load_zoo()
+    models = build_models(make_plan(compose(spec["words"], zoo), zoo))
     torch.set_num_threads(spec["threads"])
     return models
 
 
-# ---------------------------------------------------------------- cases
-
-
-def prompts(spec: Spec) -> dict[str, Any]:
+def prompts(spec: Spec) -> Told:
     """The prompts of the steps that `step` takes, for a peer: the same, in the same order."""
     from rlzoo.rollout.sample import draw
 
@@ -127,46 +89,43 @@ def prompts(spec: Spec) -> dict[str, Any]:
     n = models.plan.recipe.config.rollout.prompts
     steps = spec["warmup"] + spec["repeat"]
     texts = [e.prompt for i in range(steps) for e in draw(models, "train", n, "train", i)]
-    return {"prompts": texts, "samples": []}
+    return {"prompts": texts}
 
 
-def step(spec: Spec) -> dict[str, Any]:
+def step(spec: Spec) -> Told:
     """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
     from rlzoo.train.trainer import Trainer
 
     trainer = Trainer(_models(spec))
-    trainer.clock = peer.cpu_seconds  # what else runs lengthens wall seconds
+    trainer.clock = cpu_seconds  # what else runs lengthens wall seconds
     meter = trainer.models.meter
 
-    def once() -> Sample:
+    def once(i: int) -> Sample:
         before = meter.tokens
         _, metrics = trainer.step()
         phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
         return {"tokens": meter.tokens - before, "phases": phases}
 
-    return {"samples": measure(once, spec)}
+    return measure(once, spec)
 
 
-def sampling(spec: Spec) -> dict[str, Any]:
+def sampling(spec: Spec) -> Told:
     """Prompts, sampling and scoring: what a rollout is before its columns."""
     from rlzoo.rollout.sample import collect, draw
 
     models = _models(spec)
     rollout = models.plan.recipe.config.rollout
-    done = 0
 
-    def once() -> Sample:
-        nonlocal done
+    def once(i: int) -> Sample:
         before = models.meter.tokens
-        examples = draw(models, "train", rollout.prompts, "train", done)
-        collect(models, examples, rollout.samples, stream="train", step=done)
-        done += 1
+        examples = draw(models, "train", rollout.prompts, "train", i)
+        collect(models, examples, rollout.samples, stream="train", step=i)
         return {"tokens": models.meter.tokens - before}
 
-    return {"samples": measure(once, spec)}
+    return measure(once, spec)
 
 
-def head(spec: Spec) -> dict[str, Any]:
+def head(spec: Spec) -> Told:
     """Log-probs and entropy of one mini-batch, and the gradient of the log-probs.
 
     how: `score` is the policy's own head, `plain` what one writes first: logits in float32,
@@ -203,19 +162,20 @@ def head(spec: Spec) -> dict[str, Any]:
     run = {"score": score, "plain": plain, "trunk": trunk}[spec["how"]]
     loaded = held_mb()
 
-    def once() -> Sample:
+    def once(i: int) -> Sample:
         (upstream * run()).sum().backward()
         policy.model.zero_grad(set_to_none=True)
         return {"tokens": rows * steps}
 
-    return {"samples": measure(once, spec), "loaded_mb": loaded}
+    return {**measure(once, spec), "loaded_mb": loaded}
 
 
-def estimator(spec: Spec) -> dict[str, Any]:
+def estimator(spec: Spec) -> Told:
     """One estimator, as a run calls it, on made-up columns: ragged rows with holes, groups of 8."""
     from rlzoo.checks.made_up import made_up
+    from rlzoo.plugin.registry import load_zoo
 
-    zoo = _zoo()
+    zoo = load_zoo()
     component = zoo.estimators[spec["name"]]
     rows, steps = spec["rows"], spec["steps"]
     draw = torch.Generator().manual_seed(0)
@@ -228,14 +188,14 @@ def estimator(spec: Spec) -> dict[str, Any]:
     columns = {name: columns[name] for name in (*component.needs, "response_mask")}
     tokens = int(on.sum())
 
-    def once() -> Sample:
+    def once(i: int) -> Sample:
         component(columns)
         return {"tokens": tokens}
 
-    return {"samples": measure(once, spec)}
+    return measure(once, spec)
 
 
-def first_metric(spec: Spec) -> dict[str, Any]:
+def first_metric(spec: Spec) -> Told:
     """From the start of this process to the first number of a run: imports, recipe, models, the
     evaluation of the starting policy. It ends the process."""
     import rlzoo
@@ -245,16 +205,13 @@ def first_metric(spec: Spec) -> dict[str, Any]:
         def evaluation(self, found: dict[str, Any]) -> None:
             raise KeyboardInterrupt
 
-        def step(self, line: dict[str, Any], progress: float) -> None:
-            raise KeyboardInterrupt
-
     with contextlib.suppress(KeyboardInterrupt):
         words = [*spec["words"], f"run.dir={spec['folder']}"]
         rlzoo.run(spec["recipe"], words, display=FirstOnly())
-    return {"samples": [{"tokens": 0, "cpu": peer.cpu_seconds()}]}
+    return {"samples": [{"tokens": 0, "cpu": cpu_seconds()}]}
 
 
-CASES: dict[str, Callable[[Spec], dict[str, Any]]] = {
+CASES: dict[str, Callable[[Spec], Told]] = {
     f.__name__: f for f in (model, prompts, step, sampling, head, estimator, first_metric)
 }
 
@@ -263,11 +220,11 @@ def main(text: str) -> None:
     line, sys.stdout = sys.stdout, sys.stderr  # whatever else prints must not spoil the one line
     spec = json.loads(text)
     torch.set_num_threads(spec["threads"])
-    found = CASES[spec["case"]](spec)
+    told = CASES[spec["case"]](spec)
     import rlzoo
 
     versions = {"rlzoo": rlzoo.__version__, "torch": torch.__version__}
-    print(json.dumps({**found, "peak_mb": peer.peak_mb(), "versions": versions}), file=line)
+    print(json.dumps({**told, "peak_mb": peak_mb(), "versions": versions}), file=line)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
 
-Each case runs in a process of its own (`rlzoo.bench_cases`), one after the other; what stands in a
-table is the median of its repeats. `--against` measures another checkout of rlzoo beside this one,
-`--peer trl` TRL on the same model, prompts and reward.
+Each case runs in a process of its own, one after the other; what stands in a table is the median of
+its repeats. `--against` measures another checkout of rlzoo beside this one, `--peer trl` TRL on the
+same model, prompts and reward.
 """
 
 import argparse
 import importlib.util
 import json
+import os
+import platform
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,10 +19,9 @@ from rlzoo import __version__
 from rlzoo.errors import BenchError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.bench.parts import OF_A_MODEL, PARTS
-from rlzoo.tools.bench.runner import INSTALL, Bench, Row, Spec, _read, _tell, machine, with_ratios
+from rlzoo.tools.bench.runner import INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
 
 WHOLE = "all"
-
 RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes
 
 
@@ -38,7 +40,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def command(arguments: argparse.Namespace) -> int:
-    document = bench(arguments)
+    document = measure(arguments)
     text = json.dumps(document, indent=1, ensure_ascii=False)
     if arguments.out:
         Path(arguments.out).write_text(text + "\n", encoding="utf-8")
@@ -59,21 +61,21 @@ def command(arguments: argparse.Namespace) -> int:
     return 1 if any("error" in row for row in document["rows"]) else 0
 
 
-def bench(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that is asked for, measured: the document that --json prints."""
     parts = parts_of(arguments)
+    check(arguments, parts)
     workloads = [workload_of(name) for name in arguments.model.split(",")]
     if arguments.repeat is not None:
-        for workload in workloads:
-            workload["repeat"] = arguments.repeat
-    bench = Bench(arguments)
+        workloads = [{**workload, "repeat": arguments.repeat} for workload in workloads]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="rlzoo-bench-") as folder:
-        bench.folder = Path(folder)
+        bench = Bench(arguments, Path(folder))
         for part in parts:
             for workload in workloads if part in OF_A_MODEL else workloads[:1]:
+                model = {"model": workload["name"]} if part in OF_A_MODEL else {}
                 for row in PARTS[part](bench, workload):
-                    rows.append({"part": part, **row})
+                    rows.append({"part": part, **model, **row})
                     _tell(rows[-1])
     return {
         "version": __version__,
@@ -84,51 +86,82 @@ def bench(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def parts_of(arguments: argparse.Namespace) -> list[str]:
-    """The parts to measure; raises BenchError for what cannot be, before anything runs."""
+    """The parts to measure."""
     known = [*PARTS, WHOLE]
     for part in arguments.parts:
         if part not in known:
             raise BenchError(
                 f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
             )
+    everything = not arguments.parts or WHOLE in arguments.parts
+    return [p for p in PARTS if everything or p in arguments.parts]
+
+
+def check(arguments: argparse.Namespace, parts: list[str]) -> None:
+    """Raises BenchError for what cannot be measured, before anything runs."""
     for name in ("repeat", "threads"):
         value = getattr(arguments, name)
         if value is not None and value < 1:
             raise BenchError(f"--{name} must be at least 1. Got {value}")
-    everything = not arguments.parts or WHOLE in arguments.parts
-    parts = [p for p in PARTS if everything or p in arguments.parts]
-    if "step" not in parts and arguments.peer:
-        raise BenchError(f"--peer {arguments.peer} measures steps. Got bench {' '.join(parts)}")
-    if "scaling" not in parts and arguments.plot:
-        raise BenchError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
-    if arguments.against and not (Path(arguments.against) / "rlzoo" / "cli.py").is_file():
-        raise BenchError(f"--against: {arguments.against} is no checkout of rlzoo")
-    if arguments.peer and not arguments.peer_python and not importlib.util.find_spec("trl"):
-        raise BenchError(
-            f"--peer {arguments.peer}: it is not installed here; in an environment of its own "
-            f"{INSTALL}, and name its Python by --peer-python"
-        )
+    for name in arguments.recipes.split(","):
+        if find_config("recipes", name) is None:
+            hint = nearest(name, list_configs("recipes"))
+            raise BenchError(f"--recipes: no recipe {name!r}{hint}")
+    tree = arguments.against
+    if tree and not (Path(tree) / "rlzoo" / "tools" / "bench" / "common.py").is_file():
+        raise BenchError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
+    if arguments.peer:
+        _check_peer(arguments, parts)
     for python in arguments.peer_python or ():
         if not Path(python).is_file():
             raise BenchError(f"--peer-python: no such file {python!r}")
+    if arguments.plot and "scaling" not in parts:
+        raise BenchError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
     if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
         raise BenchError(f"--plot: {arguments.plot!r} must end in .svg or .png")
     for name in ("plot", "out"):
         file = getattr(arguments, name)
         if file and not Path(file).parent.is_dir():
             raise BenchError(f"--{name}: {file!r} is to lie in a folder that does not exist")
-    for name in arguments.recipes.split(","):
-        if find_config("recipes", name) is None:
-            hint = nearest(name, list_configs("recipes"))
-            raise BenchError(f"--recipes: no recipe {name!r}{hint}")
-    return parts
+
+
+def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
+    option = f"--peer {arguments.peer}"
+    if "step" not in parts:
+        raise BenchError(f"{option} measures steps. Got bench {' '.join(parts)}")
+    if not PEER.is_file():
+        raise BenchError(f"{option}: its side, tests/benchmarks/{PEER.name}, needs a checkout")
+    if not arguments.peer_python and not importlib.util.find_spec("trl"):
+        raise BenchError(
+            f"{option}: it is not installed here; in an environment of its own {INSTALL}, and "
+            "name its Python by --peer-python"
+        )
 
 
 def workload_of(name: str) -> Spec:
-    file = find_config("bench", name)
-    if file is None:
+    """A workload of configs/bench."""
+    workload = read_config("bench", name)
+    if workload is None:
         known = list_configs("bench")
         raise BenchError(
             f"--model: no workload {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
         )
-    return {"name": name, **_read(file)}
+    return {"name": name, **workload}
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _tell(row: Row) -> None:
+    clock = "CPU" if "cpu_seconds" in row else "wall"
+    seconds = row.get(f"{clock.lower()}_seconds", 0)
+    what = row.get("error") or f"{seconds:.3g} {clock} s, {row['peak_mb']:.0f} MB"
+    name = " ".join(filter(None, [row["part"], row.get("model"), row["case"], row["by"]]))
+    print(f"{name}: {what}", file=sys.stderr)

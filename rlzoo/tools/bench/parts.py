@@ -1,165 +1,144 @@
-import json
-import subprocess
+"""The parts of a benchmark: what each measures of a workload, as rows."""
+
+import os
 import sys
-import time
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
-from rlzoo.tools.bench.runner import HERE, Bench, Row, Spec, summary
+from rlzoo.runs.folder import RunFolder
+from rlzoo.tools.bench.runner import Bench, Row, Spec, fault, summary
+from rlzoo.tools.bench.scaling import points
 
-# ---------------------------------------------------------------- parts
-
-
-def bench_step(bench: Bench, workload: Spec) -> Iterator[Row]:
-    times = {k: workload[k] for k in ("warmup", "repeat")}
-    steps = times["warmup"] + times["repeat"]
-    texts: list[str] | None = None
-    for recipe in bench.recipes:
-        for variant in bench.variants(recipe):
-            name = {"case": f"{recipe} {variant['label']}".strip(), "model": workload["name"]}
-            words = [f"recipe={recipe}", *bench.words(workload, *variant["words"])]
-            for by in bench.ours:
-                yield {**name, **bench.run({"case": "step", "words": words, **times}, by)}
-            if not bench.peer or not variant["peer"]:
-                continue
-            if texts is None:
-                drawn = bench.run({"case": "prompts", "words": words, **times})
-                if "error" in drawn:
-                    yield {**name, "by": "trl", "error": drawn["error"]}
-                    return
-                texts = drawn["prompts"]
-            for rows in workload["peer_rows"]:
-                spec = {
-                    **variant["peer"],
-                    "settings": {**bench.settings["peer"], **variant["peer"]["settings"]},
-                    "model": bench.model_of(workload),
-                    "prompts": texts,
-                    "samples": int(_value(words, "rollout.samples")),
-                    "max_new_tokens": int(_value(words, "rollout.max_new_tokens")),
-                    "rows": rows,
-                    "steps": steps,
-                    "repeat": times["repeat"],
-                    "threads": bench.threads,
-                }
-                yield {**name, "rows": rows, **bench.run_peer(spec)}
+# The command line's own start: no torch, so not through a case's process.
+HELP = """
+import contextlib, json, sys
+from rlzoo.cli import main
+with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
+    main(["--help"])
+from rlzoo.tools.bench.common import cpu_seconds, peak_mb
+print(json.dumps({"samples": [{"tokens": 0, "cpu": cpu_seconds()}], "peak_mb": peak_mb()}))
+"""
 
 
-def _value(words: list[str], key: str) -> str:
-    return next(w.partition("=")[2] for w in reversed(words) if w.partition("=")[0] == key)
+def estimators(bench: Bench, workload: Spec) -> Iterator[Row]:
+    from rlzoo.plugin.registry import load_zoo
+
+    sizes = {"rows": 256, "steps": 512, "warmup": 2, "repeat": 7}
+    for name in load_zoo().estimators:
+        yield from bench.rows({"case": name}, {"case": "estimator", "name": name, **sizes})
 
 
-def bench_sampling(bench: Bench, workload: Spec) -> Iterator[Row]:
-    words = ["recipe=" + bench.recipes[0], *bench.words(workload)]
-    times = {k: workload[k] for k in ("warmup", "repeat")}
-    for by in bench.ours:
-        row = bench.run({"case": "sampling", "words": words, **times}, by)
-        yield {"case": "sampling", "model": workload["name"], **row}
-
-
-def bench_head(bench: Bench, workload: Spec) -> Iterator[Row]:
+def head(bench: Bench, workload: Spec) -> Iterator[Row]:
     """On a model of one narrow layer: what is left is the head. `trunk`: what that layer takes."""
     architecture = {**workload["architecture"], "num_hidden_layers": 1, "intermediate_size": 16}
     narrow = {**workload, "name": f"{workload['name']}-head", "architecture": architecture}
-    words = bench.words(workload)
-    steps = int(_value(words, "rollout.max_new_tokens"))
-    rows = int(_value(words, "rollout.prompts")) * int(_value(words, "rollout.samples"))
-    spec = {
-        "case": "head",
-        "words": ["recipe=" + bench.recipes[0], *bench.words(narrow)],
-        "rows": rows,
-        "steps": steps,
-        "warmup": workload["warmup"],
-        "repeat": workload["repeat"],
+    words = bench.words(narrow)
+    sizes = {
+        "rows": _number(words, "rollout.prompts") * _number(words, "rollout.samples"),
+        "steps": _number(words, "rollout.max_new_tokens"),
     }
-    name = {"case": "head", "model": workload["name"]}
-    for by in bench.ours:
-        yield {**name, **bench.run({**spec, "how": "score"}, by)}
+    spec = {"case": "head", "words": words, **sizes, **_times(workload)}
+    yield from bench.rows({"case": "head"}, {**spec, "how": "score"})
     for how in ("plain", "trunk"):
-        yield {**name, **bench.run({**spec, "how": how}), "by": how}
+        yield {"case": "head", **bench.run({**spec, "how": how}), "by": how}
 
 
-def bench_estimators(bench: Bench, workload: Spec) -> Iterator[Row]:
-    from rlzoo.plugin.registry import load_zoo
-
-    for name in load_zoo().estimators:
-        spec = {"case": "estimator", "name": name, "rows": 256, "steps": 512, "warmup": 2,
-                "repeat": 7}  # fmt: skip
-        for by in bench.ours:
-            yield {"case": name, **bench.run(spec, by)}
+def sampling(bench: Bench, workload: Spec) -> Iterator[Row]:
+    spec = {"case": "sampling", "words": bench.words(workload), **_times(workload)}
+    yield from bench.rows({"case": "sampling"}, spec)
 
 
-def bench_startup(bench: Bench, workload: Spec) -> Iterator[Row]:
-    for by in bench.ours:
-        yield {"case": "rlzoo --help", "by": by, **_help(bench, by)}
+def step(bench: Bench, workload: Spec) -> Iterator[Row]:
+    texts: list[str] | None = None
+    for case, words, peer in bench.variants(workload):
+        spec = {"case": "step", "words": words, **_times(workload)}
+        yield from bench.rows({"case": case}, spec)
+        if not bench.peer or not peer:
+            continue
+        if texts is None:
+            drawn = bench.run({**spec, "case": "prompts"})
+            if "error" in drawn:
+                yield {"case": case, "by": "trl", "error": drawn["error"]}
+                return
+            texts = drawn["prompts"]
+        spec = {
+            **peer,
+            "settings": {**bench.settings["peer"], **peer["settings"]},
+            "model": bench.model_of(workload),
+            "prompts": texts,
+            "samples": _number(words, "rollout.samples"),
+            "max_new_tokens": _number(words, "rollout.max_new_tokens"),
+            "steps": workload["warmup"] + workload["repeat"],
+            "repeat": workload["repeat"],
+            "threads": bench.threads,
+        }
+        for rows in workload["peer_rows"]:
+            yield {"case": case, "rows": rows, **bench.run_peer({**spec, "rows": rows})}
+
+
+def startup(bench: Bench, workload: Spec) -> Iterator[Row]:
+    for by in bench.trees:
+        command = [sys.executable, "-P", "-c", HELP]
+        told = [bench.ask(command, bench.environment(by)) for _ in range(5)]
+        row = next((t for t in told if "error" in t), None) or {
+            **summary([s for t in told for s in t["samples"]]),
+            "peak_mb": told[-1]["peak_mb"],
+        }
+        yield {"case": "rlzoo --help", "by": by, **row}
         for i, recipe in enumerate(bench.recipes):
             words = ["device=cpu", f"run.threads={bench.threads}"]
             folder = str(bench.folder / f"{by}-{i}")
             spec = {"case": "first_metric", "recipe": recipe, "words": words, "folder": folder}
-            row = bench.run(spec, by)
-            row["wall_seconds"] = row.get("process_seconds")
-            yield {"case": f"first metric, {recipe}", **row}
+            yield {"case": f"first metric, {recipe}", **bench.run(spec, by)}
 
 
-def _help(bench: Bench, by: str) -> Row:
-    """The command line's own start: no torch, so not through a case's process."""
-    code = (
-        "import json, resource, runpy, sys\n"
-        "sys.path[:0] = json.loads(sys.argv.pop())\n"
-        "out, sys.stdout = sys.stdout, sys.stderr\n"
-        "from rlzoo.cli import main\n"
-        "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "use = resource.getrusage(resource.RUSAGE_SELF)\n"
-        "peak = runpy.run_path(sys.argv.pop())['peak_mb']()\n"
-        "print(json.dumps([use.ru_utime + use.ru_stime, peak]), file=out)\n"
-    )
-    tree = bench.ours[by]
-    path = json.dumps([] if tree is None else [tree, str(Path(tree) / "plugins")])
-    # The last argument first: `code` takes them off the end.
-    asked = [sys.executable, "-c", code, str(HERE / "bench_peer_trl.py"), path]
-    samples, peak = [], 0.0
-    for _ in range(5):
-        began = time.perf_counter()
-        done = subprocess.run(asked, capture_output=True, text=True)
-        if done.returncode:
-            return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
-        cpu, peak = json.loads(done.stdout)
-        samples.append({"tokens": 0, "cpu": cpu, "wall": time.perf_counter() - began})
-    return {**summary(samples), "peak_mb": peak}
+def scaling(bench: Bench, workload: Spec) -> Iterator[Row]:
+    times = {"warmup": 1, "repeat": min(workload["repeat"], 5)}
+    for axis, value, made, words in points(workload):
+        spec = {"case": "step", "words": bench.words(made, *words), **times}
+        yield {"case": f"{axis}={value}", "x": value, "axis": axis, **bench.run(spec)}
 
 
-def bench_scaling(bench: Bench, workload: Spec) -> Iterator[Row]:
-    from rlzoo.tools.bench.scaling import cases
-
-    for name, value, made, words in cases(workload):
-        spec = {
-            "case": "step",
-            "words": ["recipe=" + bench.recipes[0], *bench.words(made, *words)],
-            "warmup": 1,
-            "repeat": min(workload["repeat"], 5),
-        }
-        point = {"case": f"{name}={value}", "x": value, "axis": name, "model": workload["name"]}
-        yield {**point, **bench.run(spec)}
-
-
-def bench_processes(bench: Bench, workload: Spec) -> Iterator[Row]:
-    from rlzoo.tools.bench.processes import measure
-
-    for recipe in bench.recipes:
-        for variant in bench.variants(recipe):
-            case = f"{recipe} {variant['label']}".strip()
-            words = [f"recipe={recipe}", *bench.words(workload, *variant["words"])]
-            for row in measure(words, workload, bench.threads, bench.folder):
-                yield {"case": case, "model": workload["name"], **row}
+def processes(bench: Bench, workload: Spec) -> Iterator[Row]:
+    """Wall time, on one process and on two: runs of a few steps, by torchrun."""
+    steps = workload["warmup"] + workload["repeat"] + 1
+    budget = [f"train.steps={steps}", "eval.samples=4", "eval.every=0"]
+    for case, words, _ in bench.variants(workload):
+        alone = None
+        for n in (1, 2):
+            run = Path(tempfile.mkdtemp(dir=bench.folder)) / "run"
+            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}"]
+            command = [sys.executable, *(launcher if n > 1 else []), "-m", "rlzoo", "run"]
+            done = bench.start([*command, *words, *budget, f"run.dir={run}"], os.environ)
+            row: Row = {"case": case, "processes": n, "by": "rlzoo"}
+            if why := fault(done):
+                yield {**row, "error": why}
+                break
+            row |= between_steps(run, workload["warmup"])
+            alone = alone or row["wall_seconds"]
+            yield {**row, "wall_share": row["wall_seconds"] / alone if n > 1 else None}
 
 
-PARTS = {
-    "estimators": bench_estimators,
-    "head": bench_head,
-    "sampling": bench_sampling,
-    "step": bench_step,
-    "startup": bench_startup,
-    "scaling": bench_scaling,
-    "processes": bench_processes,
+def between_steps(run: Path, warmup: int) -> Row:
+    """Medians over a run's steps, from one's end to the next's, but the first ones."""
+    folder = RunFolder(run)
+    lines = [line for line in folder.read("metrics.jsonl") if "perf/seconds" in line][warmup:]
+    ends = [{"tokens": line["perf/tokens"], "wall": line["perf/seconds"]} for line in lines]
+    samples = [{k: b[k] - a[k] for k in a} for a, b in pairwise(ends)]
+    return {**summary(samples), "peak_mb": folder.summary()["peak_rss_mb"]}  # of the first
+
+
+def _times(workload: Spec) -> Spec:
+    return {k: workload[k] for k in ("warmup", "repeat")}
+
+
+def _number(words: list[str], key: str) -> int:
+    return int(next(w.partition("=")[2] for w in reversed(words) if w.partition("=")[0] == key))
+
+
+PARTS: dict[str, Callable[[Bench, Spec], Iterator[Row]]] = {
+    f.__name__: f for f in (estimators, head, sampling, step, startup, scaling, processes)
 }
-
 OF_A_MODEL = ("head", "sampling", "step", "scaling", "processes")

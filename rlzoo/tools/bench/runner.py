@@ -1,12 +1,13 @@
+"""A benchmark's runner: each case in a process of its own, and what it says as a row."""
+
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,64 +16,51 @@ import yaml
 from rlzoo.errors import BenchError
 from rlzoo.recipe.files import find_config
 
-HERE = Path(__file__).parent
-
+PEER = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "peer_trl.py"
 INSTALL = "pip install 'trl>=1.16' (its last with PPO: trl==1.12.0)"
 
-
 Spec = dict[str, Any]
-
+# part, case, model, by; then medians, or an `error`. A part may add what tells its rows apart:
+# rows (of a peer's pass), processes, axis and x (of scaling).
 Row = dict[str, Any]
 
 
-def _read(file: Path) -> Spec:
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-def _found(name: str) -> Path:
-    file = find_config("", name)
-    assert file is not None, name  # it ships
-    return file
-
-
-def machine() -> dict[str, Any]:
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
-        model = names[0].partition(":")[2].strip() if names else model
-    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system()}
-
-
-# ---------------------------------------------------------------- running cases
+def read_config(folder: str, name: str) -> Spec | None:
+    """The YAML file of that name, or None."""
+    file = find_config(folder, name)
+    return yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
 
 
 class Bench:
-    """What all cases of a benchmark share: who is measured, the models made so far."""
+    """What all cases of a benchmark share: who is measured, the models made so far.
 
-    folder: Path  # where models go
+    folder: where models and runs go, and where the processes run: no ./configs shadows a
+        checkout's own there.
+    """
 
-    def __init__(self, arguments: argparse.Namespace):
+    def __init__(self, arguments: argparse.Namespace, folder: Path):
+        self.folder = folder
         self.threads: int = arguments.threads
         self.recipes: list[str] = arguments.recipes.split(",")
         self.peer: bool = arguments.peer is not None
         self.pythons: list[str] = arguments.peer_python or [sys.executable]
-        self.settings = _read(_found("bench"))
+        self.settings = read_config("", "bench") or {}
         # By whom, and where their code lies (None: what is installed).
-        self.ours: dict[str, str | None] = {"rlzoo": None}
+        self.trees: dict[str, Path | None] = {"rlzoo": None}
         if arguments.against:
-            self.ours["before"] = str(Path(arguments.against).resolve())
+            self.trees["before"] = Path(arguments.against).resolve()
         self.models: dict[str, str] = {}
 
+    def rows(self, name: Row, spec: Spec) -> Iterator[Row]:
+        """One case, measured in each checkout."""
+        for by in self.trees:
+            yield {**name, **self.run(spec, by)}
+
     def run(self, spec: Spec, by: str = "rlzoo") -> Row:
-        """One case of rlzoo in a process of its own; a failure is a row with its `error`."""
-        environment = dict(os.environ)
-        tree = self.ours[by]
-        if tree is not None:
-            environment["PYTHONPATH"] = os.pathsep.join([tree, str(Path(tree) / "plugins")])
+        """One case in a checkout's own code; a failure is a row with its `error`."""
         spec = {"warmup": 0, "repeat": 1, "threads": self.threads, **spec}
-        script = HERE / "cases.py"
-        return {"by": by, **process(sys.executable, script, spec, environment, self.folder)}
+        command = [sys.executable, "-P", "-m", "rlzoo.tools.bench.cases", json.dumps(spec)]
+        return {"by": by, **medians(self.ask(command, self.environment(by)))}
 
     def run_peer(self, spec: Spec) -> Row:
         """One case of TRL, in the first of its Pythons that has the trainer."""
@@ -80,12 +68,37 @@ class Bench:
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         lacks = []
         for python in self.pythons:
-            row = process(python, HERE / "peer_trl.py", spec, environment, self.folder)
+            row = medians(self.ask([python, "-P", str(PEER), json.dumps(spec)], environment))
             if "missing" not in row:
                 by = f"trl {row['versions']['trl']}" if "versions" in row else "trl"
                 return {"by": by, **row}
             lacks.append(f"{python} {row['missing']}")
         return {"by": "trl", "error": f"{'; '.join(lacks)}. {INSTALL}"}
+
+    def environment(self, by: str) -> dict[str, str]:
+        """What a process must know to run a checkout's code."""
+        tree = self.trees[by]
+        path = {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "plugins")])} if tree else {}
+        return {**os.environ, **path}
+
+    def ask(self, command: Sequence[str], environment: Mapping[str, str]) -> Row:
+        """The JSON object that a process prints last, or its `error`."""
+        began = time.perf_counter()
+        done = self.start(command, environment)
+        seconds = time.perf_counter() - began
+        if why := fault(done):
+            return {"error": why}
+        told = json.loads(done.stdout.splitlines()[-1])
+        for sample in told.get("samples", ()):
+            sample.setdefault("wall", seconds)  # where the whole process is what is measured
+        return {**told, "process_seconds": seconds}
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> Any:
+        """Run a process to its end."""
+        more = {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1"}
+        return subprocess.run(
+            command, capture_output=True, text=True, cwd=self.folder, env={**environment, **more}
+        )
 
     def model_of(self, workload: Spec) -> str:
         """The folder of a workload's model, made when first asked for."""
@@ -99,13 +112,18 @@ class Bench:
             self.models[name] = folder
         return self.models[name]
 
-    def variants(self, recipe: str) -> list[Spec]:
-        """How a recipe is measured: label, words, what is the same in TRL."""
-        return self.settings["steps"].get(recipe, [{"label": "", "words": [], "peer": None}])
+    def variants(self, workload: Spec) -> Iterator[tuple[str, list[str], Spec | None]]:
+        """How the recipes are measured: case, words, what is the same in TRL."""
+        usual: list[Spec] = [{"label": "", "words": [], "peer": None}]
+        for recipe in self.recipes:
+            for variant in self.settings["steps"].get(recipe, usual):
+                words = self.words(workload, *variant["words"], recipe=recipe)
+                yield f"{recipe} {variant['label']}".strip(), words, variant["peer"]
 
-    def words(self, workload: Spec, *more: str) -> list[str]:
-        """A recipe's words on a workload, but for the recipe."""
+    def words(self, workload: Spec, *more: str, recipe: str | None = None) -> list[str]:
+        """A recipe's words on a workload; the first recipe's, if none is named."""
         return [
+            f"recipe={recipe or self.recipes[0]}",
             f"model.path={self.model_of(workload)}",
             "device=cpu",
             f"run.threads={self.threads}",
@@ -115,44 +133,30 @@ class Bench:
         ]
 
 
-def process(
-    python: str, script: Path, spec: Spec, environment: dict[str, str], folder: Path
-) -> Row:
-    """What a script says of a case, as a row of medians. It runs in `folder`, where no ./configs
-    shadows a checkout's own."""
-    environment = {**environment, "OMP_NUM_THREADS": str(spec["threads"]), "HF_HUB_OFFLINE": "1"}
-    began = time.perf_counter()
-    done = subprocess.run(
-        [python, "-P", str(script), json.dumps(spec)],  # -P: what lies beside it is not in the way
-        capture_output=True, text=True,
-        env=environment, cwd=folder,
-    )  # fmt: skip
-    if done.returncode:
-        if done.returncode < 0:  # killed, for want of memory or by somebody
-            return {"error": f"ended by signal {-done.returncode}"}
-        return {"error": (done.stderr.strip().splitlines() or ["no word of why"])[-1]}
-    found = json.loads(done.stdout.splitlines()[-1])
-    found["process_seconds"] = time.perf_counter() - began
-    samples = found.pop("samples", [])
-    return {**found, **(summary(samples) if samples else {})}
+def fault(done: subprocess.CompletedProcess) -> str:
+    """The last word of a process that failed, or an empty string."""
+    if done.returncode < 0:  # killed, for want of memory or by somebody
+        return f"ended by signal {-done.returncode}"
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["no word of why"]
+    return lines[-1] if done.returncode else ""
+
+
+def medians(told: Row) -> Row:
+    """What a case said, its samples as their medians."""
+    samples = told.pop("samples", None)
+    return {**told, **summary(samples)} if samples else told
 
 
 def summary(samples: Sequence[Row]) -> Row:
     """Medians over repeats; rates are medians of rates, not quotients of medians."""
-
-    def median(values: Iterator[float]) -> float:
-        return statistics.median(list(values))
-
-    out: Row = {
-        "tokens": median(s["tokens"] for s in samples),
-        "cpu_seconds": median(s["cpu"] for s in samples),
-        "cpu_range": [min(s["cpu"] for s in samples), max(s["cpu"] for s in samples)],
-        "repeat": len(samples),
-    }
+    median = statistics.median
+    out: Row = {"tokens": median(s["tokens"] for s in samples), "repeat": len(samples)}
     for kind in ("cpu", "wall"):
         if all(s.get(kind) for s in samples):
             out[f"{kind}_seconds"] = median(s[kind] for s in samples)
             out[f"tokens_per_{kind}_second"] = median(s["tokens"] / s[kind] for s in samples)
+    if "cpu_seconds" in out:
+        out["cpu_range"] = [min(s["cpu"] for s in samples), max(s["cpu"] for s in samples)]
     names = dict.fromkeys(name for s in samples for name in s.get("phases", ()))
     if names:
         out["phases"] = {n: median(s["phases"].get(n, 0.0) for s in samples) for n in names}
@@ -176,11 +180,3 @@ def with_ratios(rows: list[Row]) -> list[Row]:
 
 def _key(row: Row) -> tuple:
     return row["part"], row.get("model"), row["case"]
-
-
-def _tell(row: Row) -> None:
-    clock = "CPU" if "cpu_seconds" in row else "wall"
-    seconds = row.get(f"{clock.lower()}_seconds", 0)
-    what = row.get("error") or f"{seconds:.3g} {clock} s, {row['peak_mb']:.0f} MB"
-    name = " ".join(filter(None, [row["part"], row.get("model"), row["case"], row["by"]]))
-    print(f"{name}: {what}", file=sys.stderr)

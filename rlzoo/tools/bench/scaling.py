@@ -1,37 +1,33 @@
-"""How the cost of a step grows: with samples and with response length, each with its linear fit."""
+"""Growth: how the cost of a step rises with samples and with response length, each with its fit."""
 
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
+AXES = {"samples": "samples per prompt", "length": "tokens per response"}
+UNITS = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
 
 
-def cases(workload: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], list[str]]]:
+def points(workload: dict[str, Any]) -> Iterator[tuple[str, int, dict[str, Any], list[str]]]:
     """(axis, value, workload, words) of each point: four prompts, other things equal."""
     samples, lengths = workload["scaling"]["samples"], workload["scaling"]["length"]
     architecture = {**workload["architecture"], "max_position_embeddings": 64 + max(lengths)}
     name = f"{workload['name']}-endless"
     made = {**workload, "name": name, "ends": NEVER, "architecture": architecture}
-    fixed = ["kl.place=none", "rollout.prompts=4"]
-    for n in samples:
-        words = [f"rollout.samples={n}", "rollout.max_new_tokens=32"]
-        yield "samples", n, made, [*fixed, *words]
-    for length in lengths:
-        words = ["rollout.samples=8", f"rollout.max_new_tokens={length}"]
-        yield "length", length, made, [*fixed, *words]
+    sizes = [("samples", n, n, 32) for n in samples] + [("length", n, 8, n) for n in lengths]
+    for axis, value, n, length in sizes:
+        fixed = ["kl.place=none", "rollout.prompts=4"]
+        words = [*fixed, f"rollout.samples={n}", f"rollout.max_new_tokens={length}"]
+        yield axis, value, made, words
 
 
 def fit(x: list[float], y: list[float]) -> dict[str, float]:
     """Least squares y = start + slope x, and R^2, the share of y's variance that it explains."""
-    n = len(x)
-    mean_x, mean_y = sum(x) / n, sum(y) / n
-    spread = sum((a - mean_x) ** 2 for a in x)
-    slope = sum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True)) / spread
-    start = mean_y - slope * mean_x
-    left = sum((b - start - slope * a) ** 2 for a, b in zip(x, y, strict=True))
-    total = sum((b - mean_y) ** 2 for b in y)
-    return {"start": start, "slope": slope, "r2": 1 - left / total if total else 1.0}
+    slope, start = statistics.linear_regression(x, y)
+    r2 = statistics.correlation(x, y) ** 2 if len(set(y)) > 1 else 1.0
+    return {"start": start, "slope": slope, "r2": r2}
 
 
 def fits(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -41,40 +37,33 @@ def fits(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if len(points) < 3:
             continue
         x = [float(r["x"]) for r in points]
-        for what in ("cpu_seconds", "peak_mb"):
+        for what in UNITS:
             yield {"axis": axis, "what": what, **fit(x, [r[what] for r in points])}
 
 
 def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
     """CPU seconds and memory over samples and over length: points and their fitted lines."""
-    import matplotlib
+    import matplotlib  # slow, and only a plot needs it
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    plt.rcParams["svg.fonttype"] = "none"  # letters, not outlines: a small file
-    names = {"samples": "samples per prompt", "length": "tokens per response"}
-    units = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
     points = [row for row in rows if "axis" in row and "cpu_seconds" in row]
     panels = list(dict.fromkeys((row["model"], row["axis"]) for row in points))
     wide = max(1, len(panels))
-    figure, grid = plt.subplots(2, wide, figsize=(1 + 3 * wide, 5), squeeze=False, sharex="col")
-    for j, panel in enumerate(panels):
-        mine = [row for row in points if (row["model"], row["axis"]) == panel]
+    figure = Figure(figsize=(1 + 3 * wide, 5))
+    grid = figure.subplots(2, wide, squeeze=False, sharex="col")
+    grid[0][0].set_ylabel(UNITS["cpu_seconds"])
+    grid[1][0].set_ylabel(UNITS["peak_mb"])
+    for j, (model, axis) in enumerate(panels):
+        mine = [row for row in points if (row["model"], row["axis"]) == (model, axis)]
         lines = {line["what"]: line for line in fits(mine)}
         x = [row["x"] for row in mine]
-        for i, (what, unit) in enumerate(units.items()):
-            ax = grid[i][j]
+        for ax, what in zip(grid[:, j], UNITS, strict=True):
             ax.plot(x, [row[what] for row in mine], "o", color="C0")
-            if what in lines:
-                line = lines[what]
+            if line := lines.get(what):
                 ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6", zorder=0)
-                ax.set_title(f"{panel[0]}, $R^2$ = {line['r2']:.3f}", fontsize=10)
+                ax.set_title(f"{model}, $R^2$ = {line['r2']:.3f}", fontsize=10)
             ax.set_ylim(bottom=0)
-            if j == 0:
-                ax.set_ylabel(unit)
-            if i == 1:
-                ax.set_xlabel(names[panel[1]])
+        grid[1][j].set_xlabel(AXES[axis])
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters, not outlines: a small file
+        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)

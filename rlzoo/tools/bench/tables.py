@@ -1,10 +1,10 @@
 """The tables of `rlzoo bench`, in 80 columns, and the same as Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-Row = dict[str, Any]
-
+from rlzoo.tools.bench.runner import Row
+from rlzoo.tools.bench.scaling import fits
 
 TITLES = {
     "estimators": "estimators: 256 responses of up to 512 tokens",
@@ -16,10 +16,37 @@ TITLES = {
     "processes": "a step on several processes, wall time",
 }
 
-HEADER = (
-    *("case", "by", "tokens", "CPU s", "wall s", "tok/CPU s", "tok/s", "MB", "work MB"),
-    *("faster", "mem", "of one's time"),
-)
+
+def variant(row: Row) -> str:
+    """What tells a row from others of its case and of the same maker."""
+    if "processes" in row:
+        return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
+    return f"{row['rows']} rows" if "rows" in row else ""
+
+
+def number(x: float | None) -> str:
+    if not x:
+        return ""
+    if x >= 1e6:
+        return f"{x / 1e6:.3g}M"
+    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
+
+
+# Header -> cell; a column that is empty in all rows is left out.
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "case": lambda row: ", ".join(filter(None, [row["case"], variant(row)])),
+    "by": lambda row: row["by"],
+    "tokens": lambda row: number(row.get("tokens")),
+    "CPU s": lambda row: number(row.get("cpu_seconds")),
+    "wall s": lambda row: number(row.get("wall_seconds") if "processes" in row else None),
+    "tok/CPU s": lambda row: number(row.get("tokens_per_cpu_second")),
+    "tok/s": lambda row: number(row.get("tokens_per_wall_second")),
+    "MB": lambda row: number(row.get("peak_mb")),
+    "work MB": lambda row: number(row["peak_mb"] - row["loaded_mb"] if "loaded_mb" in row else 0),
+    "faster": lambda row: f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
+    "mem": lambda row: f"{row['memory_share']:.2f}" if "memory_share" in row else "",
+    "of one's time": lambda row: f"{row['wall_share']:.2f}" if row.get("wall_share") else "",
+}
 
 
 def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
@@ -30,46 +57,13 @@ def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
         yield TITLES[part] + (f", {model}" if model else ""), rows
 
 
-def variant(row: Row) -> str:
-    """What tells a row from others of its case and of the same maker."""
-    if "processes" in row:
-        return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
-    return f"{row['rows']} rows" if "rows" in row else ""
-
-
-def cells(row: Row) -> list[str]:
-    case = ", ".join(filter(None, [row["case"], variant(row)]))
-    if "error" in row:
-        return [case, row["by"], *[""] * (len(HEADER) - 2)]
-    return [
-        case,
-        row["by"],
-        _number(row.get("tokens") or None),
-        _number(row.get("cpu_seconds")),
-        _number(row.get("wall_seconds")) if "processes" in row else "",
-        _number(row.get("tokens_per_cpu_second") or None),
-        _number(row.get("tokens_per_wall_second") or None),
-        _number(row.get("peak_mb")),
-        _number(row["peak_mb"] - row["loaded_mb"]) if row.get("loaded_mb") else "",
-        f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
-        f"{row['memory_share']:.2f}" if "memory_share" in row else "",
-        f"{row['wall_share']:.2f}" if row.get("wall_share") else "",
-    ]
-
-
-def _number(x: float | None) -> str:
-    if x is None:
-        return ""
-    if x >= 1e6:
-        return f"{x / 1e6:.3g}M"
-    return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
-
-
-def used(rows: list[Row]) -> list[int]:
-    """The columns in which some row has something to say."""
-    table = [cells(row) for row in rows]
-    same = len({row["by"] for row in rows}) == 1
-    return [i for i in range(len(HEADER)) if any(r[i] for r in table) and not (i == 1 and same)]
+def grid(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells of the columns in which some row has something to say."""
+    cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+    if len(set(cells["by"])) == 1:
+        del cells["by"]
+    cells = {name: column for name, column in cells.items() if any(column)}
+    return list(cells), [list(line) for line in zip(*cells.values(), strict=True)]
 
 
 def tables(document: Row) -> Iterator[Any]:
@@ -78,17 +72,17 @@ def tables(document: Row) -> Iterator[Any]:
     from rich.text import Text
 
     for title, rows in sections(document):
-        columns = used(rows)
+        header, lines = grid(rows)
         table = Table(header_style="bold", box=None, padding=(0, 1, 0, 0))
-        for i in columns:
-            table.add_column(HEADER[i], justify="left" if i < 2 else "right", no_wrap=True)
+        for name in header:
+            justify = "left" if name in ("case", "by") else "right"
+            table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         last = None
-        for row in rows:
-            line = cells(row)
+        for row, line in zip(rows, lines, strict=True):
             if row["case"] == last:  # said already
                 line[0] = f"  {variant(row)}"
             last = row["case"]
-            table.add_row(*(Text(line[i]) for i in columns))
+            table.add_row(*map(Text, line))
         yield Text(title, style="italic")  # a table's own title breaks at the table's width
         yield table
         for text in (*notes(rows), ""):
@@ -97,16 +91,14 @@ def tables(document: Row) -> Iterator[Any]:
 
 def notes(rows: list[Row]) -> Iterator[str]:
     """What stands below a table: faults, fits, what the ratios mean."""
-    from rlzoo.tools.bench.scaling import fits
-
     for row in rows:
         if "error" in row:
             yield f"{row['case']}, {row['by']}: {row['error']}"
-    for found in fits(rows):
-        what = "CPU s" if found["what"] == "cpu_seconds" else "MB"
+    for line in fits(rows):
+        what = "CPU s" if line["what"] == "cpu_seconds" else "MB"
         yield (
-            f"{what} = {found['start']:.3g} + {found['slope']:.3g} x {found['axis']}, "
-            f"R^2 = {found['r2']:.4f}"
+            f"{what} = {line['start']:.3g} + {line['slope']:.3g} x {line['axis']}, "
+            f"R^2 = {line['r2']:.4f}"
         )
     if any("loaded_mb" in row for row in rows):
         yield "work MB: peak memory above what the process held before the first pass"
@@ -115,8 +107,7 @@ def notes(rows: list[Row]) -> Iterator[str]:
 
 
 def markdown(rows: list[Row]) -> str:
-    columns = used(rows)
-    lines = [[HEADER[i] for i in columns], ["---"] * len(columns)]
-    lines += [[cells(row)[i] for i in columns] for row in rows]
+    header, lines = grid(rows)
+    lines = [header, ["---"] * len(header), *lines]
     table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return "\n\n".join([table, *notes(rows)])

@@ -5,7 +5,7 @@ import ast
 import importlib.util
 import io
 import json
-import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from helpers import ROOT
 from rlzoo.cli import main, parse
 from rlzoo.tools.bench import cases as bench_cases
 from rlzoo.tools.bench import command as bench_command
+from rlzoo.tools.bench import common as bench_common
 from rlzoo.tools.bench import parts as bench_parts
-from rlzoo.tools.bench import peer_trl as bench_peer_trl
 from rlzoo.tools.bench import runner as bench
 from rlzoo.tools.bench import scaling as bench_scaling
 from rlzoo.tools.bench import tables as bench_tables
@@ -33,7 +33,8 @@ repeat: 2
 peer_rows: [8]
 scaling: {samples: [2, 4, 6], length: [2, 4, 6]}
 """
-REWARD = ["rewards=[python]", "rewards.python.function=rlzoo_bench_peer:reward"]
+REWARD = ["rewards=[python]", "rewards.python.function=rlzoo.tools.bench.common:reward"]
+PEER = runpy.run_path(str(bench.PEER))
 
 
 @pytest.fixture
@@ -173,9 +174,10 @@ def test_the_shipped_workloads_have_the_size_they_say():
 
 
 def test_the_peer_needs_nothing_of_rlzoo():
-    tree = ast.parse(Path(bench_peer_trl.__file__).read_text())
+    trees = [ast.parse(Path(file).read_text()) for file in (bench.PEER, bench_common.__file__)]
     names = {
         getattr(node, "module", None) or alias.name
+        for tree in trees
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom)
         for alias in node.names
@@ -186,14 +188,14 @@ def test_the_peer_needs_nothing_of_rlzoo():
 
 def test_the_reward_is_mixed_and_a_function_of_the_text():
     prompts = [f"{i}+{j}=" for i in range(60) for j in range(60)]
-    found = bench_peer_trl.reward(prompts, prompts)
-    assert found == bench_peer_trl.reward(prompts, prompts)
+    found = bench_common.reward(prompts, prompts)
+    assert found == bench_common.reward(prompts, prompts)
     assert sum(found) / len(found) == pytest.approx(1 / 6, abs=0.02)
-    assert bench_cases.peer.reward(prompts, prompts) == found
+    assert PEER["reward"](prompts, prompts) == found
 
 
 def test_a_meter_counts_from_one_step_to_the_next():
-    meter = bench_peer_trl.Meter()
+    meter = PEER["Meter"]()
     twice = meter.timed("gen", lambda x: 2 * x)
     meter.tokens = 7
     meter.end_step()  # the first: how long it took is not known
@@ -209,8 +211,7 @@ def test_a_meter_counts_from_one_step_to_the_next():
 
 
 def test_a_python_without_the_trainer_says_so(nano, tmp_path):
-    asked = bench.Bench(parse(["bench", "step", "--peer-python", sys.executable]))
-    asked.folder = tmp_path
+    asked = bench.Bench(parse(["bench", "step", "--peer-python", sys.executable]), tmp_path)
     row = asked.run_peer({"trainer": "NoTrainer", "threads": 1})
     assert sys.executable in row["error"]
     assert "pip install" in row["error"]
@@ -218,7 +219,7 @@ def test_a_python_without_the_trainer_says_so(nano, tmp_path):
 
 def test_all_rows_of_a_step_are_one_optimizer_step():
     spec = {"prompts": ["x"] * 12, "steps": 3, "samples": 8, "rows": 16}
-    assert bench_peer_trl.passes(spec) == {
+    assert PEER["passes"](spec) == {
         "per_device_train_batch_size": 16,
         "gradient_accumulation_steps": 2,
     }
@@ -255,6 +256,12 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'trl" in capsys.readouterr().err
 
 
+def test_a_wheel_has_no_peer_and_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench_command, "PEER", tmp_path / "peer_trl.py")
+    assert main(["bench", "step", "--peer", "trl"]) == 2
+    assert "tests/benchmarks/peer_trl.py, needs a checkout" in capsys.readouterr().err
+
+
 def test_a_command_measures_and_prints_one_document(nano, capsys):
     assert main(["bench", "sampling", "--model", "nano", "--json", "--out", "x.json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -269,14 +276,12 @@ def test_a_command_measures_and_prints_one_document(nano, capsys):
 
 
 def test_a_run_is_timed_from_the_end_of_a_step_to_the_next(tmp_path):
-    from rlzoo.tools.bench import processes as bench_processes
-
     seconds, tokens = [9.0, 10.0, 12.0, 15.0, 19.0], [10, 20, 40, 70, 110]
     lines = [{"step": 0, "eval/score": 0.5}]
     lines += [{"perf/seconds": s, "perf/tokens": t} for s, t in zip(seconds, tokens, strict=True)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     (tmp_path / "summary.json").write_text('{"peak_rss_mb": 7.0}')
-    assert bench_processes.timed(tmp_path, 1) == {
+    assert bench_parts.between_steps(tmp_path, 1) == {
         "tokens": 30, "wall_seconds": 3.0, "tokens_per_wall_second": 10.0, "peak_mb": 7.0,
         "repeat": 3}  # fmt: skip
 
@@ -297,21 +302,17 @@ def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsy
     assert "| dr_grpo, 2 processes |" in text
 
 
-def test_processes_that_fail_are_a_row_with_the_last_word(nano, tmp_path):
-    from rlzoo.tools.bench import processes as bench_processes
-
-    workload = {"warmup": 0, "repeat": 1}
-    (row,) = bench_processes.measure(["recipe=grppo"], workload, 1, tmp_path)
+def test_processes_that_fail_are_a_row_with_the_last_word(tmp_path, monkeypatch):
+    asked = bench.Bench(parse(["bench"]), tmp_path)
+    monkeypatch.setattr(asked, "variants", lambda workload: [("grppo", ["recipe=grppo"], None)])
+    (row,) = bench_parts.processes(asked, {"warmup": 0, "repeat": 1})
     assert "did you mean 'grpo'" in row["error"]
 
 
 def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, capsys):
-    spec = {"case": "estimator", "name": "gaee", "threads": 1}
-    row = bench.process(
-        sys.executable, bench.HERE / "bench_cases.py", spec, dict(os.environ), tmp_path
-    )
+    row = bench.Bench(parse(["bench"]), tmp_path).run({"case": "estimator", "name": "gaee"})
     assert "did you mean 'gae'?" in row["error"]
-    failed = {"case": "gaee", "by": "rlzoo", **row}
+    failed = {"case": "gaee", **row}
     monkeypatch.setitem(bench_parts.PARTS, "estimators", lambda bench, workload: iter([failed]))
     assert main(["bench", "estimators"]) == 1
     assert "did you mean 'gae'?" in " ".join(capsys.readouterr().out.split())

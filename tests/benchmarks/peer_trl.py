@@ -1,19 +1,18 @@
 """TRL's side of `rlzoo bench step --peer trl`: model, prompts and reward are the same.
 
-    python -P bench_peer_trl.py '{"trainer": "...", "settings": {...}, ...}'
+    python -P tests/benchmarks/peer_trl.py '{"trainer": "...", "settings": {...}, ...}'
 
-prints one JSON line, as `rlzoo.bench_cases` does. It runs in an interpreter that has TRL and need
-not have rlzoo, so it imports nothing of it.
+prints one JSON line, as `rlzoo.tools.bench.cases` does. It runs in an interpreter that has TRL and
+need not have rlzoo, so it imports nothing of it.
 """
 
 import importlib.util
 import json
 import os
-import resource
+import runpy
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
@@ -23,30 +22,11 @@ from typing import Any
 Sample = dict[str, Any]
 
 
-def reward(prompts: list[str], responses: list[str], answers: Any = None) -> list[float]:
-    """1 for about one response in six, by its text alone: a mixed signal that no learning moves,
-    equal for whoever samples. About a quarter of the groups of eight have none."""
-    return [
-        float(zlib.crc32(f"{p}|{r}".encode()) % 6 == 0)
-        for p, r in zip(prompts, responses, strict=True)
-    ]
-
-
-def cpu_seconds() -> float:
-    """User and system time of this process, all its threads."""
-    use = resource.getrusage(resource.RUSAGE_SELF)
-    return use.ru_utime + use.ru_stime
-
-
-def peak_mb() -> float:
-    """The most memory that this process has held. Linux's own mark where there is one: the other
-    starts from the parent's, if the parent was larger."""
-    status = Path("/proc/self/status")
-    if status.is_file():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# The reward, the clock and the memory of rlzoo's side, by path: nothing is imported from there.
+COMMON = runpy.run_path(
+    str(Path(__file__).resolve().parents[2] / "rlzoo" / "tools" / "bench" / "common.py")
+)
+reward, cpu_seconds, peak_mb = (COMMON[name] for name in ("reward", "cpu_seconds", "peak_mb"))
 
 
 class Meter:
