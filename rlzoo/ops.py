@@ -44,6 +44,15 @@ def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
+def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
+                 spread: str = "token") -> Tensor:  # fmt: skip
+    """Rewards (B, T): `scores` less coef times a penalty (B, T), each token's own (spread
+    "token") or a row's sum at its last action ("last")."""
+    if spread == "last":
+        penalty = at_last_action(masked_sum(penalty, mask), mask)
+    return scores - coef * penalty
+
+
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
     """A number >= 0 for each group, (B,) int64; some may be left out. Further (B,) keys split
     the groups: equal in all of them."""

@@ -37,6 +37,13 @@ def mean_interval(values: list[float], z: float = 1.959964) -> tuple[float, floa
     return mean - half, mean + half
 
 
+def jackknife_se(left_out: Any) -> Array:
+    """The standard error of a statistic from its n values with one unit left out in turn,
+    (n, ...) -> (...).  Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
+    values = np.asarray(left_out, float)
+    return np.sqrt((len(values) - 1) * values.var(0))
+
+
 # ---------------------------------------------------------------- scores of many runs
 #
 # `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rlzoo.errors import ModelError, RlzooError
+from rlzoo.mdp.rules import unknown_character
 
 REMEMBERED = 2**16  # prompts whose ids are kept, since most come again
 
@@ -62,9 +63,8 @@ class PromptFormat:
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
     """Token ids of a prompt; raises where the tokenizer does not know a character."""
     ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
-    unknown = tokenizer.unk_token_id
-    if unknown is not None and unknown in ids:
-        alien = next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
+    alien = unknown_character(tokenizer, text, ids)
+    if alien is not None:
         raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
     if not ids:
         raise RlzooError(f"prompt {text!r} is empty: it has no token")

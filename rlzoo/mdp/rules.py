@@ -50,6 +50,14 @@ def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> li
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
 
 
+def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
+    """A character of `text` that the tokenizer does not know, if `ids`, its tokens, show one."""
+    unknown = tokenizer.unk_token_id
+    if unknown is None or unknown not in ids:
+        return None
+    return next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
+
+
 def decode_tokens(
     tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
 ) -> list[list[str]]:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError
+from rlzoo.mdp.rules import unknown_character
 from rlzoo.plugin.columns import TOLD
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
@@ -139,9 +140,8 @@ class Turns:
         if row.chat:
             text = self._rendered(row, answer, after_eos)
         ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-        unknown = self.tokenizer.unk_token_id
-        if unknown is not None and unknown in ids:
-            alien = next((c for c in text if unknown in self.tokenizer(c)["input_ids"]), "?")
+        alien = unknown_character(self.tokenizer, text, ids)
+        if alien is not None:
             raise self._fault(
                 row, f"the tokenizer does not know {alien!r} in the answer {_short(answer)}"
             )

@@ -17,7 +17,7 @@ from typing import Any
 _HOMES = {"Oracle": "oracle", "make_tree": "tree"}
 _HOMES |= dict.fromkeys(("enumerate_episodes", "make_columns"), "episodes")
 _HOMES |= dict.fromkeys(("make_critic", "make_world"), "worlds")
-_HOMES |= {"Subject": "means", "report": "bias"}
+_HOMES |= {"EstimatorInWorld": "means", "report": "bias"}
 __all__ = [*_HOMES]
 
 

@@ -22,19 +22,11 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo.oracle.means import Means, Subject, means
+from rlzoo.oracle.means import EstimatorInWorld, Means, means
 from rlzoo.oracle.oracle import Oracle
-
-POOL = 65_536  # rows drawn for the batches
-
-BATCHES = 256  # of a size, at most
+from rlzoo.stats import jackknife_se
 
 STEP_KL = 0.01  # nats per response, of the steps that are compared
-
-STEPS = 32  # of these that a step is taken along
-
-
-# ---------------------------------------------------------------- the numbers
 
 
 @dataclass
@@ -57,79 +49,77 @@ class Report:
     batches: dict[int, dict[str, float]] = field(default_factory=dict)
 
 
-def truth(subject: Subject) -> Tensor:
+def truth(subject: EstimatorInWorld) -> Tensor:
     """g* (S, V) in the states that rows reach."""
     return torch.where(_reached(subject), subject.oracle.gradient(), 0)
 
 
-def expected_gradient(subject: Subject, found: Means) -> Tensor:
+def expected_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
     """E[g^] (S, V), per row, with sum aggregation."""
-    return _gradient(subject, found.mean.mean(0))
+    return _gradient(subject, a.mean.mean(0))
 
 
-def b_perp(subject: Subject, mean: Tensor) -> Tensor:
+def b_perp(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
     """b - sum_a pi b (..., S, V) of E[A^ | s, a], 0 in states that no row reaches."""
     b = mean - subject.oracle.advantages
     return torch.where(_reached(subject), b - (subject.oracle.pi * b).sum(-1, keepdim=True), 0)
 
 
-def _gradient(subject: Subject, mean: Tensor) -> Tensor:
+def _gradient(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
     o = subject.oracle
     centred = mean - (o.pi * mean).sum(-1, keepdim=True)
     return torch.where(_reached(subject), o.visits[:, None] * o.pi * centred, 0)
 
 
-def _reached(subject: Subject) -> Tensor:
+def _reached(subject: EstimatorInWorld) -> Tensor:
     """(S, 1): all states but those that lie behind the length at which rows are cut."""
-    reached = torch.zeros(subject.oracle.tree.states, dtype=torch.bool)
-    reached[subject.episodes.states[subject.episodes.mask]] = True
-    return reached[:, None]
+    return subject.episodes.reached(subject.oracle.tree.states)[:, None]
 
 
-def report(subject: Subject, *, sizes: tuple[int, ...] = (), kl: float = STEP_KL) -> Report:
+def report(
+    subject: EstimatorInWorld, *, sizes: tuple[int, ...] = (), kl: float = STEP_KL
+) -> Report:
     """Every number of one estimator. kl: nats per response of the steps that are compared."""
-    o, found = subject.oracle, means(subject)
+    o, a = subject.oracle, subject.oracle.advantages
+    estimated = means(subject)
     star, reached = truth(subject), _reached(subject)
-    weight = torch.where(reached, o.visits[:, None] * o.pi, 0)
-    weight = weight / weight.sum()
-    a = o.advantages
+    visits = torch.where(reached, o.visits[:, None] * o.pi, 0)
+    weight, ones = visits / visits.sum(), torch.ones_like(star)
 
     def numbers(mean: Tensor) -> Tensor:
         """(b_perp^2, bias^2, cosine) of replicas (R, S, V), freed of what chance adds."""
         b = torch.where(reached, mean - a, 0)
         g = _gradient(subject, mean)
         along = (g.mean(0) * star).sum()
-        length = _square(g, torch.ones_like(star)).clamp(min=0).sqrt()
+        length = _square(g, ones).clamp(min=0).sqrt()
         cosine = along / (length * star.norm()).clamp(min=1e-300)
         return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight), cosine])
 
-    best = numbers(found.mean)
-    error = _jackknife(numbers, found.mean)
-    mean = found.mean.mean(0)
-    g = expected_gradient(subject, found)
-    squared_error = float((weight * (found.square - 2 * a * mean + a.square())).sum())
-    right = (1 + a.sign() * found.sign) / 2
+    b_perp2, bias2, cosine = numbers(estimated.mean).tolist()
+    b_perp2_se, _, cosine_se = _jackknife(numbers, estimated.mean).tolist()
+    g = expected_gradient(subject, estimated)
+    squared = estimated.square - 2 * a * estimated.mean.mean(0) + a.square()
+    squared_error = float((weight * squared).sum())
+    right = (1 + a.sign() * estimated.sign) / 2
     # Of one row: its states are distinct, so the squared norm is a sum over its tokens.
     norm = 1 - 2 * o.pi + o.pi.square().sum(-1, keepdim=True)
-    total = float((torch.where(reached, o.visits[:, None] * o.pi, 0) * found.square * norm).sum())
-    signal = float(_square(_gradient(subject, found.mean), torch.ones_like(g)).clamp(min=0))
-    out = Report(
-        b_perp2=float(best[0]),
-        b_perp2_se=float(error[0]),
-        bias2=float(best[1]),
-        variance=squared_error - float(best[1]),
+    total = float((visits * estimated.square * norm).sum())
+    signal = float(_square(_gradient(subject, estimated.mean), ones).clamp(min=0))
+    return Report(
+        b_perp2=b_perp2,
+        b_perp2_se=b_perp2_se,
+        bias2=bias2,
+        variance=squared_error - bias2,
         squared_error=squared_error,
         sign=float((weight * a.abs() * right).sum() / (weight * a.abs()).sum().clamp(min=1e-300)),
-        cosine=float(best[2].clamp(-1, 1)),
-        cosine_se=float(error[2]),
+        cosine=min(max(cosine, -1.0), 1.0),
+        cosine_se=cosine_se,
         scale=float((g * star).sum() / star.square().sum().clamp(min=1e-300)),
         snr=signal / max(total - signal, 1e-300),
         gain=_gain(o, g[None], star, kl)[0],
-        method=found.method,
+        method=estimated.method,
+        batches=_batches(subject, sizes, star, kl) if sizes else {},
     )
-    if sizes:
-        out.batches = _batches(subject, sizes, star, kl)
-    return out
 
 
 def _square(x: Tensor, weight: Tensor) -> Tensor:
@@ -143,19 +133,22 @@ def _square(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def _jackknife(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Standard errors of `function` of replicas x (R, ...); 0 where there are fewer than three."""
     n = len(x)
     if n < 3:
         return torch.zeros_like(function(x))
     keep = torch.arange(n)
-    each = torch.stack([function(x[keep != i]) for i in range(n)])
-    return ((n - 1) * each.var(0, correction=0)).sqrt()
+    left = torch.stack([function(x[keep != i]) for i in range(n)])
+    return torch.as_tensor(jackknife_se(left.numpy()))
 
 
-# ---------------------------------------------------------------- batches and steps
+BATCHES = 256  # of a size, at most
+
+STEPS = 32  # of these that a step is taken along
 
 
 def _batches(
-    subject: Subject, sizes: tuple[int, ...], star: Tensor, kl: float
+    subject: EstimatorInWorld, sizes: tuple[int, ...], star: Tensor, kl: float
 ) -> dict[int, dict[str, float]]:
     """Of drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
     rows, groups = _pool(subject, max(sizes))
@@ -188,7 +181,10 @@ def _se(x: Tensor) -> float:
     return float(x.std() / math.sqrt(len(x))) if len(x) > 1 else 0.0
 
 
-def _pool(subject: Subject, most: int) -> tuple[Tensor, Tensor]:
+POOL = 65_536  # rows drawn for the batches
+
+
+def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
     """Rows drawn in groups of one prompt, the same for every estimator of a world; (N,), (N,)."""
     draw = generator(subject.seed, "diagnose/pool")
     size = subject.samples
@@ -204,7 +200,7 @@ def _pool(subject: Subject, most: int) -> tuple[Tensor, Tensor]:
     return rows.flatten(), torch.arange(count).repeat_interleave(size)
 
 
-def _advantages_of_pool(subject: Subject, rows: Tensor, groups: Tensor) -> Tensor:
+def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor) -> Tensor:
     """A^ of the pool, each row with columns of its own where these hold chance."""
     if not subject.fresh:
         return subject.among(subject.columns, rows, groups)
@@ -213,7 +209,7 @@ def _advantages_of_pool(subject: Subject, rows: Tensor, groups: Tensor) -> Tenso
     return out if subject.kept is None else out * subject.kept[rows, None]
 
 
-def _sampled(subject: Subject, rows: Tensor, a: Tensor, count: int) -> Tensor:
+def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> Tensor:
     """(count, S, V) the gradients of `count` batches of equal size."""
     o, e = subject.oracle, subject.episodes
     v, size = o.tree.vocabulary, len(rows) // count
@@ -242,8 +238,8 @@ def matched_step(oracle: Oracle, directions: Tensor, kl: float) -> Tensor:
     # KL grows about as the square of the step: a few corrections by the root find it.
     size = torch.ones_like(length)
     for _ in range(20):
-        found = oracle.kl_to(oracle.logits + size * unit)[:, None, None]
-        ratio = (kl / found.clamp(min=1e-12)).sqrt()
+        reached = oracle.kl_to(oracle.logits + size * unit)[:, None, None]
+        ratio = (kl / reached.clamp(min=1e-12)).sqrt()
         if bool(((ratio - 1).abs() < 1e-7)[length > 1e-14].all()):
             break
         size = size * ratio.clamp(0.1, 10)

@@ -1,21 +1,22 @@
+"""All complete episodes of a small world as rows, with the columns that a rollout would hold."""
+
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.ops import at_last_action, masked_sum
+from rlzoo.ops import at_last_action, less_penalty, masked_sum
 from rlzoo.oracle.oracle import Oracle
-from rlzoo.oracle.tree import MAX_EPISODES
 
-# ---------------------------------------------------------------- episodes as columns
+MAX_EPISODES = 200_000  # a second or so for an estimator
 
 
 @dataclass(frozen=True)
-class Episodes:
+class EpisodeTable:
     """Every complete episode, and each outcome of its coins, as a row.
 
     states, actions: (B, T) int64, -1 off the mask; scores: (B, T); probability: (B,), sums to 1;
@@ -33,63 +34,59 @@ class Episodes:
     def mask(self) -> Tensor:
         return self.states >= 0
 
-    def select(self, rows: Tensor) -> "Episodes":
+    def select(self, rows: Tensor) -> "EpisodeTable":
         """Some rows (R,), any number of times each."""
-        parts = (self.states, self.actions, self.scores, self.probability, self.prompt, self.end)
-        return Episodes(*(x[rows] for x in parts))
+        return EpisodeTable(*(getattr(self, f.name)[rows] for f in fields(self)))
+
+    def reached(self, states: int) -> Tensor:
+        """(states,) whether a row comes by: not behind the length at which rows are cut."""
+        reached = torch.zeros(states, dtype=torch.bool)
+        reached[self.states[self.mask]] = True
+        return reached
 
 
-def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> Episodes:
+def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> EpisodeTable:
     """All episodes; `cut`: the length at which rows are truncated though the world goes on."""
     tree = oracle.tree
-    at = torch.arange(tree.prompts)
+    at = prompt = torch.arange(tree.prompts)
     states = actions = torch.empty(tree.prompts, 0, dtype=torch.long)
     scores = torch.empty(tree.prompts, 0, dtype=torch.float64)
     log_p = torch.full((tree.prompts,), -math.log(tree.prompts), dtype=torch.float64)
-    prompt, last = at, at
     for _ in range(min(cut or tree.horizon, tree.horizon)):
         # Each living row goes on in V ways, and in two of each where a coin is tossed.
-        choices = torch.arange(tree.vocabulary)
-        row, choice = (x.reshape(-1) for x in torch.meshgrid(_rows(at), choices, indexing="ij"))
-        alive = at[row] >= 0
-        keep = alive | (choice == 0)
-        row, choice = row[keep], torch.where(alive, choice, -1)[keep]
-        here = at[row].clamp(min=0)
-        coin = torch.where(choice >= 0, oracle.coin[here, choice.clamp(min=0)], 0)
-        sides = torch.where(coin > 0, 2, 1)
-        side = 1 - 2 * (torch.arange(int(sides.sum())) - _repeat(sides.cumsum(0) - sides, sides))
-        row, choice, here, coin = (_repeat(x, sides) for x in (row, choice, here, coin))
-        lives = choice >= 0
+        ways = torch.where(at >= 0, tree.vocabulary, 1)
+        row, choice = _numbered(ways)
+        here, alive = at[row].clamp(min=0), at[row] >= 0
+        tosses = alive & (oracle.coin[here, choice] > 0)
+        again, tails = _numbered(1 + tosses.long())
+        row, choice, here, alive, tosses = (x[again] for x in (row, choice, here, alive, tosses))
         if len(row) > MAX_EPISODES:
             raise RlzooError(
                 f"too many episodes to enumerate: more than {MAX_EPISODES:,} at vocabulary "
                 f"{tree.vocabulary}, horizon {tree.horizon}: lower --vocabulary, --horizon or "
                 "--prompts"
             )
-        pick = choice.clamp(min=0)
-        reward = oracle.rewards[here, pick] + torch.where(coin > 0, side * coin, 0)
-        states = torch.cat([states[row], torch.where(lives, here, -1)[:, None]], 1)
-        actions = torch.cat([actions[row], choice[:, None]], 1)
-        scores = torch.cat([scores[row], torch.where(lives, reward, 0)[:, None]], 1)
-        step = oracle.log_pi[here, pick] - math.log(2) * (coin > 0).double()
-        log_p = log_p[row] + torch.where(lives, step, 0)
+        coin = torch.where(tosses, (1 - 2 * tails) * oracle.coin[here, choice], 0)
+        reward = torch.where(alive, oracle.rewards[here, choice] + coin, 0)
+        step = oracle.log_pi[here, choice] - math.log(2) * tosses.double()
+        states = torch.cat([states[row], torch.where(alive, here, -1)[:, None]], 1)
+        actions = torch.cat([actions[row], torch.where(alive, choice, -1)[:, None]], 1)
+        scores = torch.cat([scores[row], reward[:, None]], 1)
+        log_p = log_p[row] + torch.where(alive, step, 0)
         prompt = prompt[row]
-        last = torch.where(lives, oracle.tree.child[here, pick], -1)
-        at = last
-    return Episodes(states, actions, scores, log_p.exp(), prompt, last)
+        at = torch.where(alive, tree.child[here, choice], -1)
+    return EpisodeTable(states, actions, scores, log_p.exp(), prompt, at)
 
 
-def _rows(x: Tensor) -> Tensor:
-    return torch.arange(len(x))
-
-
-def _repeat(x: Tensor, times: Tensor) -> Tensor:
-    return x.repeat_interleave(times)
+def _numbered(times: Tensor) -> tuple[Tensor, Tensor]:
+    """Each index as often as `times` (N,) says, and which of its copies: 0, 1, ..."""
+    index = torch.arange(len(times)).repeat_interleave(times)
+    return index, torch.arange(len(index)) - (times.cumsum(0) - times)[index]
 
 
 def make_columns(
     oracle: Oracle,
-    episodes: Episodes,
+    episodes: EpisodeTable,
     critic: Tensor,
     *,
     truncation: str = "bootstrap",
@@ -147,9 +144,7 @@ def make_columns(
     rewards = scores
     if kl is not None:
         penalty = kl({**columns, "log_probs": columns["old_log_probs"]})
-        if kl_spread == "last":
-            penalty = at_last_action(masked_sum(penalty, mask), mask)
-        rewards = scores - oracle.kl_coef * penalty
+        rewards = less_penalty(scores, penalty, mask, coef=oracle.kl_coef, spread=kl_spread)
     columns["rewards"] = rewards
     columns["sequence_rewards"] = masked_sum(rewards, mask)
     return columns

@@ -1,3 +1,5 @@
+"""E[A^ | s, a] of an estimator: by one call, by every group, or by draws of partners."""
+
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -7,16 +9,9 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo.oracle.episodes import Episodes
+from rlzoo.oracle.episodes import EpisodeTable
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.plugin.component import Component
-
-ROWS = 400_000  # that an estimator is called on, at most, for a mean
-
-CALLS = 1_500  # at most, of one that couples the batch
-
-REPLICAS = 64  # partner draws, at most
-
 
 Columns = dict[str, Any]
 
@@ -25,13 +20,13 @@ Fresh = Callable[[int, Tensor], Columns]
 
 
 @dataclass
-class Subject:
+class EstimatorInWorld:
     """An estimator with its options, asked about the episodes of an oracle."""
 
     component: Component
     options: Mapping[str, Any]
     oracle: Oracle
-    episodes: Episodes
+    episodes: EpisodeTable
     columns: Columns
     fresh: Fresh | None = None  # where the columns hold chance
     samples: int = 4
@@ -73,32 +68,24 @@ class Means:
     square: Tensor
     sign: Tensor
     method: str
-    rows: int
-
-    @property
-    def exact(self) -> bool:
-        return self.method == "exact"
 
 
-def means(subject: Subject) -> Means:
+ROWS = 400_000  # that an estimator is called on, at most, for a mean
+
+
+def means(subject: EstimatorInWorld) -> Means:
     """E[A^ | s, a], E[A^^2 | s, a] and E[sign A^ | s, a]."""
     if subject.component.couples == "row":
-        found = _row_by_row(subject)
-    else:
-        kinds = _kinds(subject)
-        whole = subject.component.couples == "group" and subject.fresh is None
-        count = max(
-            (math.comb(len(k.rows) + subject.samples - 1, subject.samples) for k in kinds),
-            default=0,
-        )
-        if whole and count * subject.samples * len(kinds) <= ROWS:
-            found = _all_groups(subject, kinds)
-        else:
-            found = _paired(subject, kinds)
-    return found
+        return _row_by_row(subject)
+    kinds, size = _kinds(subject), subject.samples
+    if subject.component.couples == "group" and subject.fresh is None:
+        groups = max(math.comb(len(kind.rows) + size - 1, size) for kind in kinds)
+        if groups * size * len(kinds) <= ROWS:
+            return _all_groups(subject, kinds)
+    return _paired(subject, kinds)
 
 
-def _row_by_row(subject: Subject) -> Means:
+def _row_by_row(subject: EstimatorInWorld) -> Means:
     rows = torch.arange(len(subject.episodes.probability))
     count = 1
     if subject.fresh:
@@ -108,7 +95,7 @@ def _row_by_row(subject: Subject) -> Means:
         columns = subject.draws(m)
         a = subject.among(columns, rows, columns["group_ids"])
         sums.add(a, a.square(), a.sign())
-    return sums.done(count if subject.fresh else 0, count * len(rows))
+    return sums.done(count if subject.fresh else 0)
 
 
 @dataclass
@@ -121,8 +108,8 @@ class _Kind:
     share: Tensor  # (K,) probability given the prompt
 
 
-def _kinds(subject: Subject) -> list[_Kind]:
-    found = []
+def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
+    kinds = []
     p, columns = subject.episodes.probability, subject.columns
     size = len(p)
     for prompt in range(subject.oracle.tree.prompts):
@@ -143,14 +130,15 @@ def _kinds(subject: Subject) -> list[_Kind]:
             which = torch.unique(seen, dim=0, return_inverse=True)[1]
         share = torch.zeros(int(which.max()) + 1, dtype=p.dtype).index_add_(0, which, p[members])
         first = torch.full((len(share),), size).scatter_reduce_(0, which, members, "amin")
-        found.append(_Kind(members, which, first, share / share.sum()))
-    return found
+        kinds.append(_Kind(members, which, first, share / share.sum()))
+    return kinds
 
 
-def _all_groups(subject: Subject, kinds: list[_Kind]) -> Means:
+def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     """Every multiset of G kinds, weighted by its multinomial probability."""
-    size, sums, rows = subject.samples, _Sums(subject), 0
-    spread = []
+    size, sums = subject.samples, _Sums(subject)
+    # A^, its square and its sign, at each token of each episode.
+    expected = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
     for kind in kinds:
         groups = torch.combinations(torch.arange(len(kind.rows)), size, with_replacement=True)
         times = torch.zeros(len(groups), len(kind.rows), dtype=torch.float64)
@@ -160,27 +148,24 @@ def _all_groups(subject: Subject, kinds: list[_Kind]) -> Means:
         ids = torch.arange(len(groups)).repeat_interleave(size)
         a = subject.among(subject.columns, kind.rows[groups.flatten()], ids)
         weight = (log_p.exp() / size).repeat_interleave(size)[:, None]
-        each = []
-        for x in (a, a.square(), a.sign()):
+        for whole, x in zip(expected, (a, a.square(), a.sign()), strict=True):
             total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
             total.index_add_(0, groups.flatten(), weight * x)
-            each.append((total / kind.share[:, None])[kind.which])
-        spread.append(each)
-        rows += len(a)
-    out = [torch.zeros_like(subject.episodes.scores) for _ in range(3)]
-    for kind, each in zip(kinds, spread, strict=True):
-        for whole, part in zip(out, each, strict=True):
-            whole[kind.members] = part
-    sums.add(*out)
-    return sums.done(0, rows)
+            whole[kind.members] = (total / kind.share[:, None])[kind.which]
+    sums.add(*expected)
+    return sums.done(0)
 
 
-def _paired(subject: Subject, kinds: list[_Kind]) -> Means:
+CALLS = 1_500  # at most, of an estimator that couples the batch
+
+REPLICAS = 64  # partner draws, at most
+
+
+def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     """Each kind of row in turn among the same partners, M times over."""
     size, batch = subject.samples, subject.component.couples == "batch"
     draw = generator(subject.seed, "diagnose/partners")
     count = sum(len(k.rows) for k in kinds)
-    others = subject.prompts * size - 1 if batch else size - 1
     most = CALLS // count if batch else ROWS // (count * size)
     replicas = max(3, min(REPLICAS, most))
     sums = _Sums(subject)
@@ -193,23 +178,21 @@ def _paired(subject: Subject, kinds: list[_Kind]) -> Means:
             partners = own[drawn]
             if batch:
                 rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
-                ids = torch.arange(others + 1) // size
-                a = torch.stack(
-                    [
-                        subject.among(columns, torch.cat([row[None], partners, rest]), ids)[0]
-                        for row in own
-                    ]
-                )
+                ids = torch.arange(subject.prompts * size) // size
+                batches = [torch.cat([row[None], partners, rest]) for row in own]
+                a = torch.stack([subject.among(columns, rows, ids)[0] for rows in batches])
             else:
                 rows = torch.cat([own[:, None], partners.expand(len(own), -1)], 1)
                 ids = torch.arange(len(own)).repeat_interleave(size)
                 a = subject.among(columns, rows.flatten(), ids)[::size]
             out[kind.members] = a[kind.which]
         sums.add(out, out.square(), out.sign())
-    return sums.done(replicas, replicas * count * (others + 1))
+    return sums.done(replicas)
 
 
-def _draw_groups(subject: Subject, kinds: list[_Kind], n: int, draw: torch.Generator) -> Tensor:
+def _draw_groups(
+    subject: EstimatorInWorld, kinds: list[_Kind], n: int, draw: torch.Generator
+) -> Tensor:
     """(n G,) rows of n further groups, each of one prompt."""
     prompt = torch.randint(len(kinds), (n,), generator=draw)
     rows = torch.empty(n, subject.samples, dtype=torch.long)
@@ -225,7 +208,7 @@ def _draw_groups(subject: Subject, kinds: list[_Kind], n: int, draw: torch.Gener
 class _Sums:
     """Collects A^ of every episode, weighted by its probability, at each choice (S, V)."""
 
-    def __init__(self, subject: Subject):
+    def __init__(self, subject: EstimatorInWorld):
         e, tree = subject.episodes, subject.oracle.tree
         self.shape = (tree.states, tree.vocabulary)
         self.on = e.mask
@@ -245,9 +228,8 @@ class _Sums:
         self.square = self.square + self._gather(square)
         self.sign = self.sign + self._gather(sign)
 
-    def done(self, replicas: int, rows: int) -> Means:
+    def done(self, replicas: int) -> Means:
         scale = len(self.means) * self.mass.clamp(min=1e-300)
         method = f"Monte Carlo, {replicas} draws" if replicas else "exact"
-        return Means(
-            torch.stack(self.means), self.square / scale, self.sign / scale, method, rows
-        )  # fmt: skip
+        mean = torch.stack(self.means)
+        return Means(mean, self.square / scale, self.sign / scale, method)

@@ -17,8 +17,6 @@ from torch import Tensor
 
 from rlzoo.oracle.tree import Tree, action_values, expected, visitation
 
-# ---------------------------------------------------------------- the oracle
-
 
 @dataclass(frozen=True)
 class Oracle:

@@ -1,3 +1,5 @@
+"""What column plugins may ask for in an enumerated world: samples, scores, a tokenizer."""
+
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -7,8 +9,6 @@ from torch import Tensor
 from rlzoo.oracle.episodes import text_of
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.plugin.call import call
-
-# ---------------------------------------------------------------- what column plugins may ask
 
 
 class Resources:

@@ -1,3 +1,5 @@
+"""The tree of all prefixes, and passes over it: from the leaves to the roots, and back."""
+
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -8,10 +10,7 @@ from rlzoo.errors import RlzooError
 
 EOS = 0  # the token that ends an episode, in a tree that has one
 
-MAX_STATES, MAX_EPISODES = 20_000, 200_000  # a second or so for an estimator
-
-
-# ---------------------------------------------------------------- the tree
+MAX_STATES = 20_000  # a second or so for an estimator
 
 
 def count_states(vocabulary: int, horizon: int, *, stops: bool, prompts: int = 1) -> int:
@@ -70,15 +69,15 @@ def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int
     ):  # fmt: skip
         if value < least:
             raise RlzooError(f"--{name} must be at least {least}. Got {value}")
-    found = count_states(vocabulary, horizon, stops=stops, prompts=prompts)
-    if found > MAX_STATES:
+    states = count_states(vocabulary, horizon, stops=stops, prompts=prompts)
+    if states > MAX_STATES:
         raise RlzooError(
-            f"too many states to enumerate: {found:,} at vocabulary {vocabulary}, horizon "
+            f"too many states to enumerate: {states:,} at vocabulary {vocabulary}, horizon "
             f"{horizon}, {prompts} prompt{'s' * (prompts > 1)}; the limit is {MAX_STATES:,}: "
             "lower --vocabulary, --horizon or --prompts"
         )
-    child, starts = torch.full((found, vocabulary), -1), [0]
-    parent, token = torch.full((found,), -1), torch.full((found,), -1)
+    child, starts = torch.full((states, vocabulary), -1), [0]
+    parent, token = torch.full((states,), -1), torch.full((states,), -1)
     size, first = prompts, int(stops)
     for depth in range(horizon):
         here = torch.arange(starts[-1], starts[-1] + size)
@@ -89,14 +88,12 @@ def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int
             child[here, first:] = below.view(len(here), -1)
             parent[below] = here.repeat_interleave(vocabulary - first)
             token[below] = torch.arange(first, vocabulary).repeat(len(here))
-    root = torch.full((found,), -1)
+    root = torch.full((states,), -1)
     root[:prompts] = torch.arange(prompts)
     for depth in range(1, horizon):
         level = slice(starts[depth], starts[depth + 1])
         root[level] = root[parent[level]]
-    return Tree(
-        vocabulary, horizon, prompts, stops, child, parent, token, root, tuple(starts)
-    )  # fmt: skip
+    return Tree(vocabulary, horizon, prompts, stops, child, parent, token, root, tuple(starts))
 
 
 def action_values(tree: Tree, pi: Tensor, rewards: Tensor, gamma: float = 1.0) -> Tensor:

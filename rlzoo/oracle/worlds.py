@@ -11,14 +11,6 @@ from rlzoo.mdp.noise import generator
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.tree import Tree, visitation
 
-SPREAD = 1.0  # of the policy's logits
-
-DRIFT = 0.5  # of the reference's logits from the policy's
-
-RIGHT = (0.3, 0.1, 0.6, 0.03, 0.9)  # how often the policy is right on the first prompts, in turn
-
-COIN = 0.5
-
 
 def ends(tree: Tree) -> Tensor:
     """(S, V) 1 at each choice that ends an episode."""
@@ -33,6 +25,9 @@ def potential(tree: Tree, draw: torch.Generator) -> Tensor:
         here = tree.level(depth)
         total[here] += total[tree.parent[here], tree.token[here]][:, None]
     return total
+
+
+RIGHT = (0.3, 0.1, 0.6, 0.03, 0.9)  # how often the policy is right on the first prompts, in turn
 
 
 def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -62,6 +57,9 @@ def dense(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor
     return worth, torch.zeros_like(worth)
 
 
+COIN = 0.5
+
+
 def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor]:
     """1 at the end if the first token was the key; in between each token pays a coin's noise."""
     last = ends(tree)
@@ -74,6 +72,11 @@ def key_noise(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Te
 
 
 WORLDS = {f.__name__: f for f in (outcome, graded, dense, key_noise)}
+
+
+SPREAD = 1.0  # of the policy's logits
+
+DRIFT = 0.5  # of the reference's logits from the policy's
 
 
 def make_world(name: str, tree: Tree, *, seed: int = 0, kl_coef: float = 0.0) -> Oracle:
@@ -99,7 +102,5 @@ def make_critic(kind: str, oracle: Oracle, *, size: float = 0.2, seed: int = 0) 
         return oracle.v
     if kind == "zero":
         return torch.zeros_like(oracle.v)
-    error = torch.randn(
-        oracle.v.shape, generator=generator(seed, "diagnose/critic"), dtype=torch.float64
-    )
-    return oracle.v + size * error
+    draw = generator(seed, "diagnose/critic")
+    return oracle.v + size * torch.randn(oracle.v.shape, generator=draw, dtype=torch.float64)

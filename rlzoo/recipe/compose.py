@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import RecipeError, nearest
+from rlzoo.errors import RecipeError, first_line, nearest
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
     Flat,
@@ -231,7 +231,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> Flat:
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
         except OmegaConfBaseException as error:
-            text = str(error).splitlines()[0]
+            text = first_line(error)
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
         is_config = OmegaConf.is_config(node)
         resolved[key] = OmegaConf.to_container(node, resolve=True) if is_config else node

@@ -9,7 +9,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import RecipeError
+from rlzoo.errors import RecipeError, first_line
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 
 Flat = dict[str, Any]
@@ -70,7 +70,7 @@ def read_layer(path: Path) -> Layer:
         problem = error.problem or error.context or "unreadable"
         raise RecipeError(f"{origin}{line}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, UnicodeDecodeError, OSError, OmegaConfBaseException) as error:
-        raise RecipeError(f"{origin}: cannot be read: {str(error).splitlines()[0]}") from None
+        raise RecipeError(f"{origin}: cannot be read: {first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
     return Layer(origin, flatten(OmegaConf.to_container(loaded)))

@@ -361,8 +361,9 @@ def _warnings(plan: Plan) -> Iterable[str]:
         )
 
 
-def _together(plans: Sequence[Plan]) -> Plan:
-    """A plan whose batch serves all of them; they differ in the estimator only."""
+def together(plans: Sequence[Plan]) -> Plan:
+    """A plan whose batch serves all of `plans`, which differ in the estimator only: the union of
+    their needs and columns."""
     whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
     columns = {bound.name: bound for plan in plans for bound in plan.columns}
     needs = frozenset().union(*(plan.needs for plan in plans))

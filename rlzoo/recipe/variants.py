@@ -1,27 +1,57 @@
+"""One recipe for each estimator that is put beside others, with each of its swept options."""
+
 import itertools
+from functools import partial
 from typing import Any
 
 from rlzoo.errors import UsageError, nearest
+from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.words import has_sweep, split_values
+
+Swept = dict[str, tuple[str, list[str]]]  # option -> (as it was written, its values)
 
 
 def variants(
     words: list[str], options: list[tuple[str, str]], zoo: Any, *, need_recipe: bool = True
-) -> list[Any]:
-    """A composed recipe for each estimator, with each of its swept options."""
-    from rlzoo.recipe.compose import compose
-    from rlzoo.recipe.words import has_sweep, split_values
+) -> list[Recipe]:
+    """Composed recipes. `words`: `key=value`, where the estimator and its options may have several
+    values; `options`: (name, text) of `--name text`. An option applies to the estimators that
+    have it; raises UsageError where none has."""
+    fixed, names, swept = _sort(words, options)
+    make = partial(compose, zoo=zoo, need_recipe=need_recipe)
+    recipes = []
+    for name in names:
+        chosen = [*fixed, *([f"estimator={name}"] if name else [])]
+        plain = make(chosen)
+        estimator = zoo.estimators[plain.config.estimator.name]
+        if plain.config.rollout.truncation == "bootstrap" and "values" not in estimator.needs:
+            # Beside a critic's estimator, one that reads no value cares for none after the end.
+            chosen = [w for w in chosen if not w.startswith("rollout.truncation=")]
+            chosen.append("rollout.truncation=zero")
+            plain = make(chosen)
+        has = [option for option in swept if option in estimator.options]
+        for values in itertools.product(*(swept[option][1] for option in has)):
+            own = [f"estimator.{o}={v}" for o, v in zip(has, values, strict=True)]
+            recipes.append(make([*chosen, *own]) if own else plain)
+    _check_owners(swept, [zoo.estimators[r.config.estimator.name] for r in recipes])
+    return recipes
 
+
+def _sort(
+    words: list[str], options: list[tuple[str, str]]
+) -> tuple[list[str], list[str | None], Swept]:
+    """Words that all recipes share, the names of estimators, and their options."""
     fixed: list[str] = []
     names: list[str | None] = [None]
-    swept: dict[str, tuple[str, list[str]]] = {}  # option -> (as it was written, values)
-    for word in [*words, *(f"estimator.{name}={text}" for name, text in options)]:
-        key, text = word.split("=", 1)
-        dotted = dict(options).get(key.removeprefix("estimator."))
-        written = f"--{key.removeprefix('estimator.')}" if dotted == text else key
+    swept: Swept = {}
+    written = [(word.partition("=")[0], word) for word in words]
+    written += [(f"--{name}", f"estimator.{name}={text}") for name, text in options]
+    for place, word in written:
+        key, _, text = word.partition("=")
         if key in ("estimator", "estimator.name"):
             names = [*split_values(text)]
         elif key.startswith("estimator."):
-            swept[key.removeprefix("estimator.")] = written, split_values(text)
+            swept[key.removeprefix("estimator.")] = place, split_values(text)
         elif key != "recipe" and has_sweep(text):
             raise UsageError(
                 f"{key}={text}: trace puts estimators and their options side by side; "
@@ -29,28 +59,15 @@ def variants(
             )
         else:
             fixed.append(word)
-    recipes = []
-    had: set[str] = set()
-    for name in names:
-        chosen = [*fixed, *([f"estimator={name}"] if name else [])]
-        plain = compose(chosen, zoo, need_recipe=need_recipe)
-        needs = zoo.estimators[plain.config.estimator.name].needs
-        if plain.config.rollout.truncation == "bootstrap" and "values" not in needs:
-            # Beside a critic's estimator, one that reads no value cares for none after the end.
-            chosen = [*(w for w in chosen if not w.startswith("rollout.truncation=")),
-                      "rollout.truncation=zero"]  # fmt: skip
-            plain = compose(chosen, zoo, need_recipe=need_recipe)
-        has = [o for o in swept if o in zoo.estimators[plain.config.estimator.name].options]
-        had.update(has)
-        for values in itertools.product(*(swept[o][1] for o in has)):
-            own = [f"estimator.{o}={v}" for o, v in zip(has, values, strict=True)]
-            recipes.append(compose([*chosen, *own], zoo, need_recipe=need_recipe) if own else plain)
-    for option, (written, _) in swept.items():
-        if option not in had:
-            chosen_names = list(dict.fromkeys(r.config.estimator.name for r in recipes))
-            theirs = {o for n in chosen_names for o in zoo.estimators[n].options}
+    return fixed, names, swept
+
+
+def _check_owners(swept: Swept, estimators: list[Any]) -> None:
+    for option, (place, _) in swept.items():
+        if not any(option in e.options for e in estimators):
+            names = ", ".join(dict.fromkeys(e.name for e in estimators))
+            theirs = {o for e in estimators for o in e.options}
             raise UsageError(
-                f"{written}: no option of {', '.join(chosen_names)} "
+                f"{place}: no option of {names} "
                 f"(there: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )
-    return recipes

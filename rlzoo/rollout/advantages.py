@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlzoo.mdp.batch import Batch
-from rlzoo.ops import at_last_action, masked_sum, whiten
+from rlzoo.ops import less_penalty, masked_sum, whiten
 from rlzoo.recipe.plan import Plan
 
 
@@ -42,9 +42,7 @@ def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:
     if plan.kl and kl.place == "reward":
         # A penalty is written on `log_probs`; at rollout those are the old ones.
         penalty = plan.kl({**batch, "log_probs": batch["old_log_probs"]})
-        if kl.spread == "last":
-            penalty = at_last_action(masked_sum(penalty, mask), mask)
-        rewards = rewards - coef * penalty
+        rewards = less_penalty(rewards, penalty, mask, coef=coef, spread=kl.spread)
     batch.add("rewards", rewards)
     batch.add("sequence_rewards", masked_sum(batch["rewards"], mask))
 
@@ -55,12 +53,16 @@ def add_advantages(plan: Plan, batch: Batch) -> None:
     batch.add("raw_advantages", out["advantages"])
     if "returns" in out:
         batch.add("returns", out["returns"])
+    batch.add("advantages", whitened(plan, batch, batch["raw_advantages"]))
+
+
+def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> torch.Tensor:
+    """Advantages (B, T) as the recipe whitens them: over the batch, within groups, or not."""
     config = plan.recipe.config
-    advantages = batch["raw_advantages"]
-    if config.whiten != "none":
-        groups = batch["group_ids"] if config.whiten == "group" else None
-        advantages = whiten(advantages, batch["response_mask"], groups, ddof=config.whiten_ddof)
-    batch.add("advantages", advantages)
+    if config.whiten == "none":
+        return advantages
+    groups = batch["group_ids"] if config.whiten == "group" else None
+    return whiten(advantages, batch["response_mask"], groups, ddof=config.whiten_ddof)
 
 
 def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:

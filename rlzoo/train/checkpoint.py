@@ -61,7 +61,7 @@ def save_checkpoint(
         shutil.rmtree(final)
     aside.rename(final)
     _sync_folder(folder)
-    for old in _steps(folder)[:-keep]:
+    for old in saved_steps(folder)[:-keep]:
         shutil.rmtree(old)
     return final
 
@@ -72,15 +72,13 @@ def load_checkpoint(
     """The newest whole checkpoint's state, loaded into networks and optimizers; None where there
     is no checkpoint at all. Also what was wrong with newer ones, a line each."""
     troubles = []
-    found = _steps(folder)
+    found = saved_steps(folder)
     for path in reversed(found):
         fault = damage(path)
         if fault:
             troubles.append(f"checkpoint {path.name} is damaged ({fault}); taking the one before")
             continue
-        state = json.loads((path / "state.json").read_text())
-        for name, network in networks.items():
-            _load_network(network, load_file(path / f"{name}.safetensors"))
+        state = load_networks(path, networks)
         for name, optimizer in optimizers.items():
             tensors = load_file(path / f"{name}_optimizer.safetensors")
             _load_optimizer(optimizer, tensors, state["optimizers"][name])
@@ -88,6 +86,19 @@ def load_checkpoint(
     if found:
         raise CheckpointError(f"{folder}: every checkpoint is damaged: {'; '.join(troubles)}")
     return None, troubles
+
+
+def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, Any]:
+    """Put the weights of the checkpoint `path` into networks, by name; returns its state. Raises
+    CheckpointError where they do not fit, OSError where one is not there."""
+    for name, network in networks.items():
+        tensors = load_file(path / f"{name}.safetensors")
+        try:
+            _load_network(network, tensors)
+        except RuntimeError as error:  # weights of other widths
+            text = str(error).splitlines()[-1].strip()
+            raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
+    return json.loads((path / "state.json").read_text(encoding="utf-8"))
 
 
 def damage(path: Path) -> str:
@@ -100,7 +111,8 @@ def damage(path: Path) -> str:
     return f"{bad[0]} does not match its checksum" if bad else ""
 
 
-def _steps(folder: Path) -> list[Path]:
+def saved_steps(folder: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first, whole or not."""
     return sorted(folder.glob("step-*"))
 
 

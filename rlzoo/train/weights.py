@@ -8,8 +8,6 @@ from typing import Any
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.runs.folder import RunFolder
 
-WORDS = ("best", "last")
-
 
 @dataclass(frozen=True)
 class Weights:
@@ -29,17 +27,10 @@ class Weights:
 
     def load_into(self, model: Any) -> None:
         """Into the run's own policy: a checkpoint's weights; of a folder it was made already."""
-        if not self.raw:
-            return
-        from safetensors.torch import load_file
+        if self.raw:
+            from rlzoo.train.checkpoint import load_networks  # torch
 
-        from rlzoo.train import checkpoint
-
-        try:
-            checkpoint._load_network(model, load_file(self.path / "actor.safetensors"))
-        except RuntimeError as error:
-            text = str(error).splitlines()[-1].strip()
-            raise RunError(f"{self.path} does not fit the model: {text}") from None
+            load_networks(self.path, {"actor": model})
 
 
 def choose(folder: RunFolder, which: str | None) -> Weights:

@@ -14,5 +14,6 @@ May import `train` and what lies below, and no other verb.
     model_world        a recipe's model and task as an enumerated world
     plot               the bias-variance frontier, and the cosine against batch size
     saved              `diagnose RUN`: one saved batch through many estimators
-    tables             tables of an exact diagnosis
+    setting            a world and what a recipe does in it: each estimator asked
+    tables             tables of an exact diagnosis; numbers, and what all tables share
 """

@@ -1,13 +1,13 @@
+"""Advantages against two references whose errors are independent of each other."""
+
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from rlzoo.stats import student_quantile
+from rlzoo.stats import jackknife_se, student_quantile
 from rlzoo.tools.diagnose.branch_rollouts import Reference
-
-# ---------------------------------------------------------------- what is said of them
 
 
 def jackknife(
@@ -24,8 +24,7 @@ def jackknife(
     if len(ids) < 2:
         return value, None
     left = [statistic(*(c[clusters != i] for c in columns)) for i in ids]
-    spread = np.asarray(left) - np.mean(left)
-    se = math.sqrt((len(ids) - 1) / len(ids) * float((spread**2).sum()))
+    se = float(jackknife_se(left))
     return value, se if math.isfinite(se) else None
 
 
@@ -52,25 +51,24 @@ def against(
 ) -> dict[str, Any]:
     """Advantages (N,) against two references of independent errors."""
     whole = (first + second) / 2
-    mean = lambda x, y: float((x - y).mean())  # noqa: E731
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for name, statistic, columns in (
-        ("bias", mean, (a, whole)),
+        ("bias", lambda x, y: float((x - y).mean()), (a, whole)),
         ("correlation", _correlation, (a, whole)),
         ("agreement", _sign, (a, whole)),
         ("squared_error", squared_error, (a, first, second)),
     ):
-        found[name], found[f"{name}_se"] = jackknife(statistic, columns, clusters)
-    found["bias_interval"] = None
-    if found["bias_se"] is not None:
-        half = student_quantile(0.975, len(np.unique(clusters)) - 1) * found["bias_se"]
-        found["bias_interval"] = [found["bias"] - half, found["bias"] + half]
-    return found
+        numbers[name], numbers[f"{name}_se"] = jackknife(statistic, columns, clusters)
+    numbers["bias_interval"] = None
+    if numbers["bias_se"] is not None:
+        half = student_quantile(0.975, len(np.unique(clusters)) - 1) * numbers["bias_se"]
+        numbers["bias_interval"] = [numbers["bias"] - half, numbers["bias"] + half]
+    return numbers
 
 
-def _quality(found: Reference, clusters: np.ndarray) -> dict[str, Any]:
+def reference_quality(reference: Reference, clusters: np.ndarray) -> dict[str, Any]:
     """How good the reference is: its own noise, the truth's size, how far its halves agree."""
-    first, second = found.first, found.second
+    first, second = reference.first, reference.second
     size, se = jackknife(lambda x, y: float((x * y).mean()), (first, second), clusters)
     r = _correlation(first, second)
     known = math.isfinite(r)
@@ -83,13 +81,13 @@ def _quality(found: Reference, clusters: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _critic(values: np.ndarray, found: Reference, clusters: np.ndarray) -> dict[str, Any]:
+def critic_against(
+    values: np.ndarray, reference: Reference, clusters: np.ndarray
+) -> dict[str, Any]:
     """The critic's V against V^."""
-    half = found.here.shape[1] // 2
-    first, second = found.here[:, :half].mean(1), found.here[:, half:].mean(1)
+    half = reference.here.shape[1] // 2
+    first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)
     told = against(values, first, second, clusters)
-    ranges = [found.interval(scores) for scores in found.here]
-    told["inside"] = sum(
-        bool(low <= v <= high) for v, (low, high) in zip(values, ranges, strict=True)
-    )
+    ranges = np.array([reference.interval(scores) for scores in reference.here])
+    told["inside"] = int(((ranges[:, 0] <= values) & (values <= ranges[:, 1])).sum())
     return told

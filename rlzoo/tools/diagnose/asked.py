@@ -1,3 +1,5 @@
+"""What a command line asks of `diagnose`: estimators, critics, batch sizes; no torch here."""
+
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,24 +8,14 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.variants import variants
 from rlzoo.recipe.words import has_sweep
 
 EVERYTHING = "all"  # estimator=all
 
-CRITICS = ("exact", "noisy", "zero")
-
-SIZES = (4, 16, 64, 256, 1024)
-
-MOST_SAMPLES = 64
-
-
-# ---------------------------------------------------------------- what is asked
-
 
 def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
     """A recipe for each estimator, with each of the swept options that it has."""
-    from rlzoo.recipe.variants import variants
-
     expanded = []
     for word in words:
         key, _, text = word.partition("=")
@@ -38,14 +30,25 @@ def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> li
     return variants(expanded, [], zoo, need_recipe=need_recipe)
 
 
-def labels(component: Component, options: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
-    """The options that are worth naming: swept, or not the default."""
+def own_and_others(words: list[str], own: str, zoo: Zoo) -> list[Recipe]:
+    """The run's own estimator first, then all others."""
+    others = ",".join(name for name in zoo.estimators if name != own)
+    # The run's own options stay the run's: a sweep would reset none of the others.
+    return estimators_of(words, zoo) + estimators_of([*words, f"estimator={others}"], zoo)
+
+
+def row_head(component: Component, options: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+    """How a row of a document begins. `shown`: options worth naming: swept, or not the default."""
     swept = {w.split("=", 1)[0].removeprefix("estimator.") for w in words}
-    return {
+    shown = {
         name: value
         for name, value in options.items()
         if name in swept or value != component.options[name].default
     }
+    return {"estimator": component.name, "options": options, "shown": shown}
+
+
+CRITICS = ("exact", "noisy", "zero")
 
 
 def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
@@ -59,6 +62,9 @@ def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[
     return list(dict.fromkeys(names))
 
 
+SIZES = (4, 16, 64, 256, 1024)  # of batches, unless told
+
+
 def sizes_of(text: str, samples: int) -> tuple[int, ...]:
     """Batch sizes, rounded up to whole groups; none for 0."""
     try:
@@ -70,6 +76,9 @@ def sizes_of(text: str, samples: int) -> tuple[int, ...]:
     if min(sizes) < 1 or max(sizes) > 8192:
         raise RlzooError(f"--batches must lie in [1, 8192]. Got {text}")
     return tuple(sorted({-(-size // samples) * samples for size in sizes}))
+
+
+MOST_SAMPLES = 64
 
 
 def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:

@@ -1,3 +1,5 @@
+"""Fresh rollouts from states of a batch: what V and A are, as far as K branches tell."""
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +15,7 @@ from rlzoo.mdp.batch import Batch, left_pad
 from rlzoo.rollout.sample import respond
 from rlzoo.stats import mean_interval, wilson
 
-OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
-
-STREAM = "branches"
-
-
-# ---------------------------------------------------------------- states and branches
+STREAM = "branches"  # of noise
 
 
 def choose(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -78,9 +75,10 @@ class Reference:
         return mean_interval(scores.tolist())
 
 
-def _reference(
+def make_reference(
     models: Models, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
 ) -> Reference:
+    """Of the states before token `at` (N,) of rows `row` (N,), and of those after it."""
     lengths = batch["response_mask"].long().sum(1).cpu()[row]
     ended = at + 1 >= lengths
     on = ~ended
@@ -118,13 +116,9 @@ def _last_rewards(
 
 
 def _fresh_noise(
-    models: Models,
-    columns: Mapping[str, Any],
-    numbers: Tensor,
-    since: Tensor,
-    width: int,
+    models: Models, columns: Mapping[str, Any], numbers: Tensor, since: Tensor, width: int,
     step: int,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """(B, width): what chance has decided before `since` stays decided, the rest is new."""
     past = columns["noise"]
     fresh = noise.uniforms(models.seed, f"{STREAM}/noise", step, numbers, width).to(past)
@@ -150,6 +144,9 @@ def branch(
         i = of[part]
         out[:, part] = _branch(models, batch, row[i], begin[i], since[i], numbers[part], step)
     return out[0].view(-1, rollouts), out[1].view(-1, rollouts)
+
+
+OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
 
 
 def _branch(

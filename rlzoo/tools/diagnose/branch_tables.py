@@ -1,18 +1,15 @@
+"""What the terminal shows of `diagnose RUN --branches`."""
+
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlzoo.show.text import readable
-from rlzoo.tools.diagnose.tables import name_of, number
+from rlzoo.tools.diagnose.tables import dim, make_table, name_of, number, page, with_error
 
 SHOWN = 12  # states in the table; all are in the document
 
 
-# ---------------------------------------------------------------- tables
-
-
 def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
-    from rich.text import Text
-
     states, tokens, quality = document["states"], document["tokens"], document["reference"]
     k = document["branches"]
     head = (
@@ -31,8 +28,8 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     critic = document["critic"]
     if critic:
         notes.append(
-            f"critic: V - V^ is {_told(critic, 'bias')} on average, MSE against the true V "
-            f"{_told(critic, 'squared_error')}; {critic['inside']} of {len(states)} inside "
+            f"critic: V - V^ is {with_error(critic, 'bias')} on average, MSE against the true V "
+            f"{with_error(critic, 'squared_error')}; {critic['inside']} of {len(states)} inside "
             "the interval"
         )
     after = [
@@ -51,12 +48,8 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         kl += " (the run has KL in its reward, and its critic learnt with it)"
     after.append(kl)
     after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
-    parts = [Text(head), _state_table(document, width), *(Text(n, style="dim") for n in notes)]
-    return [*parts, _estimator_table(document), *(Text(n, style="dim") for n in after)]
-
-
-def _told(row: Mapping[str, Any], key: str) -> str:
-    return "-" if row[key] is None else number(row[key], row[f"{key}_se"] or 0.0)
+    parts = page(head, [_state_table(document, width)], notes)
+    return [*parts, _estimator_table(document), *dim(after)]
 
 
 def _state_table(document: Mapping[str, Any], width: int) -> Any:
@@ -96,16 +89,10 @@ def _range(interval: Sequence[float]) -> str:
 
 
 def _estimator_table(document: Mapping[str, Any]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("estimator", overflow="fold", style="bold")
-    for head in ("bias", "95 %", "corr", "sign", "MSE"):
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(["estimator", "bias", "95 %", "corr", "sign", "MSE"])
     for row in document["estimators"]:
-        found = row["bias_interval"]
-        between = f"[{number(found[0])}, {number(found[1])}]" if found else "-"
-        cells = [_told(row, key) for key in ("correlation", "agreement", "squared_error")]
-        table.add_row(name_of(row), _told(row, "bias"), between, *cells)
+        interval = row["bias_interval"]
+        between = f"[{number(interval[0])}, {number(interval[1])}]" if interval else "-"
+        cells = [with_error(row, key) for key in ("correlation", "agreement", "squared_error")]
+        table.add_row(name_of(row), with_error(row, "bias"), between, *cells)
     return table

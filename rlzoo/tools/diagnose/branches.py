@@ -14,26 +14,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import RecipeError, RlzooError, RunError
+from rlzoo.errors import RecipeError, RlzooError, RunError, first_line
 from rlzoo.lm.build import build_models
+from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, _together, make_plan
+from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
 from rlzoo.rollout.advantages import add_rewards, loss_mask
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.show.text import readable
-from rlzoo.tools.diagnose.against import _critic, _quality, against
-from rlzoo.tools.diagnose.asked import estimators_of, labels
-from rlzoo.tools.diagnose.branch_rollouts import STREAM, Reference, _reference, choose
-from rlzoo.train import checkpoint
-
-STATES = 64  # unless told, or all of a batch that has fewer
+from rlzoo.tools.diagnose.against import against, critic_against, reference_quality
+from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo.tools.diagnose.branch_rollouts import STREAM, Reference, choose, make_reference
+from rlzoo.train.checkpoint import load_checkpoint
 
 
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -67,32 +66,13 @@ def diagnose_branches(
     folder = open_folder(path)
     zoo = load_zoo()
     own, plans, undone = _plans(folder, words, zoo)
-    models = build_models(_together([own, *(plan for _, plan in plans)]))
+    models = build_models(together([own, *(plan for _, plan in plans)]))
     source, step = _load(folder, models)
-    config = own.recipe.config
-    examples = draw(models, "test", config.rollout.prompts, STREAM, step)
-    batch = collect(
-        models, examples, config.rollout.samples, stream=f"{STREAM}/batch", step=step,
-        sampler=models.plan.base_sampler,
-    )  # fmt: skip
-    meter = models.meter
-    tokens = {"batch": meter.tokens}
-    add_columns(models, batch, stream=f"{STREAM}/batch", step=step)
-    tokens["columns"] = meter.tokens - tokens["batch"]
-    add_rewards(models.plan, batch, 0.0)
-    if own.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
-        raise RlzooError("--branches: these responses hold observations, and no branch can")
-
-    mask = loss_mask(own, batch).cpu()
-    there = int(mask.sum())
-    if there < 2 or (states or 0) > there:
-        raise RlzooError(f"--states: this batch has {there} tokens. Got {states or STATES}")
-    count = states or min(STATES, there)
-    row, at = choose(mask, count, noise.generator(config.seed, f"{STREAM}/states", step))
-    before = meter.tokens
-    found = _reference(models, batch, row, at, branches, step)
-    tokens["branches"] = meter.tokens - before
-    tokens["all"] = meter.tokens
+    batch, tokens = _fresh_batch(models, step)
+    row, at = _choose(own, batch, states, step)
+    reference = make_reference(models, batch, row, at, branches, step)
+    tokens["all"] = models.meter.tokens
+    tokens["branches"] = tokens["all"] - tokens["batch"] - tokens["columns"]
 
     clusters = batch["group_ids"].cpu()[row].numpy()
     values = batch["values"].cpu()[row, at].double().numpy() if "values" in batch else None
@@ -104,14 +84,9 @@ def diagnose_branches(
         except RlzooError as error:
             failed.append({"estimator": name, "reason": str(error)})
             continue
-        rows.append(
-            {
-                "estimator": name,
-                "options": recipe.options("estimator"),
-                "shown": labels(plan.estimator.component, recipe.options("estimator"), words),
-                **against(raw, found.first, found.second, clusters),
-            }
-        )
+        head = row_head(plan.estimator.component, recipe.options("estimator"), words)
+        rows.append({**head, **against(raw, reference.first, reference.second, clusters)})
+    kl = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo).config.kl
     return {
         "run": str(folder.path),
         "source": source,
@@ -120,21 +95,18 @@ def diagnose_branches(
         "rows": batch.rows,
         "mean_score": batch["sequence_scores"].double().mean().item(),
         "branches": branches,
-        "states": _states(models, batch, row, at, found, values),
+        "states": _states(models.tokenizer, batch, row, at, reference, values),
         "prompts": len(set(clusters.tolist())),
-        "binary": found.binary,
+        "binary": reference.binary,
         "tokens": tokens,
         "kl_in_target": False,
-        "kl_in_training": _kl_in_reward(folder, zoo),
-        "reference": _quality(found, clusters),
-        "critic": None if values is None else _critic(values, found, clusters),
+        "kl_in_training": bool(kl.place == "reward" and kl.coef > 0),
+        "reference": reference_quality(reference, clusters),
+        "critic": None if values is None else critic_against(values, reference, clusters),
         "estimators": rows,
         "not_diagnosable": undone,
         "failed": failed,
     }
-
-
-# ---------------------------------------------------------------- the run
 
 
 def _plans(
@@ -148,9 +120,7 @@ def _plans(
     if named:
         recipes = estimators_of([*base, *words], zoo)
     else:
-        rest = ",".join(name for name in zoo.estimators if name != own.estimator.name)
-        recipes = estimators_of([*base, *other], zoo)
-        recipes += estimators_of([*base, *other, f"estimator={rest}"], zoo)
+        recipes = own_and_others([*base, *other], own.estimator.name, zoo)
     plans, undone = [], {}
     for recipe in recipes:
         name = recipe.config.estimator.name
@@ -176,55 +146,77 @@ def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
     """Put the run's newest whole checkpoint, or its final model, into the models: which, and its
     step."""
     try:
-        state, _ = checkpoint.load_checkpoint(folder.checkpoints, models.networks(), {})
+        state, _ = load_checkpoint(folder.checkpoints, models.networks(), {})
     except OSError as error:
-        raise RunError(f"{folder.checkpoints}: {str(error).splitlines()[0]}") from None
+        raise RunError(f"{folder.checkpoints}: {first_line(error)}") from None
     if state is not None:
         return f"checkpoint of step {state['step']}", state["step"]
     model = folder.path / "model"
     if models.critic is not None or not (model / "config.json").is_file():
         raise RunError(f"{folder.path} has no checkpoint yet; wait for one, or resume the run")
-    from rlzoo.lm.loading import load_causal_lm
-
     models.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
     return "final model", 0
 
 
-def _kl_in_reward(folder: RunFolder, zoo: Zoo) -> bool:
-    kl = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo).config.kl
-    return bool(kl.place == "reward" and kl.coef > 0)
+def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
+    """Responses of the run's policy with their columns, and how many tokens each took."""
+    plan, meter = models.plan, models.meter
+    rollout = plan.recipe.config.rollout
+    examples = draw(models, "test", rollout.prompts, STREAM, step)
+    batch = collect(
+        models, examples, rollout.samples, stream=f"{STREAM}/batch", step=step,
+        sampler=plan.base_sampler,
+    )  # fmt: skip
+    tokens = {"batch": meter.tokens}
+    add_columns(models, batch, stream=f"{STREAM}/batch", step=step)
+    tokens["columns"] = meter.tokens - tokens["batch"]
+    add_rewards(plan, batch, 0.0)
+    if plan.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
+        raise RlzooError("--branches: these responses hold observations, and no branch can")
+    return batch, tokens
+
+
+STATES = 64  # unless told, or all of a batch that has fewer
+
+
+def _choose(plan: Plan, batch: Batch, states: int | None, step: int) -> tuple[Tensor, Tensor]:
+    """Rows and positions, (N,) each, of the states to start from."""
+    mask = loss_mask(plan, batch).cpu()
+    there = int(mask.sum())
+    if there < 2 or (states or 0) > there:
+        raise RlzooError(f"--states: this batch has {there} tokens. Got {states or STATES}")
+    draw = noise.generator(plan.recipe.config.seed, f"{STREAM}/states", step)
+    return choose(mask, states or min(STATES, there), draw)
 
 
 def _states(
-    models: Models, batch: Batch, row: Tensor, at: Tensor, found: Reference, values: Any
+    tokenizer: Any, batch: Batch, row: Tensor, at: Tensor, reference: Reference, values: Any
 ) -> list[dict[str, Any]]:
-    whole = found.whole
-    groups = group_mean(batch["sequence_scores"], batch["group_ids"]).cpu()
-    texts = []
-    for i, t in zip(row.tolist(), at.tolist(), strict=True):
-        ids = batch["response_ids"][i, : t + 1].tolist()
-        piece = models.tokenizer.convert_ids_to_tokens(ids[t])
-        token = readable(models.tokenizer.decode(ids[t:]), piece)
-        texts.append((models.tokenizer.decode(ids[:t]), token))
-    return [
-        {
-            "row": int(row[i]),
-            "position": int(at[i]),
-            "prompt": batch["prompts"][int(row[i])],
-            "score": float(batch["sequence_scores"][row[i]]),
-            "group_score": float(groups[row[i]]),
-            "before": texts[i][0],
-            "token": texts[i][1],
-            "value": float(found.here[i].mean()),
-            "interval": list(found.interval(found.here[i])),
-            "critic": None if values is None else float(values[i]),
-            "reward": float(found.reward[i]),
-            "ended": bool(found.ended[i]),
-            "value_after": float(found.after[i].mean()),
-            "interval_after": [0.0, 0.0]
-            if found.ended[i]
-            else list(found.interval(found.after[i])),
-            "advantage": float(whole[i]),
-        }
-        for i in range(len(row))
-    ]
+    """Each state with its token, and what the branches say of both."""
+    groups = group_mean(batch["sequence_scores"], batch["group_ids"])
+    after = [[0.0, 0.0] if end else list(reference.interval(scores))
+             for end, scores in zip(reference.ended, reference.after, strict=True)]  # fmt: skip
+    states = []
+    for i, (r, t) in enumerate(zip(row.tolist(), at.tolist(), strict=True)):
+        ids = batch["response_ids"][r, : t + 1].tolist()
+        piece = tokenizer.convert_ids_to_tokens(ids[t])
+        states.append(
+            {
+                "row": r,
+                "position": t,
+                "prompt": batch["prompts"][r],
+                "score": float(batch["sequence_scores"][r]),
+                "group_score": float(groups[r]),
+                "before": tokenizer.decode(ids[:t]),
+                "token": readable(tokenizer.decode(ids[t:]), piece),
+                "value": float(reference.here[i].mean()),
+                "interval": list(reference.interval(reference.here[i])),
+                "critic": None if values is None else float(values[i]),
+                "reward": float(reference.reward[i]),
+                "ended": bool(reference.ended[i]),
+                "value_after": float(reference.after[i].mean()),
+                "interval_after": after[i],
+                "advantage": float(reference.whole[i]),
+            }
+        )
+    return states

@@ -12,21 +12,20 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
+from rlzoo.lm.build import build_policy
 from rlzoo.lm.prompts import encode
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
 from rlzoo.oracle.bias import STEP_KL, expected_gradient, truth
-from rlzoo.oracle.episodes import Episodes, enumerate_episodes
-from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.episodes import EpisodeTable, enumerate_episodes
+from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.tree import Tree, expected
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
-
-MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
 
 @dataclasses.dataclass
@@ -80,7 +79,7 @@ class ModelWorld:
             grads = torch.autograd.grad(self.read(), self.weights, in_logits)
         return torch.cat([g.flatten() for g in grads]).double()
 
-    def measure(self, subject: Subject) -> dict[str, float]:
+    def measure(self, subject: EstimatorInWorld) -> dict[str, float]:
         """Cosine, scale and the gain of a step of E[g^] against g*, in the parameters."""
         star = self.gradient(truth(subject))
         mine = self.gradient(expected_gradient(subject, means(subject)))
@@ -118,14 +117,15 @@ class ModelWorld:
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
     """Raises RlzooError where the prefixes are too many for the model's vocabulary."""
-    from rlzoo.lm.build import build_policy
-
     torch.manual_seed(recipe.config.seed)
     plan = make_plan(recipe, zoo)
     policy = build_policy(recipe.config)
     examples = draw_prompts(plan, policy, tree)
     allowed = likely_tokens(policy, greedy_mass(policy, examples, tree), tree)
     return make_space(plan, policy, tree, examples, allowed, kl_coef=kl_coef)
+
+
+MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
 
 def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
@@ -164,14 +164,14 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
 
 
 def _distinct(plan: Plan, n: int, generator: torch.Generator) -> list[Example]:
-    found: dict[str, Example] = {}
+    examples: dict[str, Example] = {}
     for _ in range(50):
         for item in plan.task.draw("train", 4 * n, generator):
-            example = Example(*item)
-            found.setdefault(example.prompt, example)
-        if len(found) >= n:
-            return list(found.values())[:n]
-    raise RlzooError(f"--prompts: task {plan.task_name!r} has only {len(found)} prompts. Got {n}")
+            examples.setdefault(item[0], Example(*item))
+        if len(examples) >= n:
+            return list(examples.values())[:n]
+    known = f"has only {len(examples)} prompts"
+    raise RlzooError(f"--prompts: task {plan.task_name!r} {known}. Got {n}")
 
 
 def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str, Tensor]:
@@ -227,12 +227,11 @@ class _Reading:
 
     def logits(self, *, masked: bool = True) -> Tensor:
         """(S, V) logits / temperature; not masked: log-probabilities among all tokens."""
-        logits = self.policy.logits(self.columns)
-        found = logits.float()[..., self.allowed] / self.policy.temperature  # (leaves, T, V)
+        every = self.policy.logits(self.columns).float() / self.policy.temperature
+        logits = every[..., self.allowed]  # (leaves, T, V)
         if not masked:
-            whole = (logits.float() / self.policy.temperature).logsumexp(-1, keepdim=True)
-            found = found - whole
-        return self.by_state(found).double()
+            logits = logits - every.logsumexp(-1, keepdim=True)
+        return self.by_state(logits).double()
 
 
 def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
@@ -267,7 +266,7 @@ def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
     return _by_choice(tree, episodes, scores)
 
 
-def _by_choice(tree: Tree, episodes: Episodes, scores: Tensor) -> Tensor:
+def _by_choice(tree: Tree, episodes: EpisodeTable, scores: Tensor) -> Tensor:
     mask = episodes.mask
     table = torch.zeros(tree.states, tree.vocabulary, dtype=torch.float64)
     table[episodes.states[mask], episodes.actions[mask]] = scores[mask]

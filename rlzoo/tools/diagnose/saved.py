@@ -4,23 +4,26 @@ No truth is known here: what can be said is how alike estimators are, token by t
 the gradients that they ask for point the same way.
 """
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor
 
-from rlzoo.errors import RunError
-from rlzoo.ops import whiten
+from rlzoo.errors import RunError, first_line
+from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.rollout.advantages import loss_mask
+from rlzoo.rollout.advantages import loss_mask, whitened
 from rlzoo.runs.folder import open_folder
-from rlzoo.tools.diagnose.asked import estimators_of, labels
-from rlzoo.tools.diagnose.tables import number
+from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo.tools.diagnose.tables import make_table, name_of, number, page, undiagnosable
 from rlzoo.train.update import policy_loss_gradient
 
 
@@ -34,17 +37,12 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     base = f"recipe={folder.path / 'recipe.yaml'}"
     plan = make_plan(compose([base], zoo), zoo)
     file, batch = load_batch(folder.path)
-    if not words:
-        own = plan.estimator.name
-        others = [name for name in zoo.estimators if name != own]
-        # The run's own options stay the run's: a sweep would reset none of the others.
-        recipes = estimators_of([base], zoo) + estimators_of(
-            [base, f"estimator={','.join(others)}"], zoo
-        )
-    else:
+    if words:
         recipes = estimators_of([base, *words], zoo)
+    else:
+        recipes = own_and_others([base], plan.estimator.name, zoo)
     mask = batch["response_mask"]
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
     for recipe in recipes:
@@ -56,33 +54,28 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             continue
         options = recipe.options("estimator")
         raw = component(columns, **options)["advantages"]
-        used = _whitened(plan, batch, raw)
-        pull = _pull(plan, batch, used)
-        advantages.append(raw[mask.bool()].double())
-        pulls.append(pull)
-        a = advantages[-1]
-        found.append(
+        pulls.append(_pull(plan, batch, whitened(plan, batch, raw)))
+        a = raw[mask.bool()].double()
+        advantages.append(a)
+        rows.append(
             {
-                "estimator": component.name,
-                "options": options,
-                "shown": labels(component, options, words),
+                **row_head(component, options, words),
                 "mean": a.mean().item(),
                 "variance": a.var(correction=0).item(),
                 "zeros": (a == 0).double().mean().item(),
                 "positive": (a > 0).double().mean().item(),
             }
         )
-    if not found:
+    if not rows:
         raise RunError(f"{file}: no estimator can be asked: {undone[0]['needs'][0]} is missing")
-    flat = torch.stack([p.flatten() for p in pulls])
     document = {
         "run": str(folder.path),
         "batch": file.name,
         "rows": mask.shape[0],
         "tokens": int(mask.sum()),
-        "estimators": found,
+        "estimators": rows,
         "correlation": _correlations(torch.stack(advantages)),
-        "gradient_cosine": _cosines(flat),
+        "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
     if parameters:
@@ -95,11 +88,6 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
 
 def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
     """The last saved batch of a run; raises RunError where none was saved."""
-    import json
-
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
     files = sorted((path / "batches").glob("step-*.safetensors"))
     if not files:
         raise RunError(f"{path} holds no batch; train with run.save_batches=1")
@@ -108,16 +96,8 @@ def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
         columns: dict[str, Any] = dict(load_file(file))
         columns |= json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
     except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"{file} cannot be read: {str(error).splitlines()[0]}") from None
+        raise RunError(f"{file} cannot be read: {first_line(error)}") from None
     return file, columns
-
-
-def _whitened(plan: Plan, batch: Mapping[str, Any], raw: Tensor) -> Tensor:
-    config = plan.recipe.config
-    if config.whiten == "none":
-        return raw
-    groups = batch["group_ids"] if config.whiten == "group" else None
-    return whiten(raw, batch["response_mask"], groups, ddof=config.whiten_ddof)
 
 
 def _pull(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
@@ -136,8 +116,6 @@ def _in_parameters(
     base: str, model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
 ) -> Tensor:
     """(N, parameters) the gradients of the run's final policy."""
-    from rlzoo.lm.build import build_policy
-
     config = compose([base, f"model.path={model}", "device=cpu"], zoo).config
     policy = build_policy(config)
     weights = [p for p in policy.model.parameters() if p.requires_grad]
@@ -161,27 +139,14 @@ def _cosines(x: Tensor) -> list[list[float]]:
 
 
 def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from rlzoo.tools.diagnose.tables import name_of
-
     rows = document["estimators"]
-    first = name_of(rows[0])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("estimator", overflow="fold", style="bold")
-    heads = ["mean", "var", "zero", "> 0", "corr", "cos"]
-    heads += ["cos θ"] if "parameter_cosine" in document else []
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    likeness = {"corr": "correlation", "cos": "gradient_cosine", "cos θ": "parameter_cosine"}
+    likeness = {head: key for head, key in likeness.items() if key in document}
+    table = make_table(["estimator", "mean", "var", "zero", "> 0", *likeness])
     for i, row in enumerate(rows):
         cells = [number(row["mean"]), number(row["variance"])]
         cells += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
-        cells += [f"{document['correlation'][0][i]:.3f}"]
-        cells += [f"{document['gradient_cosine'][0][i]:.3f}"]
-        if "parameter_cosine" in document:
-            cells.append(f"{document['parameter_cosine'][0][i]:.3f}")
+        cells += [f"{document[key][0][i]:.3f}" for key in likeness.values()]
         table.add_row(name_of(row), *cells)
     head = (
         f"{document['run']}, {document['batch']}: {document['rows']} rows, "
@@ -190,9 +155,6 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     where = "in the log-probs of the tokens"
     if "parameter_cosine" in document:
         where += ", and (θ) in the parameters of the run's final model"
-    notes = [f"corr: of advantages with those of {first}; cos: of the loss's gradients, {where}"]
-    notes += [
-        f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
-        for row in document["not_diagnosable"]
-    ]
-    return [Text(head), table, *(Text(note, style="dim") for note in notes)]
+    first = name_of(rows[0])
+    note = f"corr: of advantages with those of {first}; cos: of the loss's gradients, {where}"
+    return page(head, [table], [note, *undiagnosable(document)])

@@ -1,19 +1,49 @@
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+"""What the terminal shows of `diagnose`, and how its numbers are written."""
 
-# ---------------------------------------------------------------- tables
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 
 def number(x: float, se: float = 0.0) -> str:
     """Two digits; a standard error beside it where there is one."""
     if se >= 1e-12:
-        return f"{_short(x, 2)}±{_short(se, 1)}"
-    return "0" if abs(x) < 1e-12 else _short(x, 2)
+        return f"{_digits(x, 2)}±{_digits(se, 1)}"
+    return "0" if abs(x) < 1e-12 else _digits(x, 2)
 
 
-def _short(x: float, digits: int) -> str:
+def _digits(x: float, digits: int) -> str:
     text = f"{x:.{digits}g}" if 0.001 <= abs(x) < 1000 else f"{x:.{digits - 1}e}"
     return text.replace("e-0", "e-").replace("e+0", "e+")
+
+
+def with_error(row: Mapping[str, Any], key: str) -> str:
+    return "-" if row[key] is None else number(row[key], row[f"{key}_se"] or 0.0)
+
+
+def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
+    """An empty table: the estimator in bold and folded, its critic, else numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0), pad_edge=False)
+    for head in heads:
+        if head == "estimator":
+            table.add_column(head, overflow="fold", style="bold")
+        else:
+            table.add_column(head, justify="left" if head == "critic" else "right", no_wrap=True)
+    return table
+
+
+def page(head: str, tables: Iterable[Any], notes: Iterable[str]) -> list[Any]:
+    from rich.text import Text
+
+    return [Text(head), *tables, *dim(notes)]
+
+
+def dim(notes: Iterable[str]) -> list[Any]:
+    from rich.text import Text
+
+    return [Text(note, style="dim") for note in notes]
 
 
 def name_of(row: Mapping[str, Any]) -> str:
@@ -22,22 +52,25 @@ def name_of(row: Mapping[str, Any]) -> str:
 
 
 def headline(document: Mapping[str, Any]) -> str:
+    """The world in a line; of several policies without what changes from one to the next."""
     w = document["world"]
     ends = "EOS included" if w["eos"] else "no EOS"
-    text = (
+    parts = [
         f"{w['name']}: |V| = {w['vocabulary']} ({ends}), T = {w['horizon']}: {w['states']:,} "
-        f"states, {w['episodes']:,} episodes; J = {w['expected_return']:.3f}, mean length "
-        f"{w['expected_length']:.2f}; groups of {w['samples']}"
-    )
+        f"states, {w['episodes']:,} episodes"
+    ]
+    if "expected_return" in w:
+        parts.append(f"J = {w['expected_return']:.3f}, mean length {w['expected_length']:.2f}")
+    parts.append(f"groups of {w['samples']}")
     if w["prompts"] > 1:
-        text += f"; {w['prompts']} prompts"
+        parts.append(f"{w['prompts']} prompts")
     if w["cut"]:
-        text += f"; rows cut at {w['cut']}"
-    if w["kl_coef"]:
-        text += f"; KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}"
+        parts.append(f"rows cut at {w['cut']}")
+    if w.get("kl_coef"):
+        parts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
     if "tokens" in w:
-        text += f"; tokens {w['tokens']}"
-    return text
+        parts.append(f"tokens {w['tokens']}")
+    return "; ".join(parts)
 
 
 def cells(
@@ -46,52 +79,49 @@ def cells(
     """Heads of the numbers' columns, and a row's cells."""
     sizes = list(rows[0]["batches"]) if rows else []
     middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
-    shown = sizes if wide else [s for s in sizes if s == middle]
     in_parameters = bool(rows) and "parameters" in rows[0]
-    heads = ["b_perp²", *(["bias²"] if wide else []), "var", *(["MSE"] if wide else [])]
-    heads += ["sign", "cos", "scale", *(["SNR"] if wide else [])]
-    heads += ["cos θ"] if in_parameters else []
-    heads += [f"cos@{size}" for size in shown]
-    heads += ["gain"] if wide or not middle else []
-    heads += [f"gain@{middle}"] if middle else []
+    # (head, whether it is shown, a row's cell)
+    columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
+        ("b_perp²", True, lambda row: number(row["b_perp2"], row["b_perp2_se"])),
+        ("bias²", wide, lambda row: number(row["bias2"])),
+        ("var", True, lambda row: number(row["variance"])),
+        ("MSE", wide, lambda row: number(row["squared_error"])),
+        ("sign", True, lambda row: f"{row['sign']:.2f}"),
+        ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
+        ("scale", True, lambda row: number(row["scale"])),
+        ("SNR", wide, lambda row: number(row["snr"])),
+        ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
+        *(
+            (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
+            for s in sizes
+        ),
+        ("gain", wide or not middle, lambda row: f"{row['gain']:.2f}"),
+        (f"gain@{middle}", bool(middle), lambda row: _batch(row, middle, "gain")),
+    ]
+    shown = [(head, cell) for head, is_shown, cell in columns if is_shown]
+    return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
 
-    def of(row: Mapping[str, Any]) -> list[str]:
-        found = [number(row["b_perp2"], row["b_perp2_se"])]
-        found += [number(row["bias2"])] if wide else []
-        found += [number(row["variance"])]
-        found += [number(row["squared_error"])] if wide else []
-        found += [f"{row['sign']:.2f}", _cosine(row["cosine"], row["cosine_se"])]
-        found += [number(row["scale"])]
-        found += [number(row["snr"])] if wide else []
-        found += [_cosine(row["parameters"]["cosine"], 0)] if in_parameters else []
-        found += [f"{row['batches'][size]['cosine']:.2f}" for size in shown]
-        found += [f"{row['gain']:.2f}"] if wide or not middle else []
-        found += [f"{row['batches'][middle]['gain']:.2f}"] if middle else []
-        return found
 
-    return heads, of
+def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
+    return f"{row['batches'][size][key]:.2f}"
+
+
+def _cosine(x: float, se: float) -> str:
+    return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
 
 
 def tables(document: Mapping[str, Any], width: int) -> list[Any]:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
     rows = document["estimators"]
     wide = width >= 110
     heads, cells_of = cells(rows, wide)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1 if width >= 160 else 0, 0, 0), pad_edge=False)
-    table.add_column("estimator", overflow="fold", style="bold", min_width=10)
-    table.add_column("critic", no_wrap=True)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    table = make_table(["estimator", "critic", *heads], padding=int(width >= 160))
+    table.columns[0].min_width = 10
     before = None
     for row in rows:
         name = name_of(row)
         table.add_row("" if name == before else name, row["critic"] or "-", *cells_of(row))
         before = name
-    notes = notes_of(document, rows, wide)
-    return [Text(headline(document)), table, *(Text(note, style="dim") for note in notes)]
+    return page(headline(document), [table], notes_of(document, rows, wide))
 
 
 def notes_of(
@@ -110,10 +140,7 @@ def notes_of(
             f"at most {max(errors):.2g}. gain: of J, in a step of KL "
             f"{document['world']['step_kl']}, as a share of the true gradient's"
         )
-    notes += [
-        f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
-        for row in document["not_diagnosable"]
-    ]
+    notes += undiagnosable(document)
     if not wide:
         notes.append("bias², MSE, SNR, other batch sizes: in a terminal of 110 columns, or --json")
     if "seconds" in document:
@@ -121,5 +148,8 @@ def notes_of(
     return notes
 
 
-def _cosine(x: float, se: float) -> str:
-    return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
+def undiagnosable(document: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
+        for row in document["not_diagnosable"]
+    ]

@@ -18,10 +18,6 @@ from rlzoo.ops import group_mean, group_std, masked_mean, masked_sum, masked_var
 from rlzoo.recipe.plan import Bound, Plan
 from rlzoo.tools.trace.trace import Derivation
 
-MOST_INPUTS = 128  # numbers that are moved one by one to see how an advantage depends on them
-
-MOST_TERMS = 12
-
 
 def plain(x: float) -> str:
     """Six significant digits, as arithmetic is written."""
@@ -35,15 +31,29 @@ def factor(x: float) -> str:
     return f"({text})" if text.startswith("-") else text
 
 
-def equation(name: str, symbols: str, numbers: str, value: float) -> str:
-    """`name = symbols = numbers = value`, without repeating what is already a single number."""
+def equation(name: str, form: str, value: float, **terms: tuple[str, float | str]) -> str:
+    """`name = symbols = numbers = value`: the form with each term's symbol, then its number."""
+
+    def written(key: str, x: float | str) -> str:
+        if isinstance(x, str):
+            return x
+        leads = f"({{{key}}}" in f"({form}"
+        return plain(x) if leads else factor(x)
+
+    symbols = form.format(**{key: symbol for key, (symbol, _) in terms.items()})
+    numbers = form.format(**{key: written(key, x) for key, (_, x) in terms.items()})
+    return _line(name, symbols, numbers, value)
+
+
+def _line(name: str, symbols: str, numbers: str, value: float) -> str:
+    """Without repeating what is already a single number."""
     parts = [name, symbols, numbers, plain(value)]
     if numbers in (plain(value), factor(value)):
         parts.pop(2)
     return " = ".join(parts)
 
 
-class Row:
+class BatchRow:
     """One row of a batch as numbers, with `after(t)`, the next action."""
 
     def __init__(self, batch: Mapping[str, Any], row: int):
@@ -58,228 +68,218 @@ class Row:
         x = self.batch[column] if isinstance(column, str) else column
         return x[self.row].item() if t is None else x[self.row, t].item()
 
-    def value_after(self, t: int) -> tuple[str, float]:
-        """The symbol and the number of V after action t."""
-        ahead = self.after(t)
-        if ahead is None:
-            return f"V_{t + 1}", self("bootstrap_values")
-        return f"V_{ahead}", self("values", ahead)
+    @property
+    def end(self) -> int:
+        """The position after the last action."""
+        return self.actions[-1] + 1 if self.actions else 0
 
-
-# ---------------------------------------------------------------- what no estimator changes
+    def close(self, a: float, b: float, like: Tensor) -> bool:
+        """Equal up to the rounding of the batch's own precision."""
+        size = max(1.0, like[self.row].abs().max().item())
+        return abs(a - b) <= (1e-9 if like.dtype == torch.float64 else 1e-4) * size
 
 
 def explain_shared(
     plan: Plan, batch: Batch, row: int, *, kl: Tensor | None, kl_coef: float | None
 ) -> list[Derivation]:
-    """KL into the reward, and the ratio."""
-    one, config = Row(batch, row), plan.recipe.config.kl
-    found = []
+    """What no estimator changes: KL into the reward, and the ratio."""
+    one, derivations = BatchRow(batch, row), []
+    config = plan.recipe.config.kl
     if plan.kl and config.place == "reward" and kl is not None and kl_coef is not None:
-        name = plan.kl.name
-        lines = []
-        spread = config.spread == "token"
-        total = masked_sum(kl, batch["response_mask"])
-        for t in one.actions:
-            if spread or one.after(t) is None:
-                symbol = f"KL_{t}" if spread else "(sum of KL_t)"
-                gap = one(kl, t) if spread else one(total)
-                symbols = f"score_{t} - coef * {symbol}"
-                numbers = f"{plain(one('scores', t))} - {plain(kl_coef)} * {factor(gap)}"
-                lines.append(equation(f"r_{t}", symbols, numbers, one("rewards", t)))
-            else:
-                lines.append(f"r_{t} = score_{t} = {plain(one('rewards', t))}")
-        found.append(
-            Derivation("reward", f"the score, less {name} times coef = {plain(kl_coef)}", lines)
-        )
+        formula = f"the score, less {plan.kl.name} times coef = {plain(kl_coef)}"
+        lines = _less_kl(one, kl, kl_coef, config.spread)
+        derivations.append(Derivation("reward", formula, lines))
     if "log_probs" in batch and "old_log_probs" in batch:
         lines = []
         for t in one.actions:
             now, old = one("log_probs", t), one("old_log_probs", t)
-            ratio = math.exp(now - old)
-            symbols = f"exp(log-prob now - log-prob) = exp({plain(now)} - {factor(old)})"
-            lines.append(f"ratio_{t} = {symbols} = {plain(ratio)}")
-        found.append(Derivation("ratio", "the policy now over the policy at rollout", lines))
-    return found
+            lines.append(equation(f"ratio_{t}", "exp({now} - {old})", math.exp(now - old),
+                                  now=("log-prob now", now), old=("log-prob", old)))  # fmt: skip
+        formula = "the policy now over the policy at rollout"
+        derivations.append(Derivation("ratio", formula, lines))
+    return derivations
 
 
-# ---------------------------------------------------------------- what an estimator does
+def _less_kl(one: BatchRow, kl: Tensor, coef: float, spread: str) -> list[str]:
+    total = masked_sum(kl, one.batch["response_mask"])
+    lines = []
+    for t in one.actions:
+        score = (f"score_{t}", one("scores", t))
+        if spread == "token":
+            gap = (f"KL_{t}", one(kl, t))
+        elif one.after(t) is None:
+            gap = ("(sum of KL_t)", one(total))
+        else:
+            lines.append(f"r_{t} = score_{t} = {plain(one('scores', t))}")
+            continue
+        lines.append(equation(f"r_{t}", "{score} - {coef} * {gap}", one("rewards", t),
+                              score=score, coef=("coef", coef), gap=gap))  # fmt: skip
+    return lines
 
 
 def explain_credit(
     plan: Plan, batch: Batch, row: int, columns: Mapping[str, Tensor]
 ) -> list[Derivation]:
     """TD errors, advantages, returns and whitening of one estimator. `columns`: what it made."""
-    one = Row(batch, row)
+    one = BatchRow(batch, row)
     found = []
     gamma = plan.gamma
     if "delta" in columns:
         found.append(_delta(one, columns["delta"], gamma))
-    found.append(_advantages(plan.estimator, batch, one, columns, gamma))
+    found.append(_advantages(plan.estimator, batch, one, columns["raw_advantages"], gamma))
     if "returns" in columns:
-        found.append(_returns(one, columns))
+        found.append(_returns(one, columns["raw_advantages"], columns["returns"]))
     if plan.recipe.config.whiten != "none":
         found.append(_whitening(plan, batch, one, columns))
     return found
 
 
-def _delta(one: Row, delta: Tensor, gamma: float) -> Derivation:
+def _delta(one: BatchRow, delta: Tensor, gamma: float) -> Derivation:
     lines = []
+    after = (f"V_{one.end}", one("bootstrap_values"))
     for t in one.actions:
-        ahead, value = one.value_after(t)
-        symbols = f"r_{t} + gamma * {ahead} - V_{t}"
-        numbers = (
-            f"{plain(one('rewards', t))} + {plain(gamma)} * {factor(value)} "
-            f"- {factor(one('values', t))}"
-        )
-        lines.append(equation(f"delta_{t}", symbols, numbers, one(delta, t)))
-    last = one.actions[-1] + 1 if one.actions else 0
-    after = plain(one("bootstrap_values"))
+        ahead = one.after(t)
+        lines.append(equation(
+            f"delta_{t}", "{r} + {gamma} * {ahead} - {v}", one(delta, t),
+            r=(f"r_{t}", one("rewards", t)), gamma=("gamma", gamma),
+            ahead=after if ahead is None else (f"V_{ahead}", one("values", ahead)),
+            v=(f"V_{t}", one("values", t)),
+        ))  # fmt: skip
     formula = "r_t + gamma * V_next - V_t, what the step was worth more than the critic expected"
-    return Derivation("delta", f"{formula}; V_{last} = {after} is the bootstrap value", lines)
+    end = f"V_{one.end} = {plain(after[1])} is the bootstrap value"
+    return Derivation("delta", f"{formula}; {end}", lines)
 
 
 def _advantages(
-    estimator: Bound, batch: Batch, one: Row, columns: Mapping[str, Tensor], gamma: float
+    estimator: Bound, batch: Batch, one: BatchRow, raw: Tensor, gamma: float
 ) -> Derivation:
-    raw = columns["raw_advantages"]
-    summary = f"{estimator.component.summary}"
-    for attempt in (_recursion, _linear, _standardised):
-        lines = attempt(estimator, batch, one, raw, gamma)
-        if lines is not None:
-            return Derivation("advantage", summary, lines)
-    lines = [f"A_{t} = {plain(one(raw, t))}" for t in one.actions]
-    return Derivation("advantage", summary, lines)
+    probe = _Probe(estimator, batch, one.row)
+    lines = None
+    for attempt in (_recursion, _linear):
+        try:
+            lines = lines or attempt(probe, one, raw, gamma)
+        except RlzooError:
+            continue  # the estimator refuses made-up numbers
+    lines = lines or _standardised(estimator, one, raw)
+    lines = lines or [f"A_{t} = {plain(one(raw, t))}" for t in one.actions]
+    return Derivation("advantage", estimator.component.summary, lines)
 
 
-def _returns(one: Row, columns: Mapping[str, Tensor]) -> Derivation:
-    raw, returns = columns["raw_advantages"], columns["returns"]
-    tied = all(
-        _close(one(returns, t), one(raw, t) + one("values", t), one, returns)
-        for t in one.actions
-    )  # fmt: skip
-    if not tied:
+def _returns(one: BatchRow, raw: Tensor, returns: Tensor) -> Derivation:
+    sums = {t: one(raw, t) + one("values", t) for t in one.actions}
+    if not all(one.close(one(returns, t), sums[t], returns) for t in one.actions):
         lines = [f"return_{t} = {plain(one(returns, t))}" for t in one.actions]
         return Derivation("return", "the critic's target, from the estimator itself", lines)
     lines = [
-        equation(f"return_{t}", f"A_{t} + V_{t}",
-                 f"{plain(one(raw, t))} + {factor(one('values', t))}", one(returns, t))
+        equation(f"return_{t}", "{a} + {v}", one(returns, t),
+                 a=(f"A_{t}", one(raw, t)), v=(f"V_{t}", one("values", t)))
         for t in one.actions
     ]  # fmt: skip
     return Derivation("return", "A_t + V_t, the critic's target", lines)
 
 
-def _whitening(plan: Plan, batch: Batch, one: Row, columns: Mapping[str, Tensor]) -> Derivation:
+def _whitening(
+    plan: Plan, batch: Batch, one: BatchRow, columns: Mapping[str, Tensor]
+) -> Derivation:
     config = plan.recipe.config
     raw, mask = columns["raw_advantages"], batch["response_mask"]
     if config.whiten == "group":
         mask = mask * (batch["group_ids"] == batch["group_ids"][one.row])[:, None]
     mean = masked_mean(raw, mask).item()
     std = (masked_var(raw, mask, ddof=config.whiten_ddof) + 1e-8).sqrt().item()
-    lines = []
-    for t in one.actions:
-        numbers = f"({plain(one(raw, t))} - {factor(mean)}) / {plain(std)}"
-        lines.append(equation(f"whitened_{t}", f"(A_{t} - mean) / std", numbers,
-                              one(columns["advantages"], t)))  # fmt: skip
-    n = int(mask.bool().sum())
+    lines = [
+        equation(f"whitened_{t}", "({a} - {mean}) / {std}", one(columns["advantages"], t),
+                 a=(f"A_{t}", one(raw, t)), mean=("mean", mean), std=("std", std))
+        for t in one.actions
+    ]  # fmt: skip
     formula = (
-        f"(A_t - mean) / std over {n:,} action tokens: mean {plain(mean)}, std {plain(std)} "
-        "(of the variance + 1e-8)"
+        f"(A_t - mean) / std over {int(mask.bool().sum()):,} action tokens: mean {plain(mean)}, "
+        f"std {plain(std)} (of the variance + 1e-8)"
     )
     return Derivation("whitened advantage", formula, lines)
 
 
-# ---------------------------------------------------------------- finding the form
+class _Probe:
+    """An estimator asked about made-up numbers, in float64, in the rows on which its output for
+    one row may depend; raises RlzooError where it refuses them."""
 
-
-def _close(a: float, b: float, one: Row, like: Tensor) -> bool:
-    """Equal up to the rounding of the batch's own precision."""
-    size = max(1.0, like[one.row].abs().max().item())
-    return abs(a - b) <= (1e-9 if like.dtype == torch.float64 else 1e-4) * size
-
-
-def _try(estimator: Bound, columns: Mapping[str, Any]) -> Tensor | None:
-    """Raw advantages of made-up columns; None if the estimator refuses them."""
-    try:
-        return estimator(columns)["advantages"]
-    except RlzooError:
-        return None
-
-
-def _doubles(estimator: Bound, batch: Batch, rows: Tensor) -> dict[str, Any]:
-    """The columns of some rows that the estimator needs, in float64."""
-    some = batch.select(rows)
-    names = {*estimator.needs, "response_mask"}
-    return {
-        n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
-        for n, x in some.items()
-        if n in names or n in ("rewards", "values", "bootstrap_values")
-    }
-
-
-def _rows_that_matter(estimator: Bound, batch: Batch, row: int) -> tuple[Tensor, int]:
-    """The rows on which the estimator's output for `row` may depend, and the row's place there."""
-    couples = estimator.component.couples
-    if couples == "row":
-        rows = torch.tensor([row])
-    elif couples == "group":
-        ids = batch["group_ids"]
-        rows = (ids == ids[row]).nonzero()[:, 0].cpu()
-    else:
+    def __init__(self, estimator: Bound, batch: Batch, row: int):
+        self.estimator = estimator
         rows = torch.arange(batch.rows)
-    return rows, int((rows == row).nonzero()[0])
+        if estimator.component.couples == "row":
+            rows = rows[row : row + 1]
+        elif estimator.component.couples == "group":
+            rows = rows[(batch["group_ids"] == batch["group_ids"][row]).cpu()]
+        self.rows: list[int] = rows.tolist()
+        self.place = self.rows.index(row)
+        names = {*estimator.needs, "response_mask", "rewards", "values", "bootstrap_values"}
+        self.columns: dict[str, Any] = {
+            n: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x
+            for n, x in batch.select(rows).items()
+            if n in names
+        }
+        self.mask = self.columns["response_mask"].bool()
+
+    def __call__(self, moved: Mapping[str, Tensor]) -> Tensor:
+        """Raw advantages (T,) of the row, `moved` in the place of its columns."""
+        return self.estimator({**self.columns, **moved})["advantages"][self.place]
+
+    def draw(self, names: Iterable[str], generator: torch.Generator) -> dict[str, Tensor]:
+        """Standard normal numbers in the shape of some columns, 0 off the mask."""
+        drawn = {}
+        for name in names:
+            x = torch.randn(self.columns[name].shape, generator=generator, dtype=torch.float64)
+            x = x.to(self.mask.device)
+            drawn[name] = torch.where(self.mask, x, 0) if x.ndim == 2 else x
+        return drawn
+
+    def inputs(self, end: int) -> list[tuple[str, tuple[int, ...], str]]:
+        """(column, index, symbol) of each number that an advantage may be linear in."""
+        letters = {"rewards": "r", "values": "V", "bootstrap_values": "V", "sequence_rewards": "R"}
+        inputs: list[tuple[str, tuple[int, ...], str]] = []
+        for name, letter in letters.items():
+            if name not in self.estimator.needs:
+                continue
+            there = self.mask if self.columns[name].ndim == 2 else self.mask.any(1)
+            for row, *t in there.nonzero().tolist():
+                whose = f"[{self.rows[row]}]" if t and row != self.place else ""
+                at = end if name == "bootstrap_values" else t[0] if t else self.rows[row]
+                inputs.append((name, (row, *t), f"{letter}{whose}_{at}"))
+        return inputs
 
 
-def _recursion(
-    estimator: Bound, batch: Batch, one: Row, raw: Tensor, gamma: float
-) -> list[str] | None:
+def _recursion(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str] | None:
     """Lines of A_t = delta_t + f_t A_next, or r_t + f_t A_next, if that is what it computes."""
-    if "rewards" not in estimator.needs or not one.actions:
+    estimator, actions = probe.estimator, one.actions
+    if "rewards" not in estimator.needs or not actions:
         return None
-    rows, place = _rows_that_matter(estimator, batch, one.row)
-    columns = _doubles(estimator, batch, rows)
-    mask = columns["response_mask"]
+    names = [n for n in ("rewards", "values", "bootstrap_values") if n in probe.columns]
     generator = torch.Generator().manual_seed(0)
-    critic = "values" in estimator.needs
-    probes: list[tuple[list[float], list[float]]] = []
+    made, over = [], []  # of two draws: A, and A less what the step itself is worth
     for _ in range(2):
-        drawn = dict(columns)
-        for name in ("rewards", "values", "bootstrap_values"):
-            if name in drawn:
-                x = torch.randn(drawn[name].shape, generator=generator, dtype=torch.float64)
-                drawn[name] = torch.where(mask.bool(), x.to(mask), 0) if x.ndim == 2 else x.to(mask)
-        made = _try(estimator, drawn)
-        if made is None:
-            return None
-        base = _base(estimator, drawn, gamma)
-        probes.append((made[place].tolist(), base[place].tolist()))
-    (first, base_1), (second, base_2) = probes
-    factors: dict[int, float] = {}
-    for t in one.actions:
-        ahead = one.after(t)
-        if ahead is None:
-            fits = abs(first[t] - base_1[t]) + abs(second[t] - base_2[t]) < 1e-9
-        else:
-            factors[t] = f = (first[t] - base_1[t]) / first[ahead]
-            fits = abs(second[t] - base_2[t] - f * second[ahead]) < 1e-9 * max(1.0, abs(f))
-        if not fits:
-            return None
-    label = _name_of_factor(estimator, factors.values(), gamma)
-    lines = []
-    actual = _base(estimator, batch, gamma)
-    for t in reversed(one.actions):
-        here, ahead = one(actual, t), one.after(t)
-        symbols, numbers = f"{'delta' if critic else 'r'}_{t}", plain(here)
-        sum_ = here
-        f = round(factors.get(t, 0.0), 12)
+        drawn = probe.draw(names, generator)
+        base = _base(estimator, {**probe.columns, **drawn}, gamma)[probe.place]
+        made.append(probe(drawn)[actions])
+        over.append(made[-1] - base[actions])
+    factors = over[0][:-1] / made[0][1:]
+    errors = (over[1][:-1] - factors * made[1][1:]).abs() / factors.abs().clamp(min=1)
+    last = over[0][-1:].abs() + over[1][-1:].abs()
+    if not bool((torch.cat([errors, last]) < 1e-9).all()):
+        return None
+    label = _name_of_factor(estimator, factors.tolist(), gamma)
+    letter = "delta" if "values" in estimator.needs else "r"
+    actual, lines = _base(estimator, one.batch, gamma), []
+    for t, f in zip(reversed(actions), [0.0, *reversed(factors.tolist())], strict=True):
+        form, total = "{here}", one(actual, t)
+        terms: dict[str, tuple[str, float | str]] = {"here": (f"{letter}_{t}", total)}
+        ahead, f = one.after(t), round(f, 12)
         if ahead is not None and f != 0:
-            sum_ = here + f * one(raw, ahead)
-            name, number = label or (plain(f), plain(f))
-            symbols += f" + {name} * A_{ahead}"
-            numbers += f" + {number} * {factor(one(raw, ahead))}"
-        if not _close(sum_, one(raw, t), one, raw):
+            form, total = "{here} + {f} * {ahead}", total + f * one(raw, ahead)
+            terms["f"] = label or (plain(f), plain(f))
+            terms["ahead"] = (f"A_{ahead}", one(raw, ahead))
+        if not one.close(total, one(raw, t), raw):
             return None
-        lines.append(equation(f"A_{t}", symbols, numbers, one(raw, t)))
+        lines.append(equation(f"A_{t}", form, one(raw, t), **terms))
     return lines
 
 
@@ -291,86 +291,55 @@ def _base(estimator: Bound, columns: Mapping[str, Any], gamma: float) -> Tensor:
     return td_lambda(*(columns[n] for n in names), gamma=gamma, lam=0.0)
 
 
-def _name_of_factor(
-    estimator: Bound, factors: Iterable[float], gamma: float
-) -> tuple[str, str] | None:
+def _name_of_factor(estimator: Bound, factors: list[float], gamma: float) -> tuple[str, str] | None:
     """What the factor of the recursion is called and made of, if options make it."""
-    found = {round(f, 9) for f in factors}
-    if len(found) != 1:
+    if "gamma" not in estimator.options or len({round(f, 9) for f in factors}) != 1:
         return None
-    f = found.pop()
     for name, value in estimator.options.items():
         number = isinstance(value, float) and name != "gamma"
-        if number and "gamma" in estimator.options and abs(gamma * value - f) < 1e-9:
+        if number and abs(gamma * value - factors[0]) < 1e-9:
             return f"gamma * {name}", f"{plain(gamma)} * {plain(value)}"
-    if "gamma" in estimator.options and abs(gamma - f) < 1e-9:
-        return "gamma", plain(gamma)
-    return None
+    return ("gamma", plain(gamma)) if abs(gamma - factors[0]) < 1e-9 else None
 
 
-def _linear(
-    estimator: Bound, batch: Batch, one: Row, raw: Tensor, gamma: float
-) -> list[str] | None:
+MOST_INPUTS = 128  # numbers that are moved one by one to see how an advantage depends on them
+
+MOST_TERMS = 12
+
+
+def _linear(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[str] | None:
     """Lines of A_t as a weighted sum of rewards, values or the rewards of the group."""
-    rows, place = _rows_that_matter(estimator, batch, one.row)
-    columns = _doubles(estimator, batch, rows)
-    moved_names = ("rewards", "values", "bootstrap_values", "sequence_rewards")
-    names: list[str] = [n for n in moved_names if n in estimator.needs]
-    mask = columns["response_mask"].bool()
-    inputs: list[tuple[str, tuple[int, ...], str]] = []
-    end = one.actions[-1] + 1 if one.actions else 0
-    for name in names:
-        letter = {"rewards": "r", "values": "V", "bootstrap_values": f"V_{end}"}.get(name, "R")
-        for index in (mask if columns[name].ndim == 2 else mask.any(1)).nonzero().tolist():
-            at = f"{index[-1]}" if len(index) == 2 else f"{int(rows[index[0]])}"
-            whose = f"[{int(rows[index[0]])}]" if len(index) == 2 and index[0] != place else ""
-            text = letter if name == "bootstrap_values" else f"{letter}{whose}_{at}"
-            inputs.append((name, tuple(index), text))
+    inputs = probe.inputs(one.end)
     if not inputs or len(inputs) > MOST_INPUTS:
         return None
+    names = dict.fromkeys(name for name, _, _ in inputs)
 
-    def given(x: Mapping[str, Tensor]) -> Tensor | None:
-        found = _try(estimator, {**columns, **x})
-        return None if found is None else found[place]
+    def numbers_of(columns: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([columns[name][index] for name, index, _ in inputs])  # (inputs,)
 
-    zero = {n: torch.zeros_like(columns[n]) for n in names}
-    constant = given(zero)
-    if constant is None:
-        return None
+    zeros = {n: torch.zeros_like(probe.columns[n]) for n in names}
+    constant = probe(zeros)  # (T,)
     weights = []
     for name, index, _ in inputs:
-        moved = {**zero, name: zero[name].clone()}
-        moved[name][index] = 1.0
-        found = given(moved)
-        if found is None:
-            return None
-        weights.append(found - constant)
+        unit = zeros[name].clone()
+        unit[index] = 1.0
+        weights.append(probe({**zeros, name: unit}) - constant)
     w = torch.stack(weights)  # (inputs, T)
-    generator = torch.Generator().manual_seed(0)
-    drawn = {
-        n: torch.randn(x.shape, generator=generator, dtype=x.dtype).to(x) for n, x in zero.items()
-    }
-    drawn = {n: torch.where(mask, x, 0) if x.ndim == 2 else x for n, x in drawn.items()}
-    probe = given(drawn)
-    mixed = constant.clone()
-    for i, (name, index, _) in enumerate(inputs):
-        mixed += w[i] * drawn[name][index]
-    if probe is None or not torch.allclose(probe, mixed, rtol=0, atol=1e-7):
+    drawn = probe.draw(names, torch.Generator().manual_seed(0))
+    if not torch.allclose(probe(drawn), constant + numbers_of(drawn) @ w, rtol=0, atol=1e-7):
         return None
-    lines: list[str] = []
-    mine = {"R_" + str(one.row)}
+    lines, x = [], numbers_of(probe.columns).tolist()
     for t in one.actions:
-        terms = [(w[i, t].item(), text, columns[name][index].item())
-                 for i, (name, index, text) in enumerate(inputs)]  # fmt: skip
-        terms = [term for term in terms if abs(term[0]) > 1e-12]
-        terms.sort(key=lambda term: term[1] not in mine)
-        if len(terms) > MOST_TERMS:
+        terms = [
+            (weight, symbol, number)
+            for weight, (_, _, symbol), number in zip(w[:, t].tolist(), inputs, x, strict=True)
+            if abs(weight) > 1e-12
+        ]
+        terms.sort(key=lambda term: term[1] != f"R_{one.row}")  # the row's own comes first
+        total = constant[t].item() + sum(weight * number for weight, _, number in terms)
+        if len(terms) > MOST_TERMS or not one.close(total, one(raw, t), raw):
             return None
-        total = constant[t].item() + sum(c * x for c, _, x in terms)
-        if not _close(total, one(raw, t), one, raw):
-            return None
-        symbols, numbers = _sum_of(terms, constant[t].item())
-        lines.append(equation(f"A_{t}", symbols, numbers, one(raw, t)))
+        lines.append(_line(f"A_{t}", *_sum_of(terms, constant[t].item()), one(raw, t)))
     told = ["R_i: the sum of the rewards of response i"] if "sequence_rewards" in names else []
     return [*told, *_same_everywhere(lines)]
 
@@ -380,15 +349,14 @@ def _sum_of(terms: list[tuple[float, str, float]], constant: float) -> tuple[str
     symbols = numbers = ""
     for weight, symbol, number in terms:
         sign = "-" if weight < 0 else "+"
+        lead = f" {sign} " if symbols else sign.removeprefix("+")
         scale = "" if abs(abs(weight) - 1) < 1e-12 else f"{plain(abs(weight))} * "
-        lead = (f" {sign} " if symbols else ("-" if sign == "-" else ""))  # fmt: skip
         symbols += f"{lead}{scale}{symbol}"
         numbers += f"{lead}{scale}{factor(number) if lead or scale else plain(number)}"
-    if abs(constant) > 1e-12 or not terms:
-        lead = (" - " if constant < 0 else " + ") if terms else ""
-        text = plain(abs(constant) if terms else constant)
-        symbols, numbers = symbols + lead + text, numbers + lead + text
-    return symbols, numbers
+    if not terms:
+        return plain(constant), plain(constant)
+    tail = f" {'-' if constant < 0 else '+'} {plain(abs(constant))}" * (abs(constant) > 1e-12)
+    return symbols + tail, numbers + tail
 
 
 def _same_everywhere(lines: list[str]) -> list[str]:
@@ -399,32 +367,25 @@ def _same_everywhere(lines: list[str]) -> list[str]:
     return [f"A_t = {tails.pop()}, the same at every token"]
 
 
-def _standardised(
-    estimator: Bound, batch: Batch, one: Row, raw: Tensor, gamma: float
-) -> list[str] | None:
+def _standardised(estimator: Bound, one: BatchRow, raw: Tensor) -> list[str] | None:
     """Lines of A = (R - mean_g R) / s, s the same for the whole group."""
-    if "group_ids" not in estimator.needs or not one.actions:
+    read = [n for n in ("sequence_rewards", "sequence_scores") if n in estimator.needs]
+    if "group_ids" not in estimator.needs or not read or not one.actions:
         return None
-    for name in ("sequence_rewards", "sequence_scores"):
-        if name not in estimator.needs:
-            continue
-        ids, x = batch["group_ids"], batch[name].double()
-        group = ids == ids[one.row]
-        mean, std = group_mean(x, ids)[one.row].item(), group_std(x, ids)[one.row].item()
-        here = x[one.row].item()
-        a = [one(raw, t) for t in one.actions]
-        rewards = ", ".join(plain(v) for v in x[group].tolist())
-        facts = f"rewards of the group: {rewards}; mean {plain(mean)}, std {plain(std)}"
-        if max(a) - min(a) > 1e-9 or a[0] == 0 or here == mean:
-            return [facts, *(f"A_{t} = {plain(v)}" for t, v in zip(one.actions, a, strict=True))]
-        scale = (here - mean) / a[0]
-        first = raw[group].double() * batch["response_mask"][group]
-        top = first.abs().amax(1) * first.sum(1).sign()
-        if not torch.allclose(top * scale, x[group] - mean, atol=1e-4):
-            return [facts, f"A_t = {plain(a[0])} at every token"]
-        named = "std_g" if abs(scale - std) <= 1e-3 * std else plain(scale)
-        symbols = f"(R_{one.row} - mean_g) / {named}"
-        numbers = f"({plain(here)} - {factor(mean)}) / {plain(scale)}"
-        line = equation("A_t", symbols, numbers, a[0])
-        return [facts, f"{line}, the same at every token"]
-    return None
+    ids, x = one.batch["group_ids"], one.batch[read[0]].double()
+    group, here = ids == ids[one.row], one(x)
+    mean, std = one(group_mean(x, ids)), one(group_std(x, ids))
+    rewards = ", ".join(plain(v) for v in x[group].tolist())
+    facts = f"rewards of the group: {rewards}; mean {plain(mean)}, std {plain(std)}"
+    a = [one(raw, t) for t in one.actions]
+    if max(a) - min(a) > 1e-9 or a[0] == 0 or here == mean:
+        return [facts, *(f"A_{t} = {plain(v)}" for t, v in zip(one.actions, a, strict=True))]
+    scale = (here - mean) / a[0]
+    rows = raw[group].double() * one.batch["response_mask"][group]
+    each = rows.abs().amax(1) * rows.sum(1).sign()  # the one advantage of each row
+    if not torch.allclose(each * scale, x[group] - mean, atol=1e-4):
+        return [facts, f"A_t = {plain(a[0])} at every token"]
+    named = "std_g" if abs(scale - std) <= 1e-3 * std else plain(scale)
+    line = equation("A_t", "({here} - {mean}) / {scale}", a[0], here=(f"R_{one.row}", here),
+                    mean=("mean_g", mean), scale=(named, scale))  # fmt: skip
+    return [facts, f"{line}, the same at every token"]

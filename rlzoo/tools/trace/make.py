@@ -1,12 +1,13 @@
+"""One row of a batch as a `Trace`: its columns, and what each estimator makes of it."""
+
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import UsageError
-from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import td_lambda
 from rlzoo.recipe.plan import Plan
@@ -14,18 +15,11 @@ from rlzoo.rollout.advantages import add_advantages, loss_mask
 from rlzoo.show.numbers import number
 from rlzoo.show.text import readable
 from rlzoo.tools.trace.explain import explain_credit, explain_shared
-from rlzoo.tools.trace.trace import Credit, Numbers, Token, Trace
+from rlzoo.tools.trace.trace import Credit, Numbers, Token, Trace, option_text
+
+Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
 
 CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes
-
-
-# ---------------------------------------------------------------- a row of a batch
-
-
-def _credit_key(plan: Plan) -> str:
-    config = plan.recipe.config
-    options = sorted(plan.estimator.options.items())
-    return repr((plan.estimator.name, options, config.whiten, config.whiten_ddof))
 
 
 @torch.no_grad()
@@ -36,41 +30,28 @@ def make_trace(
     row: int,
     *,
     kl_coef: float | None,
-    models: Models | None = None,
+    tokenizer: Any = None,
     scored: bool = True,
-    made: Mapping[str, Mapping[str, Tensor]] | None = None,
+    made: tuple[Plan, Mapping[str, Tensor]] | None = None,
 ) -> Trace:
     """Row `row` of a batch that has everything but advantages, which each plan's estimator adds.
 
-    made: advantages and returns that are there already, by `_credit_key`.
+    tokenizer: None for typed numbers, which have no texts.
+    scored: whether somebody knows what is right; else no estimator is asked.
+    made: a plan, and the columns `CREDITED` as they were made by it.
     """
     if not 0 <= row < batch.rows:
         raise UsageError(f"--row {row}: the batch has responses 0 to {batch.rows - 1}")
-    plan = plans[0]
-    kl = _kl(plan, batch)
-    seen = batch["response_attention" if "response_attention" in batch else "response_mask"]
-    length = int(seen[row].nonzero().max()) + 1 if bool(seen[row].any()) else 0
+    seen = batch["response_attention" if "response_attention" in batch else "response_mask"][row]
+    length = int(seen.nonzero().max()) + 1 if bool(seen.any()) else 0
     action = batch["response_mask"][row, :length].bool().tolist()
 
     def cut(column: Tensor) -> Numbers:
         values = column[row, :length].tolist()
         return [v if a else None for v, a in zip(values, action, strict=True)]
 
-    columns: dict[str, Tensor] = {}
-    for name in ("log_probs", "old_log_probs", "ref_log_probs"):
-        if name in batch:
-            columns[name] = batch[name]
-    if kl is not None:
-        columns["kl"] = kl
-    if scored and (models or not torch.equal(batch["scores"], batch["rewards"])):
-        columns["scores"] = batch["scores"]
-    if scored:
-        columns["rewards"] = batch["rewards"]
-    if "values" in batch:
-        columns["values"] = batch["values"]
-    if "log_probs" in batch and "old_log_probs" in batch:
-        columns["ratio"] = (batch["log_probs"] - batch["old_log_probs"]).exp()
-    texts = _texts(models, batch, row, length)
+    kl = _kl(plans[0], batch)
+    texts = [""] * length if tokenizer is None else _texts(tokenizer, batch, row, length)
     traced = Trace(
         source=source,
         row=row,
@@ -79,45 +60,56 @@ def make_trace(
         answer=batch["answers"][row] if "answers" in batch and scored else None,
         score=batch["sequence_scores"][row].item() if scored else None,
         tokens=[Token(t, text, action[t]) for t, text in enumerate(texts)],
-        columns={name: cut(column) for name, column in columns.items()},
+        columns={name: cut(x) for name, x in _columns(batch, kl, scored).items()},
         bootstrap=batch["bootstrap_values"][row].item() if "values" in batch else None,
-        ending=_ending(plan, batch, row),
+        ending=_ending(plans[0], batch, row),
         credits=[],
-    )  # fmt: skip
-    if not scored:
-        return traced
-    traced.derivations = explain_shared(plan, batch, row, kl=kl, kl_coef=kl_coef)
-    labels = _labels(plans)
-    for plan, label in zip(plans, labels, strict=True):
-        whole = copy.deepcopy(batch)
-        stored = (made or {}).get(_credit_key(plan))
-        if stored:
-            whole.update(stored)
-        else:
-            add_advantages(plan, whole)
-        traced.credits.append(_credit(plan, whole, row, label, cut))
+    )
+    if scored:
+        traced.derivations = explain_shared(plans[0], batch, row, kl=kl, kl_coef=kl_coef)
+        for plan, label in zip(plans, _labels(plans), strict=True):
+            whole = copy.deepcopy(batch)
+            if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
+                whole.update(made[1])
+            else:
+                add_advantages(plan, whole)
+            traced.credits.append(_credit(plan, whole, row, label, cut))
     return traced
 
 
-def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Any) -> Credit:
+def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]:
+    """What is shown of a batch, whatever the estimator."""
+    names = ["log_probs", "old_log_probs", "ref_log_probs", "values"]
+    columns = {name: batch[name] for name in names if name in batch}
+    if kl is not None:
+        columns["kl"] = kl
+    typed = "response_ids" not in batch
+    if scored and not (typed and torch.equal(batch["scores"], batch["rewards"])):
+        columns["scores"] = batch["scores"]
+    if scored:
+        columns["rewards"] = batch["rewards"]
+    if "log_probs" in batch and "old_log_probs" in batch:
+        columns["ratio"] = (batch["log_probs"] - batch["old_log_probs"]).exp()
+    return columns
+
+
+def _credit_key(plan: Plan) -> tuple[Any, ...]:
+    """What advantages depend on beside the batch."""
+    config = plan.recipe.config
+    return plan.estimator.name, dict(plan.estimator.options), config.whiten, config.whiten_ddof
+
+
+def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
     columns = {n: batch[n] for n in CREDITED if n in batch}
     if "values" in plan.estimator.needs:
         columns = {"delta": delta(plan, batch), **columns}
-    marks = _clipped(plan, batch)
-    clipped = None
-    if marks is not None:
-        per_mark = {word: cut(mark) for word, mark in marks.items()}
-        clipped = [
-            _mark({w: m[t] for w, m in per_mark.items()})
-            for t in range(len(cut(columns["advantages"])))
-        ]
     return Credit(
         label=label,
         name=plan.estimator.name,
         options=dict(plan.estimator.options),
         summary=plan.estimator.component.summary,
         columns={name: cut(column) for name, column in columns.items()},
-        clipped=clipped,
+        clipped=_clipped(plan, batch, cut),
         whitened=_whitened(plan, batch, row),
         derivations=explain_credit(plan, batch, row, columns),
     )
@@ -141,24 +133,23 @@ def _kl(plan: Plan, batch: Batch) -> Tensor | None:
     return batch["old_log_probs"] - batch["ref_log_probs"]
 
 
-def _clipped(plan: Plan, batch: Batch) -> dict[str, Tensor] | None:
-    """What the policy loss says of clipping: word -> (B, T), from its metrics `*clipfrac*`."""
+def _clipped(plan: Plan, batch: Batch, cut: Cut) -> list[str] | None:
+    """What the policy loss says of clipping, by its metrics `*clipfrac*`, a word for each token:
+    `no`, `yes`, or the kind of clipping where the loss tells kinds apart."""
     if "log_probs" not in batch or any(n not in batch for n in plan.policy_loss.needs):
         return None
-    mask = loss_mask(plan, batch)
-    _, metrics = plan.policy_loss({**batch, "response_mask": mask})
-    found = {
-        n.partition("clipfrac")[2].strip("_"): m for n, m in metrics.items() if "clipfrac" in n
+    _, metrics = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})
+    marks = {
+        n.partition("clipfrac")[2].strip("_"): cut(m) for n, m in metrics.items() if "clipfrac" in n
     }
-    return found or None
 
+    def word(values: tuple[float | None, ...]) -> str:
+        if all(v is None for v in values):
+            return ""
+        kinds = [kind for kind, v in zip(marks, values, strict=True) if v and kind]
+        return ", ".join(kinds) or ("yes" if any(values) else "no")
 
-def _mark(values: Mapping[str, float | None]) -> str:
-    """`no`, `yes`, or the kind of clipping where the loss tells kinds apart."""
-    if all(v is None for v in values.values()):
-        return ""
-    kinds = [word for word, v in values.items() if v and word]
-    return ", ".join(kinds) or ("yes" if any(values.values()) else "no")
+    return [word(values) for values in zip(*marks.values(), strict=True)] if marks else None
 
 
 def _whitened(plan: Plan, batch: Batch, row: int) -> str:
@@ -178,16 +169,12 @@ def _labels(plans: Sequence[Plan]) -> list[str]:
     for plan in plans:
         same = [p for p in plans if p.estimator.name == plan.estimator.name]
         told = [
-            f"{name}={_short(value)}"
+            f"{name}={option_text(value)}"
             for name, value in plan.estimator.options.items()
             if any(p.estimator.options[name] != value for p in same)
         ]
         labels.append(" ".join([plan.estimator.name, *told]))
     return labels
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _ending(plan: Plan, batch: Batch, row: int) -> str:
@@ -203,10 +190,7 @@ def _ending(plan: Plan, batch: Batch, row: int) -> str:
     return f"after the last token it {how}, so what follows is worth {after}"
 
 
-def _texts(models: Models | None, batch: Batch, row: int, length: int) -> list[str]:
-    if models is None:
-        return [""] * length
-    tokenizer = models.tokenizer
+def _texts(tokenizer: Any, batch: Batch, row: int, length: int) -> list[str]:
     ids = batch["response_ids"][row, :length].tolist()
     pieces = tokenizer.convert_ids_to_tokens(ids)
     special = set(tokenizer.all_special_ids)

@@ -1,5 +1,5 @@
-"""From a run, a recipe or typed numbers to a `Trace`: the same rollout, rewards and estimator as
-in training, and one row of the batch that they give."""
+"""From a run or a recipe to a `Trace`: the same rollout, rewards and estimator as in training, and
+one row of the batch that they give."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import UsageError, first_line
 from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
@@ -18,15 +18,13 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import Plan, _together, make_plan
+from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder
-from rlzoo.tools.trace.make import CREDITED, _credit_key, make_trace
+from rlzoo.tools.trace.make import CREDITED, make_trace
 from rlzoo.tools.trace.trace import Trace
-from rlzoo.train import checkpoint
-
-SEARCHED = 4000  # prompts drawn at a time in search of an answer
+from rlzoo.train.checkpoint import damage, load_networks, saved_steps
 
 
 def of_recipe(
@@ -34,9 +32,10 @@ def of_recipe(
 ) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    models = build_models(_together(plans))
+    models = build_models(together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
-    what = f"{recipes[0].name}: {_model(recipes[0])} on {plans[0].task_name}, untrained"
+    model = recipes[0].config.model
+    what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
     traced = _fresh(models, plans, what, prompt, answer, row, step=0, kl_coef=coef)
     if models.critic is not None:
         traced.notes.append("The critic is untrained: its values mean nothing yet.")
@@ -59,56 +58,50 @@ def of_run(
     batches = sorted((folder.path / "batches").glob("step-*.safetensors"))
     if batches and prompt is None and not fresh:
         return _saved(folder, _choose(batches, step), plans, zoo, row)
-    models = build_models(_together(plans))
+    models = build_models(together(plans))
     state, notes = _load(folder, step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
+    seen = None
     if prompt is not None and answer is None:
-        told = [r["answer"] for r in folder.read("samples.jsonl") if r["prompt"] == prompt]
-        seen = Example(prompt, told[0]) if told else None
-    else:
-        seen = None
+        lines = folder.read("samples.jsonl")
+        seen = next((Example(prompt, r["answer"]) for r in lines if r["prompt"] == prompt), None)
     traced = _fresh(models, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
     traced.notes += notes
     return traced
 
 
-def _choose(found: list[Path], step: int | None) -> Path:
+def _choose(saved: list[Path], step: int | None) -> Path:
     """The newest of some `step-N...`, or that of `step`."""
-    steps = {int(p.name.split(".")[0].removeprefix("step-")): p for p in found}
+    steps = {int(p.name.split(".")[0].removeprefix("step-")): p for p in saved}
     if step is None:
         return steps[max(steps)]
     if step not in steps:
-        what = f"{found[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
-        raise UsageError(f"--step: there is nothing of step {step}; {found[0].parent} has {what}")
+        what = f"{saved[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
+        raise UsageError(f"--step: there is nothing of step {step}; {saved[0].parent} has {what}")
     return steps[step]
 
 
 def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
     """Load the weights of a checkpoint into the models: its state, and what is to be noted."""
-    found = sorted(folder.checkpoints.glob("step-*"))
-    notes = []
-    if step is not None and not found:
+    paths = saved_steps(folder.checkpoints)
+    if step is not None and not paths:
         raise UsageError(f"--step: {folder.path} has no checkpoint")
     if step is not None:
-        found = [_choose(found, step)]
-    for path in reversed(found):
-        fault = checkpoint.damage(path)
+        paths = [_choose(paths, step)]
+    notes = []
+    for path in reversed(paths):
+        fault = damage(path)
         if fault:
             notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
             continue
-        networks: dict[str, Any] = {"actor": models.policy.model}
-        if models.critic is not None:
-            networks["critic"] = models.critic
-        for name, network in networks.items():
-            file = path / f"{name}.safetensors"
-            if file.exists():
-                checkpoint._load_network(network, load_file(file))
-            else:
-                notes.append(f"The run has no {name}: that of this trace is untrained.")
-        return json.loads((path / "state.json").read_text()), notes
-    if found:
+        networks = models.networks()
+        for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
+            del networks[name]
+            notes.append(f"The run has no {name}: that of this trace is untrained.")
+        return load_networks(path, networks), notes
+    if paths:
         raise UsageError(f"{folder.checkpoints}: {' '.join(notes)}")
     return {}, [*notes, f"{folder.path} has no checkpoint yet: this is the base model."]
 
@@ -132,7 +125,7 @@ def _fresh(
     """
     config = models.plan.recipe.config
     drawn = draw(models, "test", config.rollout.prompts, "trace", step)
-    scored, notes = True, []
+    scored = True
     if prompt is not None:
         if row >= config.rollout.samples:
             raise UsageError(
@@ -140,22 +133,32 @@ def _fresh(
                 "(rollout.samples)"
             )
         models.prompt_format.encode(prompt)  # raises where the tokenizer does not know a character
-        known = (seen or _find_answer(models, prompt)) if answer is None else None
-        scored = known is not None or answer is not None
-        if known is None:
-            told = _as_answer(answer, drawn[0].answer) if answer is not None else drawn[0].answer
-            known = Example(prompt, told)
-        if not scored:
-            notes = [
-                "Unscored: the task draws no such prompt, so nobody knows what is right; "
-                "--answer TEXT tells."
-            ]
-        drawn = [known, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
+        example, scored = _example(models, prompt, answer, seen, like=drawn[0].answer)
+        drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(models, drawn, step, kl_coef, stream="trace")
     _add_current(models, batch)
-    traced = make_trace(source, batch, plans, row, kl_coef=kl_coef, models=models, scored=scored)
-    traced.notes += notes
+    traced = make_trace(
+        source, batch, plans, row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
+    )
+    if not scored:
+        traced.notes.append(
+            "Unscored: the task draws no such prompt, so nobody knows what is right; "
+            "--answer TEXT tells."
+        )
     return traced
+
+
+def _example(
+    models: Models, prompt: str, answer: str | None, seen: Example | None, like: Any
+) -> tuple[Example, bool]:
+    """The prompt with its answer, and whether that is known; else it is `like`, a stand-in."""
+    if answer is not None:
+        return Example(prompt, _as_answer(answer, like)), True
+    known = seen or _find_answer(models, prompt)
+    return known or Example(prompt, like), known is not None
+
+
+SEARCHED = 4000  # prompts drawn at a time in search of an answer
 
 
 def _find_answer(models: Models, prompt: str) -> Example | None:
@@ -204,7 +207,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
         columns |= json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         batch = Batch(columns.pop("response_mask"))
     except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{path}: cannot be read: {first_line(error)}") from None
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     for name, value in columns.items():
         if name in COLUMNS or name in zoo.columns:
@@ -224,7 +227,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, models=models, made={_credit_key(own): made}
+        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(own, made)
     )
     traced.notes += notes
     traced.notes.append(
@@ -232,10 +235,6 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
         f"start of step {step}."
     )
     return traced
-
-
-def _model(recipe: Recipe) -> str:
-    return str(recipe.config.model.name or recipe.config.model.path)
 
 
 @torch.no_grad()

@@ -1,14 +1,14 @@
+"""What the terminal shows of a trace: tables, a legend, and the arithmetic."""
+
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.show.numbers import aligned, number
 from rlzoo.show.text import printable
-from rlzoo.tools.trace.trace import Derivation, Numbers, Trace
+from rlzoo.tools.trace.trace import Derivation, Numbers, Trace, option_text
 
-# ---------------------------------------------------------------- tables
-
-# Batch column -> header, in the order of the table.
+# Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
     "log_probs": "log-prob\nnow",
     "old_log_probs": "log-prob",
@@ -41,16 +41,19 @@ def largest(values: Iterable[float | None]) -> float:
     return max((abs(v) for v in values if v is not None), default=0.0)
 
 
-def _style(value: float | None, top: float) -> Any:
+def _styles(values: Numbers) -> list[Any]:
     from rich.style import Style
 
-    found = shade(value, top)
-    if found is None:
-        return Style()
-    colour, strength = found
-    # Towards white where it is weak; black letters can be read on all of it.
-    r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
-    return Style(color="black", bgcolor=f"rgb({r},{g},{b})")
+    def style(shaded: tuple[tuple[int, int, int], float] | None) -> Style:
+        if shaded is None:
+            return Style()
+        colour, strength = shaded
+        # Towards white where it is weak; black letters can be read on all of it.
+        r, g, b = (round(255 - (0.15 + 0.85 * strength) * (255 - c)) for c in colour)
+        return Style(color="black", bgcolor=f"rgb({r},{g},{b})")
+
+    top = largest(values)
+    return [style(shade(v, top)) for v in values]
 
 
 @dataclass
@@ -93,9 +96,7 @@ def _columns(traced: Trace) -> list[list[Shown]]:
                 header = "advantage"
             column = plain(above + header, credit.columns[name])
             if "advantages" in name:
-                values = credit.columns[name]
-                top = largest(values)
-                column.styles = [*(_style(v, top) for v in values), *blank]
+                column.styles = [*_styles(credit.columns[name]), *blank]
             group.append(column)
         if credit.clipped is not None:
             group.append(Shown(f"{above}clipped", [*credit.clipped, *blank]))
@@ -108,26 +109,21 @@ def _table(traced: Trace, columns: Sequence[Shown]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    end = traced.bootstrap is not None
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column("t", justify="right", vertical="bottom", no_wrap=True)
     table.add_column("token", overflow="fold", max_width=24)
     for column in columns:
         table.add_column(Text(column.header, justify="right"), no_wrap=True)
-    first = traced.credits[0].columns["advantages"] if len(traced.credits) == 1 else []
-    top = largest(first)
-    for i, token in enumerate(traced.tokens):
+    marks: list[Any] = [""] * len(traced.tokens)
+    if len(traced.credits) == 1:
+        marks = _styles(traced.credits[0].columns["advantages"])
+    for i, (token, mark) in enumerate(zip(traced.tokens, marks, strict=True)):
+        cells = [Text(c.texts[i], style=c.styles[i] if c.styles else "") for c in columns]
         style = "" if token.action else "dim"
-        mark = _style(first[i], top) if first else ""
-        cells = [
-            Text(c.texts[i], style=c.styles[i] if c.styles else "")
-            for c in columns
-        ]  # fmt: skip
         table.add_row(str(token.t), Text(token.text, style=mark), *cells, style=style)
-    if end:
-        t = str(len(traced.tokens))
-        cells = [Text(c.texts[-1]) for c in columns]
-        table.add_row(t, "(end)", *cells, style="dim")
+    if traced.bootstrap is not None:
+        last = [Text(c.texts[-1]) for c in columns]
+        table.add_row(str(len(traced.tokens)), "(end)", *last, style="dim")
     return table
 
 
@@ -142,18 +138,12 @@ def tables(traced: Trace, console: Any) -> Iterator[Any]:
 
     page: list[Shown] = []
     for group in _columns(traced):
-        if fits([*page, *group]):
-            page += group
-            continue
-        if page and fits(group):
-            yield _table(traced, page)
-            page = list(group)
-            continue
-        for column in group:
-            if page and not fits([*page, column]):
+        together = fits([*page, *group]) or fits(group)
+        for part in [group] if together else [[column] for column in group]:
+            if page and not fits([*page, *part]):
                 yield _table(traced, page)
                 page = []
-            page.append(column)
+            page = [*page, *part]
     if page or not traced.columns:
         yield _table(traced, page)
 
@@ -172,11 +162,10 @@ def show(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
         yield line(("prompt ", "dim"), printable(traced.prompt), (answer + scored, "dim"))
     width = max((len(c.label) for c in traced.credits), default=0)
     for credit in traced.credits if any(t.text for t in traced.tokens) else ():
-        values = credit.columns["advantages"]
-        top = largest(values)
         name = f"{credit.label:<{width}} " if len(traced.credits) > 1 else "response "
-        strip = [(t.text, _style(v, top)) for t, v in zip(traced.tokens, values, strict=True)]
-        yield line((name, "dim"), *strip)
+        styles = _styles(credit.columns["advantages"])
+        texts = (t.text for t in traced.tokens)
+        yield line((name, "dim"), *zip(texts, styles, strict=True))
     if not traced.credits:
         yield line(("response ", "dim"), *(t.text for t in traced.tokens))
     yield from tables(traced, console)
@@ -200,14 +189,10 @@ def legend(traced: Trace) -> list[str]:
     if "values" in traced.columns:
         lines.append(f"value: V(s_t), read before token t; {traced.ending}.")
     for credit in traced.credits:
-        options = ", ".join(f"{k}={_option(v)}" for k, v in credit.options.items())
+        options = ", ".join(f"{k}={option_text(v)}" for k, v in credit.options.items())
         white = credit.whitened or "not whitened"
         lines.append(f"{credit.name}({options}): {white}.")
     return lines
-
-
-def _option(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def all_derivations(traced: Trace) -> Iterator[tuple[str, Derivation]]:

@@ -1,8 +1,4 @@
-"""`rlzoo trace`: one response, a row per token, each number with its source.  No torch here.
-
-This room holds what a trace is, its command line and its tables; `trace_batch` makes one from a
-run, a recipe or typed numbers, `trace_explain` spells its arithmetic out, `trace_html` shades it.
-"""
+"""What a trace is: one response, a row per token, each number with its source.  No torch here."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -63,3 +59,8 @@ class Trace:
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
+
+
+def option_text(value: Any) -> str:
+    """An option's value as a reader writes it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)

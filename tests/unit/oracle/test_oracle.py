@@ -11,7 +11,7 @@ from rlzoo import RlzooError
 from rlzoo.mdp.batch import Batch
 from rlzoo.oracle.bias import b_perp, expected_gradient, report, truth
 from rlzoo.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.resources import Resources, supply
 from rlzoo.oracle.tree import action_values, count_states, expected, make_tree, visitation
@@ -29,7 +29,7 @@ def subject(zoo, name, oracle, critic="exact", *, cut=None, columns=None, sample
     given = make_columns(oracle, episodes, make_critic(critic, oracle), **(columns or {}))
     handles = Resources(oracle, given["prompt_index"], torch.Generator()).handles()
     assert supply(zoo, zoo.estimators[name].needs, given, handles) == []
-    return Subject(zoo.estimators[name], options, oracle, episodes, given, samples=samples)
+    return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, given, samples=samples)
 
 
 def worst_b_perp(found):

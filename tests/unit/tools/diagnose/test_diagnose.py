@@ -14,7 +14,7 @@ from rlzoo.oracle import bias as measure
 from rlzoo.oracle import means as measure_means
 from rlzoo.oracle.bias import expected_gradient, report
 from rlzoo.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo.oracle.means import Subject, means
+from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.tree import make_tree
 from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
 from rlzoo.tools.diagnose import command as diagnose
@@ -71,7 +71,7 @@ SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
 def subject(zoo, name, oracle, *, samples=4, prompts=4, critic="exact", **options):
     episodes = enumerate_episodes(oracle)
     columns = make_columns(oracle, episodes, make_critic(critic, oracle))
-    return Subject(zoo.estimators[name], options, oracle, episodes, columns,
+    return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, columns,
                    samples=samples, prompts=prompts)  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_a_matched_step_has_its_kl():
 def test_paired_draws_agree_with_the_enumeration(zoo, name, monkeypatch):
     oracle = make_world("outcome", make_tree(4, 3, prompts=2))
     exact = report(subject(zoo, name, oracle))
-    monkeypatch.setattr(measure, "_all_groups", measure_means._paired)
+    monkeypatch.setattr(measure_means, "_all_groups", measure_means._paired)
     drawn = report(subject(zoo, name, oracle))
     assert exact.method == "exact"
     assert "Monte Carlo" in drawn.method
@@ -163,7 +163,7 @@ def test_the_spread_of_draws_does_not_count_as_bias():
 
 def test_pairing_leaves_a_harmless_baseline_harmless(zoo, monkeypatch):
     """What a draw of partners adds to every action alike must not look like bias."""
-    monkeypatch.setattr(measure, "_all_groups", measure_means._paired)
+    monkeypatch.setattr(measure_means, "_all_groups", measure_means._paired)
     found = report(subject(zoo, "rloo", make_world("outcome", make_tree(4, 3))))
     assert found.bias2 > 0.01
     assert abs(found.b_perp2) < 1e-20
@@ -531,7 +531,7 @@ def test_a_critic_that_says_the_truth_gives_the_exact_rows(zoo, words):
             ):  # fmt: skip
                 start = [i for i, real in zip(prompt, mask, strict=True) if real]
                 out.append([truth[tuple(start + response[:n])] for n in range(len(response))])
-            return torch.tensor(out, dtype=torch.float64), None
+            return {"values": torch.tensor(out, dtype=torch.float64)}
 
     found = space.values(Oracular())
     assert torch.equal(found, o.v)
