@@ -5,7 +5,7 @@ import json
 import re
 
 import pytest
-from made_up_runs import made_up_rows, made_up_run
+from made_up_runs import made_up_rows, made_up_run, made_up_sweep
 from rich.console import Console
 
 from rlzoo import stats
@@ -56,7 +56,39 @@ def compared(eight):
     return compare([eight])
 
 
+TWO = {f"lam={lam:g}": (mean, {"estimator.lam": lam}) for lam, mean in ((0.5, 0.6), (0.95, 0.7))}
+
+
 # ---------------------------------------------------------------- rows
+
+
+def test_a_sweep_labels_its_rows_once(tmp_path):
+    """A row keeps its name, and can be the reference, though all runs of its rivals failed."""
+    folder = made_up_sweep(tmp_path / "s", TWO, 2, failed=["lam=0.95"])
+    c = compare([folder], reference="lam=0.5")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert c.reference.label == "lam=0.5"
+    assert set(c.found.failed) == {"lam=0.95"}
+    # the reference itself failed: what is left is compared, and it is said
+    c = compare([folder], reference="0.95")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert "no run of the reference lam=0.95 is finished" in c.notes[0]
+    with pytest.raises(CompareError, match="'0.7' names no single row"):
+        compare([folder], reference="0.7")
+
+
+def test_rows_are_labelled_anew_where_no_sweep_says_it(tmp_path):
+    """Sweeps of before, two sweeps beside each other, and a sweep whose rows hold two recipes."""
+    bare = made_up_sweep(tmp_path / "bare", TWO, 2, labelled=False)
+    assert [row.label for row in compare([bare]).rows] == ["lam=0.5", "lam=0.95"]
+    a = made_up_sweep(tmp_path / "a", {"gae": (0.5, {})}, 2)
+    b = made_up_sweep(tmp_path / "b", {"gae": (0.6, {"estimator.lam": 0.5})}, 2)
+    assert [row.label for row in compare([a, b]).rows] == ["lam=0.95", "lam=0.5"]
+    made_up_run(a / "gae--seed2", seed=2, after=0.5, estimator__lam=0.5)
+    index = json.loads((a / "sweep.json").read_text())
+    index["rows"][0]["runs"].append("gae--seed2")
+    (a / "sweep.json").write_text(json.dumps(index))
+    assert [row.label for row in compare([a]).rows] == ["lam=0.95", "lam=0.5"]
 
 
 def test_rows_are_what_differs_but_for_the_seed(compared):
@@ -257,7 +289,7 @@ def test_a_cut_off_metrics_line_costs_only_itself(tmp_path):
     path = made_up_run(tmp_path / "a", seed=0, after=0.5)
     with open(path / "metrics.jsonl", "a") as file:
         file.write('{"step": 7, "rew')
-    assert read_record(path).evaluations[-1] == (6, 6000, 0.5)
+    assert read_record(path).learning_curve[-1] == (6, 6000, 0.5)
 
 
 # ---------------------------------------------------------------- tables

@@ -86,7 +86,11 @@ def compare(
         raise CompareError(_nothing(found))
     named = check_comparable(found, force)
     rows, notes = make_rows(found)
-    chosen = find_row(reference, rows) if reference else None
+    chosen = find_row(reference, [*rows, *found.lost(rows)]) if reference else None
+    absent = []
+    if chosen and not chosen.runs:
+        absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
+        chosen = None
     base = chosen or rows[0]
     family = [(r, base) for r in rows if r is not base]
     if chosen is None:
@@ -95,14 +99,14 @@ def compare(
     for pair, corrected in zip(pairs, stats.holm([x.paired.p for x in pairs]), strict=True):
         pair.p = corrected
     first = found.records[0]
-    metric, samples = first.summary["eval_metric"], first.config["eval.samples"]
+    metric, samples = first.summary["eval_metric"], first.recipe["eval.samples"]
     tasks = dict.fromkeys(r.summary["task"] for r in found.records)
     title = f"{', '.join(tasks)}: held-out {metric}, {samples} samples a run"
     if named:
         title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
     if threshold is None:
         threshold = default_threshold(rows)
-    notes = [*_notes(rows, pairs, found), *notes]
+    notes = [*absent, *_notes(rows, pairs, found), *notes]
     return Comparison(
         title, metric, rows, base, chosen is not None, pairs, threshold, named, notes, found
     )
@@ -224,7 +228,7 @@ class Reach:
 def reach(row: Row, threshold: float | None) -> Reach | None:
     if threshold is None:
         return None
-    runs = [r.evaluations for r in row.runs.values()]
+    runs = [r.learning_curve for r in row.runs.values()]
     scores = [[e[2] for e in run] for run in runs]
 
     def times(axis: int) -> list[float | None]:
@@ -244,7 +248,7 @@ def reach(row: Row, threshold: float | None) -> Reach | None:
 
 def area(row: Row) -> float:
     """IQM over seeds of the mean height of the held-out curve, over tokens."""
-    curves = [r.evaluations for r in row.runs.values()]
+    curves = [r.learning_curve for r in row.runs.values()]
     return stats.iqm([stats.area([e[1] for e in c], [e[2] for e in c]) for c in curves])
 
 

@@ -132,7 +132,7 @@ def _two_way(t: TwoWay) -> str:
 
 def _settings(c: Comparison) -> str:
     """What all rows share, in words: enough to run it again."""
-    configs = [r.config for row in c.rows for r in row.runs.values()]
+    configs = [r.recipe for row in c.rows for r in row.runs.values()]
     first = configs[0]
     shared = {
         k: v

@@ -28,7 +28,7 @@ def held_out(c: Comparison) -> Any:
     figure = _figure()
     axes = _axes(figure, "tokens generated", f"held-out {c.metric}")
     for i, row in enumerate(c.rows):
-        curves = [r.evaluations for r in row.runs.values()]
+        curves = [r.learning_curve for r in row.runs.values()]
         _band(
             axes,
             row,
@@ -181,7 +181,7 @@ def response(c: Comparison, key: str) -> Any:
 def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     """name -> (what it shows, how to draw it)."""
     out: dict[str, tuple[str, Callable[[], Any]]] = {}
-    if any(len(r.evaluations) > 1 for row in c.rows for r in row.runs.values()):
+    if any(len(r.learning_curve) > 1 for row in c.rows for r in row.runs.values()):
         out["held-out"] = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
                            "pointwise 95 % bootstrap interval.", partial(held_out, c))  # fmt: skip
     if any("reward/mean" in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):

@@ -10,14 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from rlzoo.tools.doctor.series import Finding, Record, first, last, trend
+from rlzoo.runs.record import Record
+from rlzoo.tools.doctor.series import Finding, first, last, spans, trend
 
 SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
 
 SHORTEST_TREND = 6  # steps; below, first and last third say nothing
 
-
-# ---------------------------------------------------------------- rules
 
 Judge = Callable[[Record], Finding | None]
 
@@ -133,7 +132,7 @@ def reward_constant(run: Record) -> Finding | None:
 @rule("group/no_signal", least=3)
 def no_signal_in_groups(run: Record) -> Finding | None:
     """All samples of a prompt score alike, so comparing within groups gives zeros."""
-    late = run.spans("group/no_signal")[1]
+    late = spans(run, "group/no_signal")[1]
     if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
         return None  # a critic compares with what it expected, not with the group
     tail = fmean(last(run.series("group/no_signal")))
@@ -162,7 +161,7 @@ def no_signal_in_groups(run: Record) -> Finding | None:
 @rule("reward/mean", least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
     """No rise of the reward beyond its noise, nor on held-out prompts."""
-    early, late = run.spans("reward/mean")
+    early, late = spans(run, "reward/mean")
     values = run.series("reward/mean")
     change, error = trend(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved:
@@ -186,7 +185,7 @@ def reward_flat(run: Record) -> Finding | None:
 @rule("reward/mean", least=SHORTEST_TREND)
 def reward_falling(run: Record) -> Finding | None:
     """The reward gets worse by more than its noise."""
-    early, late = run.spans("reward/mean")
+    early, late = spans(run, "reward/mean")
     values = run.series("reward/mean")
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:
@@ -224,7 +223,7 @@ def held_out_falls(run: Record) -> Finding | None:
 @rule("actor/ref_kl", least=SHORTEST_TREND)
 def kl_exploding(run: Record) -> Finding | None:
     """The policy runs away from the reference."""
-    late = run.spans("actor/ref_kl")[1]
+    late = spans(run, "actor/ref_kl")[1]
     values = run.series("actor/ref_kl")
     n = max(1, len(values) // 3)
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
@@ -244,7 +243,7 @@ def kl_exploding(run: Record) -> Finding | None:
 @rule("actor/entropy", least=SHORTEST_TREND)
 def entropy_collapse(run: Record) -> Finding | None:
     """The policy has stopped trying other tokens, and the task is not solved."""
-    late = run.spans("actor/entropy")[1]
+    late = spans(run, "actor/entropy")[1]
     values = run.series("actor/entropy")
     start, tail = fmean(values[:3]), fmean(last(values))
     if tail > 0.2 * start or run.solved or start <= 0:
@@ -263,7 +262,7 @@ def entropy_collapse(run: Record) -> Finding | None:
 @rule("critic/vf_explained_var", least=SHORTEST_TREND)
 def critic_worse_than_a_constant(run: Record) -> Finding | None:
     """The critic's values are further from the returns than their mean is."""
-    late = run.spans("critic/vf_explained_var")[1]
+    late = spans(run, "critic/vf_explained_var")[1]
     tail = median(last(run.series("critic/vf_explained_var")))
     if tail >= -0.1:
         return None
@@ -335,7 +334,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
 @rule("actor/ppo_kl", least=3)
 def update_too_large(run: Record) -> Finding | None:
     """A batch moves the policy further than its samples can vouch for."""
-    late = run.spans("actor/ppo_kl")[1]
+    late = spans(run, "actor/ppo_kl")[1]
     tail = fmean([abs(v) for v in last(run.series("actor/ppo_kl"))])
     clips = {k for line in run.steps for k in line if k.startswith("actor/") and
              k.endswith("clipfrac")}  # fmt: skip
@@ -354,7 +353,7 @@ def update_too_large(run: Record) -> Finding | None:
 @rule("response/truncated", least=3)
 def truncation_rising(run: Record) -> Finding | None:
     """More and more responses run into the length limit, or most do."""
-    early, late = run.spans("response/truncated")
+    early, late = spans(run, "response/truncated")
     values = run.series("response/truncated")
     before, tail = fmean(first(values)), fmean(last(values))
     rising = len(values) >= SHORTEST_TREND and tail > 0.2 and tail - before > 0.1
@@ -376,7 +375,7 @@ def truncation_rising(run: Record) -> Finding | None:
 @rule("raw_advantages/std", least=3)
 def advantages_vanish(run: Record) -> Finding | None:
     """The estimator gives (nearly) the same advantage everywhere."""
-    late = run.spans("raw_advantages/std")[1]
+    late = spans(run, "raw_advantages/std")[1]
     values = run.series("raw_advantages/std")
     tail = fmean(last(values))
     if tail > 1e-4 or run.solved:

@@ -26,7 +26,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import split_values
-from rlzoo.runs.record import Flat, flatten
+from rlzoo.runs.record import flat_config
 from rlzoo.tools.compare.records import label
 
 
@@ -119,7 +119,8 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         with _naming(chosen):
             recipe = compose(row_words, zoo)
             _check_plan(recipe, zoo)
-        flat = _flat(recipe)
+        tree: Any = OmegaConf.to_container(recipe.config)
+        flat = flat_config(tree, recipe.name)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
@@ -238,15 +239,6 @@ def _check_plan(recipe: Recipe, zoo: Zoo) -> None:
 
 def _full(key: str) -> str:
     return f"{key}.name" if key in SECTIONS or key == "model" else key
-
-
-def _flat(recipe: Recipe) -> Flat:
-    tree: Any = OmegaConf.to_container(recipe.config)
-    return (
-        flatten(tree)
-        | {section: "+".join(tree.get(section) or {}) for section in COLLECTIONS}
-        | {"recipe": recipe.name}
-    )
 
 
 def _default_folder(words: list[str], recipe: Recipe) -> Path:
