@@ -11,6 +11,7 @@ from typing import Any
 
 from rlzoo import stats
 from rlzoo.errors import CompareError, nearest
+from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo.tools.compare.records import (
     Gathered,
     Row,
@@ -259,10 +260,10 @@ def mean_of(row: Row, what: Any) -> float | None:
 
 def kl_spent(row: Row) -> float | None:
     """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
-    return mean_of(row, lambda r: r.late("actor/ref_kl_per_response"))
+    return mean_of(row, lambda r: r.late(REF_KL_PER_RESPONSE))
 
 
-def curve(row: Row, name: str = "reward/mean") -> list[float]:
+def curve(row: Row, name: str = REWARD) -> list[float]:
     """A training metric per step, averaged over seeds, as far as all runs go."""
     runs = [[m[name] for m in r.steps if name in m] for r in row.runs.values()]
     return [_mean(values) for values in zip(*runs, strict=False)]

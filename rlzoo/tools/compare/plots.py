@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlzoo import stats
+from rlzoo.runs.metrics import REWARD, TOKENS
 from rlzoo.show.figure import _axes, _figure, _ink, _legend, _save, _series, _theme
 from rlzoo.tools.compare.comparison import Comparison
 from rlzoo.tools.compare.records import Row, label, numeric, text
@@ -47,7 +48,7 @@ def training(c: Comparison) -> Any:
     figure = _figure()
     axes = _axes(figure, "tokens generated", "training reward")
     for i, row in enumerate(c.rows):
-        curves = [[(m["perf/tokens"], m["reward/mean"]) for m in r.steps]
+        curves = [[(m[TOKENS], m[REWARD]) for m in r.steps]
                   for r in row.runs.values()]  # fmt: skip
         x, y = _align([run for run in curves if run])
         if y.size:
@@ -184,7 +185,7 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     if any(len(r.learning_curve) > 1 for row in c.rows for r in row.runs.values()):
         out["held-out"] = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
                            "pointwise 95 % bootstrap interval.", partial(held_out, c))  # fmt: skip
-    if any("reward/mean" in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
+    if any(REWARD in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
         out["training"] = ("Training reward, smoothed. IQM over seeds and its 95 % band.",
                            partial(training, c))  # fmt: skip
     out["finals"] = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "

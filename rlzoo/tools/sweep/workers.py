@@ -23,6 +23,7 @@ from typing import Any
 from rlzoo.errors import DiskFull, RlzooError
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.display import Silent
+from rlzoo.runs.metrics import REWARD
 from rlzoo.show.numbers import evaluation_text
 from rlzoo.tools.sweep.plan import Job
 
@@ -168,7 +169,7 @@ class Told(Silent):
         now = time.monotonic()
         if now - self._last >= self.every or progress >= 1:
             self._last = now
-            self.pipe.send(("step", progress, line["step"], line["reward/mean"]))
+            self.pipe.send(("step", progress, line["step"], line[REWARD]))
 
     def evaluation(self, found: dict[str, Any]) -> None:
         self.pipe.send(("evaluation", evaluation_text(found)))
