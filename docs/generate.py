@@ -404,7 +404,8 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
             for m in METRICS if m.maker in makers
         ]  # fmt: skip
         if len(makers) == 1:  # the heading says it
-            head, rows = [*head[:2], *head[3:]], [[*r[:2], *r[3:]] for r in rows]
+            head, rows = ([[*r[:2], r[3], r[5]] for r in x] for x in ([head], rows))
+            return table(head[0], rows)
         return table(head, rows)
 
     def keys(name: str) -> list[str]:
@@ -427,7 +428,6 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     },
     "docs/metrics.md": {
         "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
-        "loss metrics": metrics_block("loss"),
         "evaluation metrics": metrics_block("evaluation"),
     },
 }

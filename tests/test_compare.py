@@ -12,7 +12,7 @@ from rlzoo import stats
 from rlzoo.errors import CompareError
 from rlzoo.runs.record import read_record
 from rlzoo.show import numbers as module
-from rlzoo.show.curve import spark
+from rlzoo.show.curve import sparkline
 from rlzoo.show.numbers import thousands
 from rlzoo.tools.compare import command as module_command
 from rlzoo.tools.compare import comparison as module_comparison
@@ -336,9 +336,9 @@ def test_markdown_is_a_table(compared):
 
 
 def test_sparklines_share_a_scale_and_numbers_are_short():
-    assert spark([0, 1], 0, 1, 5) == "▁█"
-    assert spark([0.5, 0.5], 0, 1, 5) == "▅▅" or spark([0.5, 0.5], 0, 1, 5) == "▄▄"
-    assert len(spark(range(100), 0, 99, 10)) == 10
+    assert sparkline([0, 1], 5, (0, 1)) == "▁█"
+    assert sparkline([0.5, 0.5], 5, (0, 1)) in ("▅▅", "▄▄")
+    assert len(sparkline(range(100), 10, (0, 99))) == 10
     assert [thousands(v) for v in (None, 12, 25188, 1.2e6)] == ["-", "12", "25.2k", "1.2M"]
     assert module.chance(0.9999) == "> .99"
     assert module.chance(1.0) == "1.00"

@@ -87,28 +87,6 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
         assert all(f"`{option}`" in text for option in component.options), component.name
 
 
-@pytest.mark.parametrize(
-    "recipe", ["ppo_gae", "grpo", "ppo_gae task=hi_lo", "ppo_gae rewards=[verifier,overlong]"]
-)
-def test_every_metric_of_a_run_is_in_the_table(zoo, words, tmp_path, recipe):
-    from rlzoo.runs.metrics import METRICS, is_evaluation
-
-    name, *more = recipe.split()
-    more += ["train.steps=2", "rollout.max_new_tokens=12", f"run.dir={tmp_path / 'run'}"]
-    lines = rlzoo.run(name, [*words, *more], zoo=zoo).metrics
-    patterns = {
-        evaluated: [
-            re.escape(m.name).replace(r"\*", "(mean|std|min|max)").replace("NAME", r"\w+")
-            for m in METRICS if (m.maker == "evaluation") == evaluated
-        ]
-        for evaluated in (True, False)
-    }  # fmt: skip
-    assert {is_evaluation(line) for line in lines} == {True, False}
-    for line in lines:
-        known = patterns[is_evaluation(line)]
-        assert [k for k in line if not any(re.fullmatch(p, k) for p in known)] == []
-
-
 def test_the_doctor_asks_for_metrics_of_the_table():
     from rlzoo.runs.metrics import METRICS
     from rlzoo.tools.doctor.rules import RULES

@@ -1,4 +1,7 @@
-"""Metrics by name: what a line of metrics.jsonl may hold. Written by train, read by tools."""
+"""Metrics by name: what a line of metrics.jsonl may hold. Written by train, read by tools.
+
+Losses report more, by names of their own, under `actor/` and `critic/`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,23 +106,11 @@ timing_s/gen | s | | prompts, sampling and scoring
 timing_s/columns | s | | reference, critic and column plugins
 timing_s/adv = | s | | KL in the reward, estimator, whitening
 timing_s/update | s | | the optimizer steps
-[loss]
-actor/pg_clipfrac = | share | a loss that clips | tokens that the policy loss has clipped or \
-masked, in either direction
-actor/pg_clipfrac_high | share | two bounds | those whose ratio went over the upper bound
-actor/pg_clipfrac_low | share | two bounds | those whose ratio went under the lower bound
-actor/pg_clipfrac_lower = | share | dual clipping | those at the second bound
-actor/pg_clipfrac_cov | share | `clip_cov`, `kl_cov` | those picked for their covariance
-actor/pg_weight | | a loss that weighs | the weight that the loss gives a token beside its advantage
-actor/tpo_cross_entropy | nats | `tpo` | cross-entropy between the group's target and the policy
-critic/vf_clipfrac = | share | `clipped_mse` | predictions that moved more than the clip
-critic/returns_clipped | share | `bce`, `hl_gauss` | targets outside the critic's support
 [evaluation]
 step | | | steps done so far: 0 before the first
-eval/accuracy | share | right is known | right answers that ended by themselves; where the task \
-has a notion of right
-eval/accuracy_low | share | right is known | its 95 % interval (Wilson), lower end
-eval/accuracy_high | share | right is known | upper end
+eval/accuracy | share | a notion of right | right answers that ended by themselves
+eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
+eval/accuracy_high | share | a notion of right | upper end
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end
@@ -147,6 +138,12 @@ for _line in _TABLE.strip().splitlines():
 def is_evaluation(line: Mapping[str, Any]) -> bool:
     """Whether a line of metrics.jsonl is of an evaluation; the others are of a training step."""
     return any(key.startswith("eval/") for key in line)
+
+
+def evaluation_text(evaluation: Mapping[str, Any]) -> str:
+    """`accuracy 0.812 [0.787, 0.835]`"""
+    what, value, low, high = headline(evaluation)
+    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:

@@ -1,8 +1,11 @@
 """How the cost of a step grows: with samples and with response length, each with its linear fit."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rlzoo.show.figure import add_axes, colour, ink, new_figure, write_figure
 
 NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
 
@@ -47,34 +50,29 @@ def fits(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
     """CPU seconds and memory over samples and over length: points and their fitted lines."""
-    import matplotlib
+    write_figure(partial(draw, rows), path)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    plt.rcParams["svg.fonttype"] = "none"  # letters, not outlines: a small file
+def draw(rows: list[dict[str, Any]]) -> Any:
+    """A panel for each model and axis, one below for its memory."""
     names = {"samples": "samples per prompt", "length": "tokens per response"}
     units = {"cpu_seconds": "CPU seconds per step", "peak_mb": "peak memory, MB"}
     points = [row for row in rows if "axis" in row and "cpu_seconds" in row]
     panels = list(dict.fromkeys((row["model"], row["axis"]) for row in points))
     wide = max(1, len(panels))
-    figure, grid = plt.subplots(2, wide, figsize=(1 + 3 * wide, 5), squeeze=False, sharex="col")
+    figure = new_figure(1 + 3 * wide, 5)
     for j, panel in enumerate(panels):
         mine = [row for row in points if (row["model"], row["axis"]) == panel]
         lines = {line["what"]: line for line in fits(mine)}
         x = [row["x"] for row in mine]
         for i, (what, unit) in enumerate(units.items()):
-            ax = grid[i][j]
-            ax.plot(x, [row[what] for row in mine], "o", color="C0")
+            below = names[panel[1]] if i == 1 else ""
+            axes = add_axes(figure, below, "" if j else unit, (2, wide, i * wide + j + 1))
+            axes.plot(x, [row[what] for row in mine], "o", color=colour(0))
             if what in lines:
                 line = lines[what]
-                ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6", zorder=0)
-                ax.set_title(f"{panel[0]}, $R^2$ = {line['r2']:.3f}", fontsize=10)
-            ax.set_ylim(bottom=0)
-            if j == 0:
-                ax.set_ylabel(unit)
-            if i == 1:
-                ax.set_xlabel(names[panel[1]])
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+                axes.plot(x, [line["start"] + line["slope"] * a for a in x], color=ink("muted"),
+                          zorder=1)  # fmt: skip
+                axes.set_title(f"{panel[0]}, $R^2$ = {line['r2']:.3f}", fontsize=10)
+            axes.set_ylim(bottom=0)
+    return figure

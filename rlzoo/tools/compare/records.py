@@ -58,9 +58,6 @@ class Gathered:
         return [row for name, row in self.rows.items() if name not in [r.label for r in rows]]
 
 
-# ---------------------------------------------------------------- reading
-
-
 def gather(paths: Iterable[str | Path]) -> Gathered:
     """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
     found = Gathered()
@@ -107,9 +104,6 @@ def _take(folders: list[Path], found: Gathered, seen: set[Path], row: str = "") 
             found.skipped[path.name] = record
         else:
             found.records.append(record)
-
-
-# ---------------------------------------------------------------- rows
 
 
 def make_rows(found: Gathered) -> tuple[list[Row], list[str]]:
@@ -198,9 +192,6 @@ def text(value: Any) -> str:
 
 def numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-# ---------------------------------------------------------------- what must agree
 
 
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:

@@ -169,11 +169,8 @@ def reward_flat(run: Record) -> Finding | None:
         return None
     if held_out_falls(run):  # says more
         return None
-    if (
-        len(set(values)) == 1
-        and run.has(names.SCORE_STD)
-        and max(run.series(names.SCORE_STD)) < 1e-8
-    ):
+    spread = run.series(names.SCORE_STD)
+    if len(set(values)) == 1 and spread and max(spread) < 1e-8:
         return None  # `reward_constant` says more
     return Finding(
         "warning",

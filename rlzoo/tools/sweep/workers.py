@@ -23,8 +23,7 @@ from typing import Any
 from rlzoo.errors import DiskFull, RlzooError
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.display import Silent
-from rlzoo.runs.metrics import REWARD
-from rlzoo.show.numbers import evaluation_text
+from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 
 ATTEMPTS = 3  # of a run whose worker dies
