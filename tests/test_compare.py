@@ -274,9 +274,13 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     (tmp_path / "torn" / "recipe.yaml").write_text("seed: [")
     made_up_run(tmp_path / "blank", seed=3, after=0.5)
     (tmp_path / "blank" / "summary.json").write_text("{}")
+    made_up_run(tmp_path / "binary", seed=4, after=0.5)
+    (tmp_path / "binary" / "metrics.jsonl").write_bytes(b"\xff\xfe")
     c = compare([tmp_path])
     assert c.rows[0].seeds == [0]
-    assert set(c.found.skipped) == {"half", "torn", "blank"}
+    assert set(c.found.skipped) == {"half", "torn", "blank", "binary"}
+    assert "not valid YAML" in c.found.skipped["torn"]
+    assert "metrics.jsonl cannot be read" in c.found.skipped["binary"]
     assert "not finished (it is at step 6)" in c.found.skipped["half"]
     assert "half" in printed(c, 80)
     with pytest.raises(CompareError, match="no finished run to compare: half: not finished"):

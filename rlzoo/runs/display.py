@@ -1,3 +1,5 @@
+"""What a run tells while it goes on."""
+
 from typing import Any
 
 

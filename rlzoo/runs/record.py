@@ -1,9 +1,8 @@
 """A run read back: its recipe, the lines that it wrote, its summary."""
 
-import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +28,7 @@ class Record:
     recipe: Mapping[str, Any] = field(default_factory=dict, repr=False)
     summary: dict[str, Any] = field(default_factory=dict)
     path: Path = Path()
+    troubles: list[str] = field(default_factory=list)
 
     @property
     def seed(self) -> int:
@@ -99,36 +99,57 @@ class Record:
         return default if value is None else value
 
 
-def split_lines(lines: Iterable[Any]) -> tuple[Lines, Lines]:
-    """metrics.jsonl as (a training step's lines, an evaluation's lines)."""
+def read_record(path: Path) -> Record:
+    """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
+    or damaged. Raises OSError."""
+    folder = RunFolder(path)
+    troubles: list[str] = []
+    config: Flat = {}
+    lines: Lines = []
+    summary: dict[str, Any] = {}
+    text = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
+    try:
+        config = flat_config(yaml.safe_load(text), text.split("\n", 1)[0].lstrip("# ").strip())
+    except (yaml.YAMLError, AttributeError, TypeError) as error:
+        troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
+    file = path / "metrics.jsonl"
+    if file.exists():
+        try:
+            lines = folder.read("metrics.jsonl")
+            torn = len(file.read_text(encoding="utf-8").splitlines()) - len(lines)
+            if torn:
+                troubles.append(f"metrics.jsonl: line {len(lines) + 1} cannot be read; "
+                                f"{torn} of {torn + len(lines)} lines are left out")  # fmt: skip
+        except UnicodeDecodeError as error:
+            troubles.append(f"metrics.jsonl cannot be read: {error}")
+    else:
+        troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
+    try:
+        summary = folder.summary()
+    except ValueError as error:
+        troubles.append(f"summary.json cannot be read: {error}")
     whole = [line for line in lines if isinstance(line, dict) and "step" in line]
     evaluations = [line for line in whole if is_evaluation(line)]
-    return [line for line in whole if not is_evaluation(line)], evaluations
-
-
-def read_record(path: Path) -> Record:
-    """A run's folder, finished or not; raises OSError, ValueError or what YAML does where a file
-    is damaged. A last line that a kill cut off is left out."""
-    folder = RunFolder(path)
-    text = (path / "recipe.yaml").read_text(encoding="utf-8")
-    name = text.split("\n", 1)[0].lstrip("# ").strip()
-    steps, evaluations = split_lines(folder.read("metrics.jsonl"))
-    config = flat_config(yaml.safe_load(text), name)
-    return Record(steps, evaluations, config, folder.summary(), path)
+    steps = [line for line in whole if not is_evaluation(line)]
+    return Record(steps, evaluations, config, summary, path, troubles)
 
 
 def read_finished(path: Path) -> Record | str:
     """A finished run, or what it lacks."""
     try:
         record = read_record(path)
-        if not record.summary:
-            step = max((m["step"] for m in itertools.chain(record.steps, record.evaluations)),
-                       default=0)  # fmt: skip
+        if not record.summary and record.recipe:
+            step = max((m["step"] for m in [*record.steps, *record.evaluations]), default=0)
             return f"not finished (it is at step {step})"
-        _ = record.seed, record.score, record.learning_curve
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        return f"cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})"
-    return record
+        _ = record.seed, record.score
+        if record.learning_curve:
+            return record
+        lack = "there is no evaluation"
+    except OSError as error:
+        return f"cannot be read ({error})"
+    except (KeyError, TypeError) as error:
+        lack = f"there is no {error}"
+    return f"cannot be read ({[*record.troubles, lack][0]})"
 
 
 def failure(path: Path) -> str:

@@ -53,9 +53,10 @@ class Gathered:
     rows: dict[str, Row] = field(default_factory=dict)
     row_of: dict[Path, str] = field(default_factory=dict)
 
-    def lost(self, rows: Sequence[Row]) -> list[Row]:
+    def lost(self) -> list[Row]:
         """The sweep's rows of which no run is finished."""
-        return [row for name, row in self.rows.items() if name not in [r.label for r in rows]]
+        left = {self.row_of.get(record.path) for record in self.records}
+        return [row for name, row in self.rows.items() if name not in left]
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:

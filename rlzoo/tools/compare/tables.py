@@ -21,6 +21,7 @@ from rlzoo.tools.compare.comparison import (
     kl_spent,
     mean_of,
     reach,
+    tokens_spent,
 )
 from rlzoo.tools.compare.records import Row, text
 from rlzoo.tools.compare.verdict import method, verdict
@@ -83,21 +84,13 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Co
         columns.append(Column("KL", [_number(kl_spent(row), 2) for row in c.rows]))
     columns += [
         Column("length", [_number(mean_of(row, lambda r: r.length), 1) for row in c.rows]),
-        Column("tokens", [thousands(mean_of(row, _tokens)) for row in c.rows]),
-        Column("s", [_number(mean_of(row, _seconds), 0) for row in c.rows]),
+        Column("tokens", [thousands(tokens_spent(row)) for row in c.rows]),
+        Column("s", [_number(mean_of(row, lambda r: r.summary["seconds"]), 0) for row in c.rows]),
     ]
     if heights:
         scale = min(heights), max(heights)
         columns.append(Column("reward", [sparkline(v, width, scale) for v in curves], left=True))
     return columns
-
-
-def _tokens(record: Any) -> float:
-    return record.summary["tokens"]
-
-
-def _seconds(record: Any) -> float:
-    return record.summary["seconds"]
 
 
 def final(row: Row) -> str:

@@ -1,16 +1,13 @@
-"""What the doctor's rules share: a finding, thirds and trends, a folder read as far as it goes."""
+"""What the doctor's rules share: a finding, thirds and trends, a run's folder."""
 
 import itertools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from rlzoo.errors import RecipeError
-from rlzoo.recipe.files import read_layer
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import Record, split_lines
+from rlzoo.runs.record import Record, read_record
 
 
 @dataclass
@@ -54,36 +51,10 @@ def spans(run: Record, name: str) -> tuple[str, str]:
 
 
 def read(folder: RunFolder) -> tuple[Record, list[str]]:
-    """A run's record, as far as its folder can be read, and what is missing or damaged there."""
-    troubles = []
-    recipe: Mapping[str, Any] = {}
-    try:
-        recipe = read_layer(folder.path / "recipe.yaml").values
-    except RecipeError as error:
-        troubles.append(str(error))
-    path = folder.path / "metrics.jsonl"
-    lines: list[dict[str, Any]] = []
-    if not path.exists():
-        troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
-    else:
-        try:
-            lines = folder.read("metrics.jsonl")
-            written = len(path.read_text(encoding="utf-8").splitlines())
-        except UnicodeDecodeError as error:
-            troubles.append(f"metrics.jsonl cannot be read: {error}")
-            written = 0
-        if written > len(lines):
-            troubles.append(
-                f"metrics.jsonl: line {len(lines) + 1} cannot be read; "
-                f"{written - len(lines)} of {written} lines are left out"
-            )
-    summary: dict[str, Any] = {}
-    try:
-        summary = folder.summary()
-    except ValueError as error:
-        troubles.append(f"summary.json cannot be read: {error}")
-    record = Record(*split_lines(lines), recipe, summary, folder.path)
-    if not summary:
+    """A run's record, and what is wrong with its folder."""
+    record = read_record(folder.path)
+    troubles = list(record.troubles)
+    if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")
         of = f" of {planned}" if planned else ""

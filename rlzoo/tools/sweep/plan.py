@@ -93,9 +93,6 @@ def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
     return dataclasses.replace(row.recipe, config=config)
 
 
-# ---------------------------------------------------------------- words -> rows
-
-
 def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
     """Every row composed and planned; raises RecipeError naming the row at fault."""
     choices: dict[str, list[str]] = {}
@@ -126,17 +123,17 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
             SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe),
         )
-    found = list(rows.values())
-    clash = {r.slug for r in found if sum(o.slug == r.slug for o in found) > 1}
-    if clash:
-        raise RecipeError(f"two rows would share the folder {sorted(clash)[0]}--seed...")
-    keys = tuple(_full(k) for k in swept)
+    slugs = sorted(row.slug for row in rows.values())
+    for one, other in itertools.pairwise(slugs):
+        if one == other:
+            raise RecipeError(f"two rows would share the folder {one}--seed...")
+    first = next(iter(rows.values())).recipe
     return Sweep(
-        Path(folder) if folder else _default_folder(words, found[0].recipe),
+        Path(folder) if folder else _default_folder(words, first),
         tuple(words),
-        keys,
-        seeds or (found[0].recipe.config.seed,),
-        tuple(found),
+        tuple(_full(k) for k in swept),
+        seeds or (first.config.seed,),
+        tuple(rows.values()),
     )
 
 
