@@ -205,20 +205,20 @@ def reward_falling(run: Record) -> Finding | None:
 @rule()
 def held_out_falls(run: Record) -> Finding | None:
     """The last evaluation is worse than an earlier one by more than both intervals."""
-    found = run.evaluations
-    if len(found) < 2:
+    if len(run.evaluations) < 2:
         return None
-    what = names.ACCURACY if names.ACCURACY in found[-1] else names.SCORE
-    best = max(found, key=lambda e: e.get(what, -math.inf))
-    if not found[-1].get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf):
+    final = run.evaluations[-1]
+    what = names.ACCURACY if names.ACCURACY in final else names.SCORE
+    best = max(run.evaluations, key=lambda e: e.get(what, -math.inf))
+    if not final.get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf):
         return None
     return Finding(
         "problem",
         f"{what} on held-out prompts fell from {best[what]:.3f} at step {best['step']} to "
-        f"{found[-1][what]:.3f} at step {found[-1]['step']}; their intervals do not meet.",
+        f"{final[what]:.3f} at step {final['step']}; their intervals do not meet.",
         "Stop earlier; lower actor.lr; raise kl.coef; more distinct prompts. If the training "
         "reward rose meanwhile, the policy games the reward or has learnt its prompts by heart.",
-        {"best_step": best["step"], "best": best[what], "last": found[-1][what]},
+        {"best_step": best["step"], "best": best[what], "last": final[what]},
     )
 
 

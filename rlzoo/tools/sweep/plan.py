@@ -141,11 +141,11 @@ def _seeds(texts: list[str]) -> tuple[int, ...]:
     """`0`, `3`, `0..19` (both ends included)."""
     seeds: list[int] = []
     for text in texts:
-        found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-        if not found or (found[2] and int(found[2]) < int(found[1])):
+        ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+        if not ends or (ends[2] and int(ends[2]) < int(ends[1])):
             raise RecipeError(f"seed (command line): {KEYS['seed'].type_text}, or a range 0..19. "
                               f"Got {text!r}")  # fmt: skip
-        seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
+        seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return tuple(dict.fromkeys(seeds))
 
 
@@ -156,12 +156,12 @@ def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[s
     others = [k for k in choices if k not in options]
     taken: set[str] = set()
     met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
-    found: list[tuple[dict[str, str], list[str]]] = []
+    bases: list[tuple[dict[str, str], list[str]]] = []
     for values in itertools.product(*(choices[k] for k in others)):
         base = dict(zip(others, values, strict=True))
         base = {k: v for k, v in base.items() if _in_set(k, base)}
         if not options:
-            found.append((base, []))
+            bases.append((base, []))
             continue
         with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
             config = compose([f"{k}={v}" for k, v in base.items()], zoo).config
@@ -174,15 +174,14 @@ def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[s
             if option in has:
                 applying.append(key)
                 taken.add(key)
-        found.append((base, applying))
+        bases.append((base, applying))
     for key in options:
         if key not in taken:
             raise RecipeError(_no_owner(key, options[key], met[key]))
-    order = list(choices)
-    for base, applying in found:
+    for base, applying in bases:
         for values in itertools.product(*(choices[k] for k in applying)):
             row = base | dict(zip(applying, values, strict=True))
-            yield {k: row[k] for k in order if k in row}
+            yield {k: row[k] for k in choices if k in row}
 
 
 def _option_of(key: str) -> tuple[str, str] | None:

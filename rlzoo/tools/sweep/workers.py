@@ -173,8 +173,8 @@ class Told(Silent):
             self._last = now
             self.pipe.send(("step", progress, line["step"], line[REWARD]))
 
-    def evaluation(self, found: dict[str, Any]) -> None:
-        self.pipe.send(("evaluation", evaluation_text(found)))
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.pipe.send(("evaluation", evaluation_text(line)))
 
     def note(self, text: str) -> None:
         self.pipe.send(("note", text))

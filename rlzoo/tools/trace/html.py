@@ -76,8 +76,8 @@ def _paint(colour: tuple[int, int, int], strength: float) -> str:
 
 
 def _style(value: float | None, top: float) -> str:
-    found = shade(value, top)
-    return "" if found is None else f' style="{_paint(*found)}"'
+    colour = shade(value, top)
+    return "" if colour is None else f' style="{_paint(*colour)}"'
 
 
 def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
@@ -99,8 +99,8 @@ Column = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it
 
 
 def _shared(traced: Trace) -> list[Column]:
-    found = traced.columns
-    return [(header, found[name], False) for name, header in SHARED.items() if name in found]
+    columns = traced.columns
+    return [(header, columns[name], False) for name, header in SHARED.items() if name in columns]
 
 
 def _own(credit: Credit) -> list[Column]:
@@ -140,11 +140,11 @@ def _cells(values: Sequence[Any]) -> list[str]:
     """Numbers with their points below each other: figure and punctuation spaces fill them up."""
     if any(isinstance(v, str) for v in values):
         return [escape(v) for v in values]
-    found = []
+    cells = []
     for text in aligned([number(v) for v in values]):
         shown = text.strip()
         short = text[len(text.rstrip()) :]
         if short and "." not in shown:
             short = "\u2008" + short[1:]
-        found.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))
-    return found
+        cells.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))
+    return cells
