@@ -23,6 +23,7 @@ from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
+from rlzoo.runs.metrics import METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
@@ -448,6 +449,28 @@ def stages_block(zoo: Zoo) -> str:
     return table(["kind", "latest stage whose columns it may ask for"], rows)
 
 
+def metrics_block(*makers: str) -> Callable[[Zoo], str]:
+    """A table of the metrics that these make."""
+
+    def block(zoo: Zoo) -> str:
+        head = ["key", "unit", "made by", "there with", "verl", "meaning"]
+        rows = [
+            [" ".join(f"`{key}`" for key in keys(m.name)), m.unit, m.maker, cell(m.when),
+             "=" if m.verl else "", cell(m.meaning)]
+            for m in METRICS if m.maker in makers
+        ]  # fmt: skip
+        if len(makers) == 1:  # the heading says it
+            head, rows = ([[*r[:2], r[3], r[5]] for r in x] for x in ([head], rows))
+            return table(head[0], rows)
+        return table(head, rows)
+
+    def keys(name: str) -> list[str]:
+        parts = ("mean", "std", "min", "max") if name.endswith("/*") else ("",)
+        return [name.removesuffix("*") + part for part in parts]
+
+    return block
+
+
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
@@ -459,6 +482,10 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
         "plugin columns": plugin_columns_block,
         "resources": resources_block,
         "stages": stages_block,
+    },
+    "docs/metrics.md": {
+        "step metrics": metrics_block("rollout", "estimator", "update", "loop"),
+        "evaluation metrics": metrics_block("evaluation"),
     },
 }
 

@@ -44,9 +44,7 @@ def jackknife_se(left_out: Any) -> Array:
     return np.sqrt((len(values) - 1) * values.var(0))
 
 
-# ---------------------------------------------------------------- scores of many runs
-#
-# `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.
+# Of many runs: `scores` is an array (seeds,) or (seeds, tasks): one number a run. Tasks are strata.
 
 ALPHA = 0.05
 
@@ -148,9 +146,6 @@ def performance_profile(scores: Any, thresholds: Any) -> Array:
     """
     flat = np.asarray(scores, float).reshape(-1)
     return (flat[:, None] > np.asarray(thresholds, float)[None]).mean(0)
-
-
-# ---------------------------------------------------------------- paired differences
 
 
 @dataclass(frozen=True)
@@ -259,9 +254,6 @@ def student_quantile(p: float, freedom: int) -> float:
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
         + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
     )
-
-
-# ---------------------------------------------------------------- curves
 
 
 def area(x: Sequence[float], y: Sequence[float]) -> float:

@@ -1,6 +1,6 @@
 """How good a policy is on held-out prompts, sampled as in training."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
@@ -10,6 +10,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_interval, wilson
 
 
@@ -80,10 +81,3 @@ def right_rows(plan: Plan, batch: Batch) -> Tensor | None:
     right = correct(*(batch[name] for name in needs_of(correct)))
     # A cut-off answer is no answer.
     return right.to(batch["terminated"].device).bool() & batch["terminated"]
-
-
-def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:
-    """(what, value, low, high): the accuracy where there is one, else the score."""
-    what = "accuracy" if "eval/accuracy" in evaluation else "score"
-    value, low, high = (evaluation[f"eval/{what}{suffix}"] for suffix in ("", "_low", "_high"))
-    return what, value, low, high

@@ -1,15 +1,10 @@
+"""Files on disk: replaced whole or not at all, and synced."""
+
 import errno
 import json
 import os
 from pathlib import Path
 from typing import Any
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -20,13 +15,20 @@ def write_json(path: Path, data: Any) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
     aside = path.with_name(f".{path.name}.partial")
-    _write(aside, data)
+    write_synced(aside, data)
     aside.replace(path)
-    _sync_folder(path.parent)
+    sync(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file that is on disk when this returns."""
+    path.write_bytes(data)
+    sync(path)
+
+
+def sync(path: Path) -> None:
+    """What was written of a file or a folder is on disk when this returns."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

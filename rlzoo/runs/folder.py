@@ -1,5 +1,6 @@
+"""A run's folder: what it holds, how it is made and found again."""
+
 import json
-import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 from rlzoo.errors import RunError
 from rlzoo.recipe.compose import Recipe
+from rlzoo.runs.disk import sync, write_atomically
 
 
 @dataclass
@@ -30,8 +32,7 @@ class RunFolder:
     def sync(self, name: str) -> None:
         """A checkpoint must not be newer than the metrics on disk."""
         if (self.path / name).exists():
-            with open(self.path / name, "rb") as file:
-                os.fsync(file.fileno())
+            sync(self.path / name)
 
     def read(self, name: str) -> list[dict[str, Any]]:
         """All whole lines."""
@@ -48,8 +49,6 @@ class RunFolder:
 
     def rewind(self, name: str, step: int) -> None:
         """Forget lines after `step`: a resumed run writes them again."""
-        from rlzoo.runs.disk import write_atomically
-
         kept = [r for r in self.read(name) if r["step"] <= step]
         lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
         write_atomically(self.path / name, lines.encode())
@@ -61,8 +60,6 @@ class RunFolder:
 
 def create_folder(recipe: Recipe) -> RunFolder:
     """The recipe's run folder, new; raises RunError where it exists."""
-    from rlzoo.runs.disk import write_atomically
-
     config = recipe.config
     if config.run.dir is None:
         stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -1,4 +1,7 @@
+"""A run read back: its recipe, the lines that it wrote, its summary."""
+
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -7,40 +10,70 @@ from typing import Any
 
 import yaml
 
+from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
 
-Flat = dict[str, Any]
+Lines = list[dict[str, Any]]
 
 
 @dataclass
 class Record:
-    """A finished run."""
+    """What a run wrote down: a mapping per training step, one per evaluation, its recipe (dotted
+    key -> value), its summary, which is empty while it is not finished."""
 
-    path: Path
-    config: Flat
-    metrics: list[dict[str, Any]] = field(repr=False)
-    summary: dict[str, Any]
+    steps: Lines = field(repr=False)
+    evaluations: Lines = field(default_factory=list, repr=False)
+    recipe: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    summary: dict[str, Any] = field(default_factory=dict)
+    path: Path = Path()
+    troubles: list[str] = field(default_factory=list)
 
     @property
     def seed(self) -> int:
-        return self.config["seed"]
+        return self.recipe["seed"]
 
     @property
     def score(self) -> float:
+        """Held-out, at the end."""
         return self.summary["eval_after"]
 
     @cached_property
-    def evaluations(self) -> list[tuple[int, float, float]]:
+    def learning_curve(self) -> list[tuple[float, float, float]]:
         """(step, tokens generated so far, held-out score) of each evaluation."""
         key = f"eval/{self.summary['eval_metric']}"
-        tokens = {0: 0.0} | {m["step"]: m["perf/tokens"] for m in self.steps}
-        return [(m["step"], tokens.get(m["step"], 0.0), m[key]) for m in self.metrics if key in m]
+        tokens = {0: 0.0} | {m["step"]: m[TOKENS] for m in self.steps if TOKENS in m}
+        return [
+            (m["step"], tokens.get(m["step"], 0.0), m[key]) for m in self.evaluations if key in m
+        ]
 
-    @cached_property
-    def steps(self) -> list[dict[str, Any]]:
-        """The lines of training steps."""
-        return [m for m in self.metrics if "perf/tokens" in m]
+    @property
+    def length(self) -> float | None:
+        """Of the last evaluation's responses, in tokens."""
+        return self._last(EVAL_LENGTH)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of the last evaluation; None where the task has no notion of right."""
+        return self._last(ACCURACY)
+
+    @property
+    def solved(self) -> bool:
+        return self.accuracy is not None and self.accuracy >= 0.95
+
+    @property
+    def improved(self) -> bool:
+        """Whether held-out prompts got better, by more than their intervals."""
+        if len(self.evaluations) < 2:
+            return False
+        before, after = self.evaluations[0], self.evaluations[-1]
+        name = ACCURACY if ACCURACY in after else SCORE
+        return after.get(f"{name}_low", -math.inf) > before.get(f"{name}_high", math.inf)
+
+    def _last(self, name: str) -> float | None:
+        values = [m[name] for m in self.evaluations if name in m]
+        return values[-1] if values else None
 
     def late(self, name: str) -> float | None:
         """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
@@ -48,11 +81,75 @@ class Record:
         values = [m[name] for m in last if m.get(name) is not None]
         return sum(values) / len(values) if values else None
 
-    @cached_property
-    def length(self) -> float | None:
-        """Of the last evaluation's responses, in tokens."""
-        found = [m["eval/response_length"] for m in self.metrics if "eval/response_length" in m]
-        return found[-1] if found else None
+    def points(self, name: str) -> list[tuple[int, float]]:
+        """(step, value) of a metric where it is finite."""
+        pairs = ((line["step"], line.get(name)) for line in self.steps)
+        return [(n, float(v)) for n, v in pairs if isinstance(v, int | float) and math.isfinite(v)]
+
+    def series(self, name: str) -> list[float]:
+        """The values of `points`."""
+        return [value for _, value in self.points(name)]
+
+    def has(self, name: str) -> bool:
+        return any(name in line for line in self.steps)
+
+    def key(self, dotted: str, default: Any = None) -> Any:
+        """A value of the recipe."""
+        value = self.recipe.get(dotted)
+        return default if value is None else value
+
+
+def read_record(path: Path) -> Record:
+    """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
+    or damaged. Raises OSError."""
+    folder = RunFolder(path)
+    troubles: list[str] = []
+    config: Flat = {}
+    lines: Lines = []
+    summary: dict[str, Any] = {}
+    text = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
+    try:
+        config = flat_config(yaml.safe_load(text), text.split("\n", 1)[0].lstrip("# ").strip())
+    except (yaml.YAMLError, AttributeError, TypeError) as error:
+        troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
+    file = path / "metrics.jsonl"
+    if file.exists():
+        try:
+            lines = folder.read("metrics.jsonl")
+            torn = len(file.read_text(encoding="utf-8").splitlines()) - len(lines)
+            if torn:
+                troubles.append(f"metrics.jsonl: line {len(lines) + 1} cannot be read; "
+                                f"{torn} of {torn + len(lines)} lines are left out")  # fmt: skip
+        except UnicodeDecodeError as error:
+            troubles.append(f"metrics.jsonl cannot be read: {error}")
+    else:
+        troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
+    try:
+        summary = folder.summary()
+    except ValueError as error:
+        troubles.append(f"summary.json cannot be read: {error}")
+    whole = [line for line in lines if isinstance(line, dict) and "step" in line]
+    evaluations = [line for line in whole if is_evaluation(line)]
+    steps = [line for line in whole if not is_evaluation(line)]
+    return Record(steps, evaluations, config, summary, path, troubles)
+
+
+def read_finished(path: Path) -> Record | str:
+    """A finished run, or what it lacks."""
+    try:
+        record = read_record(path)
+        if not record.summary and record.recipe:
+            step = max((m["step"] for m in [*record.steps, *record.evaluations]), default=0)
+            return f"not finished (it is at step {step})"
+        _ = record.seed, record.score
+        if record.learning_curve:
+            return record
+        lack = "there is no evaluation"
+    except OSError as error:
+        return f"cannot be read ({error})"
+    except (KeyError, TypeError) as error:
+        lack = f"there is no {error}"
+    return f"cannot be read ({[*record.troubles, lack][0]})"
 
 
 def failure(path: Path) -> str:
@@ -63,25 +160,10 @@ def failure(path: Path) -> str:
         return ""
 
 
-def read_record(path: Path) -> Record | str:
-    """A finished run, or what it lacks."""
-    folder = RunFolder(path)
-    try:
-        text = (path / "recipe.yaml").read_text(encoding="utf-8")
-        tree, summary = yaml.safe_load(text), folder.summary()
-        metrics = folder.read("metrics.jsonl")
-        if not summary:
-            step = max((m["step"] for m in metrics), default=0)
-            return f"not finished (it is at step {step})"
-        config = flatten(tree)
-        config["recipe"] = text.split("\n", 1)[0].lstrip("# ").strip()
-        for section in COLLECTIONS:
-            config[section] = "+".join(tree.get(section) or {})
-        record = Record(path, config, metrics, summary)
-        _ = record.seed, record.score, record.evaluations, record.length
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError) as error:
-        return f"cannot be read ({type(error).__name__}: {str(error).splitlines()[0]})"
-    return record
+def flat_config(tree: Mapping[str, Any], name: str) -> Flat:
+    """A whole recipe by dotted keys, with its name, and the names in each of its collections."""
+    sets = {section: "+".join(tree.get(section) or {}) for section in COLLECTIONS}
+    return flatten(tree) | {"recipe": name} | sets
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> Flat:

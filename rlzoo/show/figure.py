@@ -1,7 +1,17 @@
+"""One style for figures, by matplotlib. Drawn once, an SVG follows its page's light or dark.
+
+For a page colours are drawn as placeholders, which become CSS variables in the SVG; for a file they
+are those of the light theme. matplotlib is optional and slow to load: only functions import it.
+"""
+
 import io
 import re
+from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
+
+from rlzoo.errors import RlzooError
 
 # name -> (placeholder in the drawing, light, dark)
 INK = {
@@ -30,57 +40,59 @@ DASHES = ("-", "--", ":", "-.")
 _theme = ContextVar("_theme", default=0)  # 0: placeholders, 1: the light theme's colours
 
 
-def _ink(name: str) -> str:
+def ink(name: str) -> str:
+    """A colour to draw with: ink, faint or muted, c0 to c7."""
     return COLOURS[name][_theme.get()]
 
 
-def _series(i: int) -> dict[str, Any]:
-    return {"color": _ink(f"c{i % len(SERIES)}"), "linestyle": DASHES[i // len(SERIES) % 4]}
+def colour(i: int) -> str:
+    """That of the i-th series; they come again after eight."""
+    return ink(f"c{i % len(SERIES)}")
 
 
-def css(dark: bool) -> str:
-    """The variables' values."""
-    return " ".join(f"--{name}: {pair[2 if dark else 1]};" for name, pair in COLOURS.items())
+def line(i: int) -> dict[str, Any]:
+    """Colour and dashes of the i-th series: 32 that differ."""
+    return {"color": colour(i), "linestyle": DASHES[i // len(SERIES) % len(DASHES)]}
 
 
-# ---------------------------------------------------------------- drawing
-
-
-def _figure(width: float = 9.0, height: float = 4.0) -> Any:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib.figure import Figure
-
+def new_figure(width: float = 9.0, height: float = 4.0) -> Any:
+    """An empty figure, in inches; raises RlzooError where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise RlzooError("figures are drawn with matplotlib: pip install matplotlib") from None
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def _axes(figure: Any, xlabel: str, ylabel: str) -> Any:
-    axes = figure.add_subplot()
-    axes.set_xlabel(xlabel, color=_ink("muted"))
-    axes.set_ylabel(ylabel, color=_ink("muted"))
+def add_axes(figure: Any, xlabel: str, ylabel: str, place: tuple[int, int, int] = (1, 1, 1)) -> Any:
+    """Axes at a place of a grid: (rows, columns, index from 1)."""
+    axes = figure.add_subplot(*place)
+    axes.set_xlabel(xlabel, color=ink("muted"))
+    axes.set_ylabel(ylabel, color=ink("muted"))
+    axes.title.set_color(ink("ink"))
     axes.patch.set_visible(False)
     figure.patch.set_visible(False)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("bottom", "left"):
-        axes.spines[side].set_color(_ink("muted"))
-    axes.tick_params(colors=_ink("muted"), length=3)
-    axes.grid(color=_ink("faint"), linewidth=0.7)
+        axes.spines[side].set_color(ink("muted"))
+    axes.tick_params(colors=ink("muted"), which="both", length=3)
+    axes.grid(color=ink("faint"), linewidth=0.7)
     axes.set_axisbelow(True)
     return axes
 
 
-def _legend(figure: Any, axes: Any) -> None:
+def add_legend(figure: Any, axes: Any, **more: Any) -> None:
+    """Beside the axes, where there is more than one name."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > 1:
         figure.legend(handles, names, loc="outside right upper", frameon=False,
-                      labelcolor=_ink("ink"), handlelength=1.6)  # fmt: skip
+                      labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
 
 
 def svg(figure: Any, name: str) -> str:
     """For a page: colours as CSS variables, ids of its own, scaled by its box."""
-    drawn = _save(figure, "svg", name)
+    drawn = _save(figure, "svg", name).decode()
     for variable, (placeholder, _, _) in COLOURS.items():
         drawn = drawn.replace(placeholder, f"var(--{variable})")
     prefix = re.sub(r"\W", "-", name)
@@ -89,11 +101,23 @@ def svg(figure: Any, name: str) -> str:
     return re.sub(r' (width|height)="[\d.]+pt"', "", drawn, count=2)
 
 
-def _save(figure: Any, kind: str, name: str) -> Any:
+def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
+    """As files, SVG or PNG by their names, in the light theme on white."""
+    before = _theme.set(1)
+    try:
+        figure = draw()
+        figure.patch.set(visible=True, facecolor="white")
+        for path in paths:
+            path.write_bytes(_save(figure, path.suffix[1:], path.stem))
+    finally:
+        _theme.reset(before)
+
+
+def _save(figure: Any, kind: str, name: str) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(buffer, format=kind, dpi=160,
                        metadata={"Date": None} if kind == "svg" else None)  # fmt: skip
-    return buffer.getvalue().decode() if kind == "svg" else buffer.getvalue()
+    return buffer.getvalue()

@@ -1,5 +1,6 @@
+"""Numbers as text, one format for each kind."""
+
 from collections.abc import Sequence
-from typing import Any
 
 from rlzoo import stats
 
@@ -13,7 +14,7 @@ def chance(p: float) -> str:
     return f"{p:.2f}".removeprefix("0")
 
 
-def score(value: float) -> str:
+def three_decimals(value: float) -> str:
     """Three decimals, more where that would be nothing."""
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
 
@@ -41,38 +42,25 @@ def thousands(value: float | None) -> str:
     """`25k`, `1.2M`"""
     if value is None:
         return NONE
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g}{letter}"
-    return f"{value:.0f}"
+    return _scaled(value, 1000, ("G", "M", "k")) or f"{value:.0f}"
 
 
-def evaluation_text(found: dict[str, Any]) -> str:
-    what = "accuracy" if "eval/accuracy" in found else "score"
-    low, high = found[f"eval/{what}_low"], found[f"eval/{what}_high"]
-    return f"{what} {percent(found[f'eval/{what}'], low, high)}"
-
-
-def _count(n: int) -> str:
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "k")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return str(n)
+def count(n: int) -> str:
+    """`25 k`, `1.2 M`"""
+    return _scaled(n, 1000, (" B", " M", " k")) or str(n)
 
 
 def show_bytes(n: int) -> str:
-    for size, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if n >= size:
-            return f"{n / size:.3g} {unit}"
-    return f"{n} B"
+    """`1.5 GiB`"""
+    return _scaled(n, 1024, (" GiB", " MiB", " KiB")) or f"{n} B"
 
 
-def percent(value: float, low: float, high: float) -> str:
-    """`0.812 [0.787, 0.835]`"""
-    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
-
-
-# ---------------------------------------------------------------- texts and numbers
+def _scaled(value: float, base: int, units: tuple[str, str, str]) -> str:
+    """Three digits of the largest unit that it holds; empty below the smallest."""
+    for power, unit in zip((3, 2, 1), units, strict=True):
+        if value >= base**power:
+            return f"{value / base**power:.3g}{unit}"
+    return ""
 
 
 def number(x: float | None, digits: int = 4) -> str:

@@ -1,3 +1,5 @@
+"""Text and tokens as a reader can see them."""
+
 import re
 import unicodedata
 from collections.abc import Mapping

@@ -6,7 +6,6 @@ it is taken.
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from rlzoo.errors import CheckpointError
 from rlzoo.parallel.shard import spread_like, whole_tensors
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import _sync_folder, _write
+from rlzoo.runs.disk import sync, write_synced
 
 
 def save_checkpoint(
@@ -53,14 +52,16 @@ def save_checkpoint(
     for name, optimizer in optimizers.items():
         tensors, scalars[name] = _optimizer_tensors(optimizer)
         write_tensors(aside / f"{name}_optimizer.safetensors", whole_tensors(tensors, keep=True))
-    _write(aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode())
+    write_synced(
+        aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode()
+    )
     sums = {path.name: _checksum(path) for path in sorted(aside.iterdir())}
-    _write(aside / "manifest.json", json.dumps(sums, indent=1).encode())
-    _sync_folder(aside)
+    write_synced(aside / "manifest.json", json.dumps(sums, indent=1).encode())
+    sync(aside)
     if final.exists():
         shutil.rmtree(final)
     aside.rename(final)
-    _sync_folder(folder)
+    sync(folder)
     for old in saved_steps(folder)[:-keep]:
         shutil.rmtree(old)
     return final
@@ -179,8 +180,7 @@ def _load_optimizer(
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """As safetensors, synced to disk."""
     save_file(tensors, path)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    sync(path)
 
 
 def _checksum(path: Path) -> str:
@@ -202,11 +202,11 @@ def keep_best(place: Path, evaluation: Mapping[str, Any], save: Callable[[Path],
     note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
     (aside / "best.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
     for path in [*aside.rglob("*"), aside]:
-        _sync(path)
+        sync(path)
     if place.exists():
         place.rename(former)
     aside.rename(place)
-    _sync(place.parent)
+    sync(place.parent)
     shutil.rmtree(former, ignore_errors=True)
 
 
@@ -220,11 +220,3 @@ def mend_best(place: Path) -> None:
 
 def _beside(place: Path) -> tuple[Path, Path]:
     return place.with_name(f".{place.name}.partial"), place.with_name(f".{place.name}.former")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -6,6 +6,7 @@ from torch import Tensor
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_degenerate, masked_mean, masked_sum, masked_var, td_lambda
 from rlzoo.recipe.plan import Plan
+from rlzoo.runs import metrics as names
 
 
 def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
@@ -49,7 +50,7 @@ def kl_per_response(batch: Batch) -> float:
 def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     """Statistics of the rollout and of what the estimator made of it."""
     mask = batch["response_mask"]
-    out = {"reward/mean": batch["sequence_scores"].mean().item()}
+    out = {names.REWARD: batch["sequence_scores"].mean().item()}
     out |= _spread_rows("score", batch["sequence_scores"])
     out |= _spread_rows("rewards", batch["sequence_rewards"])
     if len(plan.rewards) > 1:
@@ -59,12 +60,12 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     out |= _spread_rows("prompt_length", batch["prompt_mask"].sum(1))
     if "turn_ids" in batch:
         out |= _spread_rows("turns", batch["turn_ids"].amax(1))
-    out["response/truncated"] = batch["truncated"].float().mean().item()
+    out[names.TRUNCATED] = batch["truncated"].float().mean().item()
     out["response/eos"] = batch["terminated"].float().mean().item()
     flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()
     # A group is counted once: weigh each row by one over its group's size.
     _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
-    out["group/no_signal"] = ((flat / counts[inverse]).sum() / len(counts)).item()
+    out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
     out |= _spread("advantages", batch["advantages"], mask)
     out |= _spread("raw_advantages", batch["raw_advantages"], mask)
     if "returns" in batch:
@@ -76,12 +77,12 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
             batch["rewards"], values, batch["bootstrap_values"], mask, gamma=plan.gamma, lam=1.0
         )
         # Against its own lambda-returns a critic would be judged by itself.
-        out["critic/vf_explained_var"] = explained_variance(values, monte_carlo, mask)
-    out["sampler/log_prob_gap"] = masked_mean(
+        out[names.EXPLAINED_VARIANCE] = explained_variance(values, monte_carlo, mask)
+    out[names.LOG_PROB_GAP] = masked_mean(
         (batch["old_log_probs"] - batch["sampler_log_probs"]).abs(), mask
     ).item()
     if "ref_log_probs" in batch:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
-        out["actor/ref_kl"] = masked_mean(gap, mask).item()
-        out["actor/ref_kl_per_response"] = kl_per_response(batch)
+        out[names.REF_KL] = masked_mean(gap, mask).item()
+        out[names.REF_KL_PER_RESPONSE] = kl_per_response(batch)
     return out

@@ -87,6 +87,15 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
         assert all(f"`{option}`" in text for option in component.options), component.name
 
 
+def test_the_doctor_asks_for_metrics_of_the_table():
+    from rlzoo.runs.metrics import METRICS
+    from rlzoo.tools.doctor.rules import RULES
+
+    names = {m.name for m in METRICS}
+    asked = {metric for rule in RULES for metric in rule.metrics}
+    assert {m for m in asked if not {m, m.rpartition("/")[0] + "/*"} & names} == set()
+
+
 def test_a_docstring_is_cut_where_it_should_be(zoo):
     generate = load_generate()
     formula, rest = generate.parts_of(zoo.estimators["gae"])

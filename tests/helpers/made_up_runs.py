@@ -55,3 +55,21 @@ def made_up_rows(folder, rows, seeds, *, noise=0.02, paired_noise=0.05, **more):
             path = folder / f"{name}--seed{seed}"
             paths.append(made_up_run(path, seed=seed, after=after, **(more | config)))
     return paths
+
+
+def made_up_sweep(folder, rows, seeds, *, labelled=True, failed=()):
+    """A sweep's folder. rows: {label: (mean, {dotted key: value})}; all runs of `failed` failed."""
+    index = []
+    for label, (mean, values) in rows.items():
+        config = {k.replace(".", "__"): v for k, v in values.items()}
+        made_up_rows(folder, {label: (mean, config)}, seeds)
+        runs = [f"{label}--seed{seed}" for seed in range(seeds)]
+        for name in runs if label in failed else ():
+            (folder / name / "summary.json").unlink()
+            (folder / name / "failed.json").write_text(json.dumps({"reason": "out of luck"}))
+        named = {"label": label, "values": values} if labelled else {}
+        index.append({**named, "words": [], "runs": runs})
+    keys = list(dict.fromkeys(k for _, values in rows.values() for k in values))
+    index = {"words": [], "keys": keys, "rows": index}
+    (folder / "sweep.json").write_text(json.dumps(index))
+    return folder

@@ -2,8 +2,11 @@
 
 import statistics
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from rlzoo.show.figure import add_axes, colour, ink, new_figure, write_figure
 
 NEVER = 1e-9  # probability of EOS at each token: all responses take their whole length
 AXES = {"samples": "samples per prompt", "length": "tokens per response"}
@@ -43,27 +46,27 @@ def fits(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def write_plot(rows: list[dict[str, Any]], path: Path) -> None:
     """CPU seconds and memory over samples and over length: points and their fitted lines."""
-    import matplotlib  # slow, and only a plot needs it
-    from matplotlib.figure import Figure
+    write_figure(partial(draw, rows), path)
 
+
+def draw(rows: list[dict[str, Any]]) -> Any:
+    """A panel for each model and axis, one below for its memory."""
     points = [row for row in rows if "axis" in row and "cpu_seconds" in row]
     panels = list(dict.fromkeys((row["model"], row["axis"]) for row in points))
     wide = max(1, len(panels))
-    figure = Figure(figsize=(1 + 3 * wide, 5))
-    grid = figure.subplots(2, wide, squeeze=False, sharex="col")
-    grid[0][0].set_ylabel(UNITS["cpu_seconds"])
-    grid[1][0].set_ylabel(UNITS["peak_mb"])
-    for j, (model, axis) in enumerate(panels):
-        mine = [row for row in points if (row["model"], row["axis"]) == (model, axis)]
+    figure = new_figure(1 + 3 * wide, 5)
+    for j, panel in enumerate(panels):
+        mine = [row for row in points if (row["model"], row["axis"]) == panel]
         lines = {line["what"]: line for line in fits(mine)}
         x = [row["x"] for row in mine]
-        for ax, what in zip(grid[:, j], UNITS, strict=True):
-            ax.plot(x, [row[what] for row in mine], "o", color="C0")
-            if line := lines.get(what):
-                ax.plot(x, [line["start"] + line["slope"] * a for a in x], color="0.6", zorder=0)
-                ax.set_title(f"{model}, $R^2$ = {line['r2']:.3f}", fontsize=10)
-            ax.set_ylim(bottom=0)
-        grid[1][j].set_xlabel(AXES[axis])
-    figure.tight_layout()
-    with matplotlib.rc_context({"svg.fonttype": "none"}):  # letters, not outlines: a small file
-        figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+        for i, (what, unit) in enumerate(UNITS.items()):
+            below = AXES[panel[1]] if i == 1 else ""
+            axes = add_axes(figure, below, "" if j else unit, (2, wide, i * wide + j + 1))
+            axes.plot(x, [row[what] for row in mine], "o", color=colour(0))
+            if what in lines:
+                line = lines[what]
+                axes.plot(x, [line["start"] + line["slope"] * a for a in x], color=ink("muted"),
+                          zorder=1)  # fmt: skip
+                axes.set_title(f"{panel[0]}, $R^2$ = {line['r2']:.3f}", fontsize=10)
+            axes.set_ylim(bottom=0)
+    return figure

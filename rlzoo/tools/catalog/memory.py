@@ -14,7 +14,7 @@ from typing import Any
 from rlzoo.lm.memory import CHUNK, PASS_BYTES, activations
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
-from rlzoo.show.numbers import _count
+from rlzoo.show.numbers import count
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -208,17 +208,17 @@ def estimate(plan: Plan) -> Estimate | None:
         adapters = sizes.adapters(m.lora.rank, targets)
         trained = adapters or parameters
         width = 4 if adapters else stored  # adapters and heads are float32
-        add(f"{name}: weights", parameters * stored, "always", f"{_count(parameters)} {m.dtype}")
+        add(f"{name}: weights", parameters * stored, "always", f"{count(parameters)} {m.dtype}")
         if adapters:
-            add(f"{name}: adapters", adapters * 4, "always", f"{_count(adapters)} float32")
-        add(f"{name}: head", head * 4, "always", f"{_count(head)} float32")
+            add(f"{name}: adapters", adapters * 4, "always", f"{count(adapters)} float32")
+        add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
         size = trained * width + head * 4
-        add(f"{name}: gradients", size, f"{name}'s update", f"{_count(trained + head)} trained")
+        add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
         add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
 
     add_network("actor", sizes.parameters, 0)
     if plan.reference and not m.lora.rank:
-        how = f"{_count(sizes.parameters)} {m.dtype}, frozen"
+        how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
@@ -230,7 +230,7 @@ def estimate(plan: Plan) -> Estimate | None:
 
     long = prompt + r.max_new_tokens
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
-    how = f"{rows} rows x {long} positions x {_count(cache)} numbers"
+    how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
     add("KV cache", rows * long * cache * stored, "sampling", how)
     add(

@@ -1,8 +1,4 @@
-"""Plots of a comparison, by matplotlib: once drawn, an SVG follows the page's light or dark.
-
-For a page colours are drawn as placeholders, which become CSS variables in the SVG; for a file they
-are those of the light theme.
-"""
+"""Plots of a comparison."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,23 +8,23 @@ from typing import Any
 import numpy as np
 
 from rlzoo import stats
-from rlzoo.show.figure import _axes, _figure, _ink, _legend, _save, _series, _theme
+from rlzoo.runs.metrics import REWARD, TOKENS
+from rlzoo.show.figure import add_axes, add_legend, colour, ink, line, new_figure, write_figure
+from rlzoo.show.numbers import thousands
 from rlzoo.tools.compare.comparison import Comparison
 from rlzoo.tools.compare.records import Row, label, numeric, text
 
 
 def _thousands(axes: Any) -> None:
-    from rlzoo.show.numbers import thousands
-
     axes.xaxis.set_major_formatter(lambda x, _: thousands(x) if x else "0")
 
 
 def held_out(c: Comparison) -> Any:
     """Held-out score against tokens generated: IQM over seeds, with its pointwise 95 % band."""
-    figure = _figure()
-    axes = _axes(figure, "tokens generated", f"held-out {c.metric}")
+    figure = new_figure()
+    axes = add_axes(figure, "tokens generated", f"held-out {c.metric}")
     for i, row in enumerate(c.rows):
-        curves = [r.evaluations for r in row.runs.values()]
+        curves = [r.learning_curve for r in row.runs.values()]
         _band(
             axes,
             row,
@@ -38,23 +34,23 @@ def held_out(c: Comparison) -> Any:
             marker="o",
         )
     _thousands(axes)
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
 def training(c: Comparison) -> Any:
     """The training reward, smoothed over a twentieth of the steps."""
-    figure = _figure()
-    axes = _axes(figure, "tokens generated", "training reward")
+    figure = new_figure()
+    axes = add_axes(figure, "tokens generated", "training reward")
     for i, row in enumerate(c.rows):
-        curves = [[(m["perf/tokens"], m["reward/mean"]) for m in r.steps]
+        curves = [[(m[TOKENS], m[REWARD]) for m in r.steps]
                   for r in row.runs.values()]  # fmt: skip
         x, y = _align([run for run in curves if run])
         if y.size:
             width = max(1, y.shape[1] // 20)
             _band(axes, row, i, x, np.stack([_smooth(run, width) for run in y]), rows=len(c.rows))
     _thousands(axes)
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
@@ -84,36 +80,36 @@ def _haze(rows: int) -> float:
 def _band(axes: Any, row: Row, i: int, x: Any, y: Any, *, rows: int, marker: str = "") -> None:
     middle, low, high = stats.iqm_band(y)
     axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
-              **_series(i))  # fmt: skip
+              **line(i))  # fmt: skip
     if len(y) > 1:
-        axes.fill_between(x, low, high, color=_series(i)["color"], alpha=_haze(rows), linewidth=0)
+        axes.fill_between(x, low, high, color=colour(i), alpha=_haze(rows), linewidth=0)
 
 
 def finals(c: Comparison) -> Any:
     """Every run's final score, a line for each seed through the rows, and each row's IQM."""
-    figure = _figure(height=1.2 + 0.42 * len(c.rows))
-    axes = _axes(figure, f"final held-out {c.metric}", "")
+    figure = new_figure(height=1.2 + 0.42 * len(c.rows))
+    axes = add_axes(figure, f"final held-out {c.metric}", "")
     for seed in sorted({s for row in c.rows for s in row.runs}):
         there = [(row.runs[seed].score, i) for i, row in enumerate(c.rows) if seed in row.runs]
-        axes.plot(*zip(*there, strict=True), color=_ink("faint"), linewidth=0.8, zorder=1)
+        axes.plot(*zip(*there, strict=True), color=ink("faint"), linewidth=0.8, zorder=1)
     for i, row in enumerate(c.rows):
-        colour = _series(i)["color"]
-        axes.plot(row.scores, [i] * len(row.scores), "o", color=colour, markersize=4, alpha=0.45,
+        shade = colour(i)
+        axes.plot(row.scores, [i] * len(row.scores), "o", color=shade, markersize=4, alpha=0.45,
                   markeredgewidth=0)  # fmt: skip
         interval = stats.iqm_interval(row.scores)
         if interval:
-            axes.plot(interval, [i, i], color=colour, linewidth=2.4, solid_capstyle="round")
-        axes.plot([stats.iqm(row.scores)], [i], "D", color=colour, markersize=7)
+            axes.plot(interval, [i, i], color=shade, linewidth=2.4, solid_capstyle="round")
+        axes.plot([stats.iqm(row.scores)], [i], "D", color=shade, markersize=7)
     axes.set_yticks(range(len(c.rows)), [row.label for row in c.rows])
-    axes.tick_params(axis="y", labelcolor=_ink("ink"), length=0)
+    axes.tick_params(axis="y", labelcolor=ink("ink"), length=0)
     axes.set_ylim(len(c.rows) - 0.5, -0.5)
     return figure
 
 
 def profiles(c: Comparison) -> Any:
     """Performance profiles: the share of runs above each score, with a pointwise 95 % band."""
-    figure = _figure()
-    axes = _axes(figure, f"final held-out {c.metric}, at least", "share of runs")
+    figure = new_figure()
+    axes = add_axes(figure, f"final held-out {c.metric}, at least", "share of runs")
     scores = [s for row in c.rows for s in row.scores]
     margin = 0.05 * (max(scores) - min(scores)) or 0.01
     taus = np.linspace(min(scores) - margin, max(scores) + margin, 201)
@@ -122,15 +118,15 @@ def profiles(c: Comparison) -> Any:
     for i, row in enumerate(c.rows):
         runs = np.asarray(row.scores)
         share = stats.performance_profile(runs, taus)
-        axes.step(taus, share, where="post", label=row.label, linewidth=1.8, **_series(i))
+        axes.step(taus, share, where="post", label=row.label, linewidth=1.8, **line(i))
         if len(runs) > 1:
             picks = rng.integers(len(runs), size=(1000, len(runs)))
             drawn = (runs[picks][:, :, None] > taus).mean(1)
             low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-            axes.fill_between(taus, low, high, step="post", color=_series(i)["color"], alpha=haze,
+            axes.fill_between(taus, low, high, step="post", color=colour(i), alpha=haze,
                               linewidth=0)  # fmt: skip
     axes.set_ylim(-0.02, 1.02)
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
@@ -148,8 +144,8 @@ def response(c: Comparison, key: str) -> Any:
     """Final score against a key: IQM with its interval, and each seed's runs. Values stand at
     equal distances, since those that matter (.9, .95, .99, 1) crowd on a scale. Rows without the
     key are level lines."""
-    figure = _figure()
-    axes = _axes(figure, key, f"final held-out {c.metric}")
+    figure = new_figure()
+    axes = add_axes(figure, key, f"final held-out {c.metric}")
     having = [row for row in c.rows if numeric(row.values.get(key))]
     values = sorted({row.values[key] for row in having})
     lines: dict[str, list[Row]] = {}
@@ -162,29 +158,26 @@ def response(c: Comparison, key: str) -> Any:
         for x, row in zip(at, rows, strict=True):
             interval = stats.iqm_interval(row.scores)
             axes.plot([x] * len(row.scores), row.scores, "o", markersize=3, alpha=0.3,
-                      color=_series(i)["color"], markeredgewidth=0)  # fmt: skip
+                      color=colour(i), markeredgewidth=0)  # fmt: skip
             if interval:
-                axes.plot([x, x], interval, linewidth=2.2, color=_series(i)["color"])
+                axes.plot([x, x], interval, linewidth=2.2, color=colour(i))
         axes.plot(at, [stats.iqm(row.scores) for row in rows], marker="o", markersize=6,
-                  linewidth=1.6, label=name or "with it", **_series(i))  # fmt: skip
+                  linewidth=1.6, label=name or "with it", **line(i))  # fmt: skip
     for j, row in enumerate(r for r in c.rows if r not in having):
         axes.axhline(stats.iqm(row.scores), label=f"{row.label} (has no such option)",
-                     linewidth=1.2, **(_series(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
+                     linewidth=1.2, **(line(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
     axes.set_xticks(range(len(values)), [text(v) for v in values])
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
-
-
-# ---------------------------------------------------------------- all of them
 
 
 def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     """name -> (what it shows, how to draw it)."""
     out: dict[str, tuple[str, Callable[[], Any]]] = {}
-    if any(len(r.evaluations) > 1 for row in c.rows for r in row.runs.values()):
+    if any(len(r.learning_curve) > 1 for row in c.rows for r in row.runs.values()):
         out["held-out"] = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
                            "pointwise 95 % bootstrap interval.", partial(held_out, c))  # fmt: skip
-    if any("reward/mean" in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
+    if any(REWARD in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
         out["training"] = ("Training reward, smoothed. IQM over seeds and its 95 % band.",
                            partial(training, c))  # fmt: skip
     out["finals"] = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "
@@ -204,15 +197,8 @@ def write_plots(c: Comparison, folder: Path) -> list[Path]:
     """Each plot as NAME.svg and NAME.png, in the light theme on white."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    before = _theme.set(1)
-    try:
-        for name, (_, draw) in plots(c).items():
-            figure = draw()
-            figure.patch.set(visible=True, facecolor="white")
-            for kind in ("svg", "png"):
-                data = _save(figure, kind, name)
-                written.append(folder / f"{name}.{kind}")
-                written[-1].write_bytes(data.encode() if isinstance(data, str) else data)
-    finally:
-        _theme.reset(before)
+    for name, (_, draw) in plots(c).items():
+        files = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
+        write_figure(draw, *files)
+        written += files
     return written

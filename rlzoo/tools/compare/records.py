@@ -5,14 +5,15 @@ folders -> Record (a finished run) -> Row (the runs whose recipes agree but for 
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.folder import open_folder
-from rlzoo.runs.record import Flat, Record, failure, read_record
+from rlzoo.runs.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every")
@@ -48,21 +49,31 @@ class Gathered:
     skipped: dict[str, str] = field(default_factory=dict)  # run -> why
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # row label -> run -> reason
     swept: list[str] = field(default_factory=list)  # keys that sweeps ran over
+    # Of one sweep alone: its rows, without runs, and which of them each folder belongs to.
+    rows: dict[str, Row] = field(default_factory=dict)
+    row_of: dict[Path, str] = field(default_factory=dict)
 
-
-# ---------------------------------------------------------------- reading
+    def lost(self) -> list[Row]:
+        """The sweep's rows of which no run is finished."""
+        left = {self.row_of.get(record.path) for record in self.records}
+        return [row for name, row in self.rows.items() if name not in left]
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
     """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
     found = Gathered()
     seen: set[Path] = set()
-    for path in map(Path, paths):
+    folders = list(map(Path, paths))
+    for path in folders:
         sweep = read_sweep(path)
         if sweep:
             found.swept += [k for k in sweep["keys"] if k not in found.swept]
             for row in sweep["rows"]:
-                _take([path / name for name in row["runs"]], found, seen, row["label"])
+                name, runs = row.get("label", ""), [path / run for run in row["runs"]]
+                if name and len(folders) == 1:
+                    found.rows[name] = Row(name, row["values"], {})
+                    found.row_of |= dict.fromkeys(runs, name)
+                _take(runs, found, seen, name)
             continue
         inside = sorted(p.parent for p in path.glob("*/recipe.yaml"))
         if not inside or (path / "recipe.yaml").is_file():
@@ -89,38 +100,48 @@ def _take(folders: list[Path], found: Gathered, seen: set[Path], row: str = "") 
         if reason:
             found.failed.setdefault(row or path.name, {})[path.name] = reason
             continue
-        record = read_record(path)
+        record = read_finished(path)
         if isinstance(record, str):
             found.skipped[path.name] = record
         else:
             found.records.append(record)
 
 
-# ---------------------------------------------------------------- rows
-
-
 def make_rows(found: Gathered) -> tuple[list[Row], list[str]]:
-    """The rows, in the order in which their runs were found, and what had to be decided."""
+    """The rows, in the order in which their runs were found, and what had to be decided.
+
+    A sweep has labelled its rows already; others are labelled by what tells them apart.
+    """
     groups: dict[str, list[Record]] = {}
     for record in found.records:
-        identity = {k: v for k, v in record.config.items() if not _bookkeeping(k)}
+        identity = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
         identity.pop("recipe")
         groups.setdefault(repr(sorted(identity.items())), []).append(record)
-    configs = [{k: v for k, v in g[0].config.items() if not _bookkeeping(k)}
-               for g in groups.values()]  # fmt: skip
-    keys = telling_keys(configs, found.swept)
-    rows, notes = [], []
-    for config, group in zip(configs, groups.values(), strict=True):
-        values = {k: config[k] for k in keys if k in config}
-        row = Row(label(values) or config["recipe"], values, {})
+    names = [found.row_of.get(group[-1].path, "") for group in groups.values()]
+    if "" in names or len(set(names)) < len(names):
+        rows = _labelled([group[0] for group in groups.values()], found.swept)
+    else:
+        rows = [replace(found.rows[name], runs={}) for name in names]
+    notes = []
+    for row, group in zip(rows, groups.values(), strict=True):
         for record in sorted(group, key=lambda r: (r.path / "summary.json").stat().st_mtime):
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
                 notes.append(f"{row.label}, seed {record.seed}: {older} gives way to the newer "
                              f"{record.path.name}")  # fmt: skip
             row.runs[record.seed] = record
-        rows.append(row)
     return rows, notes
+
+
+def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[Row]:
+    """A row without runs for each record, by the keys that tell them apart."""
+    configs = [{k: v for k, v in r.recipe.items() if not _bookkeeping(k)} for r in records]
+    keys = telling_keys(configs, swept)
+    values = [{k: config[k] for k in keys if k in config} for config in configs]
+    return [
+        Row(label(told) or config["recipe"], told, {})
+        for config, told in zip(configs, values, strict=True)
+    ]
 
 
 def _bookkeeping(key: str) -> bool:
@@ -174,17 +195,14 @@ def numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# ---------------------------------------------------------------- what must agree
-
-
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
     """Where runs are not on one scale: key -> value -> names of runs."""
-    keys = {k for r in records for k in r.config if k.startswith("task.")}
+    keys = {k for r in records for k in r.recipe if k.startswith("task.")}
     out: dict[str, dict[str, list[str]]] = {}
     for key in [*sorted(keys, key=lambda k: (k != "task.name", k)), *TERMS, "eval metric"]:
         by_value: dict[str, list[str]] = {}
         for r in records:
-            value = r.summary["eval_metric"] if key == "eval metric" else r.config.get(key)
+            value = r.summary["eval_metric"] if key == "eval metric" else r.recipe.get(key)
             by_value.setdefault(text(value), []).append(f"{r.path.parent.name}/{r.path.name}")
         if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in out):
             out[key] = by_value

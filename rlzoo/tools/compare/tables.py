@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo import stats
-from rlzoo.show.curve import spark
-from rlzoo.show.numbers import NONE, bracket, chance, difference, score, small, thousands
+from rlzoo.show.curve import sparkline
+from rlzoo.show.numbers import NONE, bracket, chance, difference, small, thousands, three_decimals
 from rlzoo.tools.compare.comparison import (
     Comparison,
     Pair,
@@ -21,6 +21,7 @@ from rlzoo.tools.compare.comparison import (
     kl_spent,
     mean_of,
     reach,
+    tokens_spent,
 )
 from rlzoo.tools.compare.records import Row, text
 from rlzoo.tools.compare.verdict import method, verdict
@@ -65,7 +66,7 @@ def outcome_columns(c: Comparison, *, brief: bool = False) -> list[Column]:
 
 def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Column]:
     """How it was reached, and at what cost; curves are `width` wide."""
-    columns = [Column("area", [score(area(row)) for row in c.rows])]
+    columns = [Column("area", [three_decimals(area(row)) for row in c.rows])]
     if c.threshold is not None:
         found = [reach(row, c.threshold) for row in c.rows]
         columns.append(
@@ -83,26 +84,18 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Co
         columns.append(Column("KL", [_number(kl_spent(row), 2) for row in c.rows]))
     columns += [
         Column("length", [_number(mean_of(row, lambda r: r.length), 1) for row in c.rows]),
-        Column("tokens", [thousands(mean_of(row, _tokens)) for row in c.rows]),
-        Column("s", [_number(mean_of(row, _seconds), 0) for row in c.rows]),
+        Column("tokens", [thousands(tokens_spent(row)) for row in c.rows]),
+        Column("s", [_number(mean_of(row, lambda r: r.summary["seconds"]), 0) for row in c.rows]),
     ]
     if heights:
-        low, high = min(heights), max(heights)
-        columns.append(Column("reward", [spark(v, low, high, width) for v in curves], left=True))
+        scale = min(heights), max(heights)
+        columns.append(Column("reward", [sparkline(v, width, scale) for v in curves], left=True))
     return columns
-
-
-def _tokens(record: Any) -> float:
-    return record.summary["tokens"]
-
-
-def _seconds(record: Any) -> float:
-    return record.summary["seconds"]
 
 
 def final(row: Row) -> str:
     interval = stats.iqm_interval(row.scores)
-    middle = score(stats.iqm(row.scores))
+    middle = three_decimals(stats.iqm(row.scores))
     return f"{middle} {bracket(interval)}" if interval else middle
 
 
@@ -123,9 +116,6 @@ def _time(r: Reach, word: str) -> str:
 
 def _tokens_to(median: float | None, last: float) -> str:
     return f">{thousands(last)}" if median is None else thousands(median)
-
-
-# ---------------------------------------------------------------- the terminal
 
 
 def view(c: Comparison, width: int, tables: Sequence[TwoWay] = ()) -> list[Any]:
@@ -184,9 +174,6 @@ def two_way_title(c: Comparison, t: TwoWay) -> str:
 
 def two_way_cell(row: Row | None) -> str:
     return NONE if row is None else final(row)
-
-
-# ---------------------------------------------------------------- markdown
 
 
 def markdown(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:

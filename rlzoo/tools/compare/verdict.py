@@ -1,10 +1,10 @@
+"""A comparison in sentences."""
+
 from collections.abc import Sequence
 
 from rlzoo import stats
-from rlzoo.show.numbers import chance, difference, score
+from rlzoo.show.numbers import chance, difference, three_decimals
 from rlzoo.tools.compare.comparison import Comparison, Pair, _range
-
-# ---------------------------------------------------------------- the verdict
 
 
 def verdict(c: Comparison) -> list[str]:
@@ -78,7 +78,7 @@ def _measured(p: Pair) -> str:
 
 def _undecided(p: Pair, comparisons: int) -> str:
     least = stats.detectable(p.paired.sd, p.paired.n, comparisons)
-    power = f"; {p.paired.n} seeds could have shown {score(least)}" if least else ""
+    power = f"; {p.paired.n} seeds could have shown {three_decimals(least)}" if least else ""
     return f"{p.b.label} at {p.paired.n} seeds ({_measured(p)}{power})"
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rules import RULES, SEVERITIES
-from rlzoo.tools.doctor.series import Finding, Record, read
+from rlzoo.tools.doctor.series import Finding, read
 from rlzoo.tools.verb import Result
 
 

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from rlzoo.tools.doctor.series import Finding, Record, first, last, trend
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo.tools.doctor.series import Finding, first, last, spans, trend
 
 SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
 
 SHORTEST_TREND = 6  # steps; below, first and last third say nothing
 
-
-# ---------------------------------------------------------------- rules
 
 Judge = Callable[[Record], Finding | None]
 
@@ -61,11 +61,11 @@ def not_finite(run: Record) -> Finding | None:
     return None
 
 
-@rule("train/skipped")
+@rule(names.SKIPPED)
 def updates_skipped(run: Record) -> Finding | None:
     """Loss or gradient was not finite, so optimizer steps were left out."""
-    skipped = [(line["step"], line["train/skipped"]) for line in run.steps
-               if line.get("train/skipped", 0) > 0]  # fmt: skip
+    skipped = [(line["step"], line[names.SKIPPED]) for line in run.steps
+               if line.get(names.SKIPPED, 0) > 0]  # fmt: skip
     if not skipped:
         return None
     total = sum(n for _, n in skipped)
@@ -112,14 +112,14 @@ def learning_rate_zero(run: Record) -> Finding | None:
     )
 
 
-@rule("score/std", least=3)
+@rule(names.SCORE_STD, least=3)
 def reward_constant(run: Record) -> Finding | None:
     """Every response of a step scores the same: nothing to prefer."""
-    spread = run.series("score/std")
+    spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
     if flat <= 0.8 * len(spread) or run.solved:
         return None
-    level = fmean(run.series("reward/mean"))
+    level = fmean(run.series(names.REWARD))
     return Finding(
         "problem",
         f"All responses of a step score the same in {flat} of {len(spread)} steps (mean reward "
@@ -130,16 +130,16 @@ def reward_constant(run: Record) -> Finding | None:
     )
 
 
-@rule("group/no_signal", least=3)
+@rule(names.NO_SIGNAL, least=3)
 def no_signal_in_groups(run: Record) -> Finding | None:
     """All samples of a prompt score alike, so comparing within groups gives zeros."""
-    late = run.spans("group/no_signal")[1]
+    late = spans(run, names.NO_SIGNAL)[1]
     if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
         return None  # a critic compares with what it expected, not with the group
-    tail = fmean(last(run.series("group/no_signal")))
+    tail = fmean(last(run.series(names.NO_SIGNAL)))
     if tail < 0.7:
         return None
-    score = fmean(last(run.series("reward/mean")))
+    score = fmean(last(run.series(names.REWARD)))
     if run.solved:
         return Finding(
             "note",
@@ -159,17 +159,18 @@ def no_signal_in_groups(run: Record) -> Finding | None:
     )
 
 
-@rule("reward/mean", least=SHORTEST_TREND)
+@rule(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
     """No rise of the reward beyond its noise, nor on held-out prompts."""
-    early, late = run.spans("reward/mean")
-    values = run.series("reward/mean")
+    early, late = spans(run, names.REWARD)
+    values = run.series(names.REWARD)
     change, error = trend(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved:
         return None
     if held_out_falls(run):  # says more
         return None
-    if len(set(values)) == 1 and run.has("score/std") and max(run.series("score/std")) < 1e-8:
+    spread = run.series(names.SCORE_STD)
+    if len(set(values)) == 1 and spread and max(spread) < 1e-8:
         return None  # `reward_constant` says more
     return Finding(
         "warning",
@@ -183,11 +184,11 @@ def reward_flat(run: Record) -> Finding | None:
     )
 
 
-@rule("reward/mean", least=SHORTEST_TREND)
+@rule(names.REWARD, least=SHORTEST_TREND)
 def reward_falling(run: Record) -> Finding | None:
     """The reward gets worse by more than its noise."""
-    early, late = run.spans("reward/mean")
-    values = run.series("reward/mean")
+    early, late = spans(run, names.REWARD)
+    values = run.series(names.REWARD)
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:
         return None
@@ -204,28 +205,28 @@ def reward_falling(run: Record) -> Finding | None:
 @rule()
 def held_out_falls(run: Record) -> Finding | None:
     """The last evaluation is worse than an earlier one by more than both intervals."""
-    found = run.evaluations
-    if len(found) < 2:
+    if len(run.evaluations) < 2:
         return None
-    what = "eval/accuracy" if "eval/accuracy" in found[-1] else "eval/score"
-    best = max(found, key=lambda e: e.get(what, -math.inf))
-    if not found[-1].get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf):
+    final = run.evaluations[-1]
+    what = names.ACCURACY if names.ACCURACY in final else names.SCORE
+    best = max(run.evaluations, key=lambda e: e.get(what, -math.inf))
+    if not final.get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf):
         return None
     return Finding(
         "problem",
         f"{what} on held-out prompts fell from {best[what]:.3f} at step {best['step']} to "
-        f"{found[-1][what]:.3f} at step {found[-1]['step']}; their intervals do not meet.",
+        f"{final[what]:.3f} at step {final['step']}; their intervals do not meet.",
         "Stop earlier; lower actor.lr; raise kl.coef; more distinct prompts. If the training "
         "reward rose meanwhile, the policy games the reward or has learnt its prompts by heart.",
-        {"best_step": best["step"], "best": best[what], "last": found[-1][what]},
+        {"best_step": best["step"], "best": best[what], "last": final[what]},
     )
 
 
-@rule("actor/ref_kl", least=SHORTEST_TREND)
+@rule(names.REF_KL, least=SHORTEST_TREND)
 def kl_exploding(run: Record) -> Finding | None:
     """The policy runs away from the reference."""
-    late = run.spans("actor/ref_kl")[1]
-    values = run.series("actor/ref_kl")
+    late = spans(run, names.REF_KL)[1]
+    values = run.series(names.REF_KL)
     n = max(1, len(values) // 3)
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
     if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)):
@@ -241,11 +242,11 @@ def kl_exploding(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/entropy", least=SHORTEST_TREND)
+@rule(names.ENTROPY, least=SHORTEST_TREND)
 def entropy_collapse(run: Record) -> Finding | None:
     """The policy has stopped trying other tokens, and the task is not solved."""
-    late = run.spans("actor/entropy")[1]
-    values = run.series("actor/entropy")
+    late = spans(run, names.ENTROPY)[1]
+    values = run.series(names.ENTROPY)
     start, tail = fmean(values[:3]), fmean(last(values))
     if tail > 0.2 * start or run.solved or start <= 0:
         return None
@@ -260,11 +261,11 @@ def entropy_collapse(run: Record) -> Finding | None:
     )
 
 
-@rule("critic/vf_explained_var", least=SHORTEST_TREND)
+@rule(names.EXPLAINED_VARIANCE, least=SHORTEST_TREND)
 def critic_worse_than_a_constant(run: Record) -> Finding | None:
     """The critic's values are further from the returns than their mean is."""
-    late = run.spans("critic/vf_explained_var")[1]
-    tail = median(last(run.series("critic/vf_explained_var")))
+    late = spans(run, names.EXPLAINED_VARIANCE)[1]
+    tail = median(last(run.series(names.EXPLAINED_VARIANCE)))
     if tail >= -0.1:
         return None
     return Finding(
@@ -278,10 +279,10 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     )
 
 
-@rule("sampler/log_prob_gap")
+@rule(names.LOG_PROB_GAP)
 def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """What tokens were drawn from is not the policy that is trained."""
-    gap = fmean(run.series("sampler/log_prob_gap"))
+    gap = fmean(run.series(names.LOG_PROB_GAP))
     if gap < 1e-2 or run.key("correction.name"):
         return None
     truncated = run.key("rollout.top_k", 0) > 0 or run.key("rollout.top_p", 1.0) < 1
@@ -301,7 +302,7 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/ratio_mean", "actor/ppo_kl", least=3)
+@rule(names.RATIO, names.PPO_KL, least=3)
 def ratio_not_one_at_first(run: Record) -> Finding | None:
     """The ratio differs from 1 before any update changed the policy.
 
@@ -310,7 +311,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
     whatever pi is, so a mean that stays away from 1 tells of a wrong pi_old.
     """
     updates = run.key("train.epochs", 1) * run.key("train.minibatches", 1)
-    ratios, kls = run.series("actor/ratio_mean"), run.series("actor/ppo_kl")
+    ratios, kls = run.series(names.RATIO), run.series(names.PPO_KL)
     away = median(abs(r - 1) for r in ratios)
     kl = median(abs(k) for k in kls)
     if updates == 1:
@@ -332,11 +333,11 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
     )
 
 
-@rule("actor/ppo_kl", least=3)
+@rule(names.PPO_KL, least=3)
 def update_too_large(run: Record) -> Finding | None:
     """A batch moves the policy further than its samples can vouch for."""
-    late = run.spans("actor/ppo_kl")[1]
-    tail = fmean([abs(v) for v in last(run.series("actor/ppo_kl"))])
+    late = spans(run, names.PPO_KL)[1]
+    tail = fmean([abs(v) for v in last(run.series(names.PPO_KL))])
     clips = {k for line in run.steps for k in line if k.startswith("actor/") and
              k.endswith("clipfrac")}  # fmt: skip
     clipped = max((fmean(last(run.series(k))) for k in clips if run.series(k)), default=0.0)
@@ -351,16 +352,16 @@ def update_too_large(run: Record) -> Finding | None:
     )
 
 
-@rule("response/truncated", least=3)
+@rule(names.TRUNCATED, least=3)
 def truncation_rising(run: Record) -> Finding | None:
     """More and more responses run into the length limit, or most do."""
-    early, late = run.spans("response/truncated")
-    values = run.series("response/truncated")
+    early, late = spans(run, names.TRUNCATED)
+    values = run.series(names.TRUNCATED)
     before, tail = fmean(first(values)), fmean(last(values))
     rising = len(values) >= SHORTEST_TREND and tail > 0.2 and tail - before > 0.1
     if not rising and tail <= 0.5:
         return None
-    lengths = run.series("response_length/mean")
+    lengths = run.series(names.LENGTH)
     length = f" (mean length {fmean(last(lengths)):.1f})" if lengths else ""
     return Finding(
         "warning",
@@ -376,7 +377,7 @@ def truncation_rising(run: Record) -> Finding | None:
 @rule("raw_advantages/std", least=3)
 def advantages_vanish(run: Record) -> Finding | None:
     """The estimator gives (nearly) the same advantage everywhere."""
-    late = run.spans("raw_advantages/std")[1]
+    late = spans(run, "raw_advantages/std")[1]
     values = run.series("raw_advantages/std")
     tail = fmean(last(values))
     if tail > 1e-4 or run.solved:
@@ -420,10 +421,10 @@ def critic_gradient_always_clipped(run: Record) -> Finding | None:
     return _gradient(run, "critic")
 
 
-@rule("actor/pg_loss", "reward/mean", least=SHORTEST_TREND)
+@rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
 def loss_near_zero(run: Record) -> Finding | None:
     """The policy loss is near 0 while the reward rises: that is normal."""
-    losses, rewards = run.series("actor/pg_loss"), run.series("reward/mean")
+    losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)
     size = fmean([abs(v) for v in losses])
     change, error = trend(rewards)
     if size > 0.02 or change <= 2 * error:

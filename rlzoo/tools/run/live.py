@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.runs.display import Silent
+from rlzoo.runs.metrics import evaluation_text
 from rlzoo.show.curve import sparkline
-from rlzoo.show.numbers import evaluation_text
 from rlzoo.tools.run.tables import closing_tables
 
 SHOWN = (

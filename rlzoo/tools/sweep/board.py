@@ -1,3 +1,5 @@
+"""What a sweep shows while it goes on."""
+
 import time
 from typing import Any
 
@@ -8,8 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.tools.sweep.plan import Job, Sweep
-
-# ---------------------------------------------------------------- what the parent shows
 
 
 def make_board(console: Console, sweep: Sweep, missing: int, workers: int) -> "Board":

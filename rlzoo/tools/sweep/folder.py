@@ -1,3 +1,5 @@
+"""A sweep's folder: its index sweep.json, its lock, and whether it is this sweep's."""
+
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +10,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RunError
+from rlzoo.runs.disk import write_json
 from rlzoo.runs.record import flatten
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
-
-# ---------------------------------------------------------------- the folder
 
 
 def check_folder(sweep: Sweep) -> None:
@@ -25,8 +26,6 @@ def check_folder(sweep: Sweep) -> None:
 
 def write_index(sweep: Sweep) -> None:
     """sweep.json. A sweep may grow: rows and seeds that it had and this command has not stay."""
-    from rlzoo.runs.disk import write_json
-
     before = read_sweep(sweep.path)
     rows = {row["label"]: row for row in before.get("rows", [])}
     for row in sweep.rows:

@@ -26,7 +26,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import split_values
-from rlzoo.runs.record import Flat, flatten
+from rlzoo.runs.record import flat_config
 from rlzoo.tools.compare.records import label
 from rlzoo.train.start import prepare
 
@@ -94,9 +94,6 @@ def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
     return dataclasses.replace(row.recipe, config=config)
 
 
-# ---------------------------------------------------------------- words -> rows
-
-
 def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
     """Every row composed and planned; raises RecipeError naming the row at fault."""
     choices: dict[str, list[str]] = {}
@@ -121,23 +118,24 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
             recipe = compose(row_words, zoo)
             for text in prepare(recipe, zoo).warnings:
                 warnings.warn(text, stacklevel=2)
-        flat = _flat(recipe)
+        tree: Any = OmegaConf.to_container(recipe.config)
+        flat = flat_config(tree, recipe.name)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
             SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe),
         )
-    found = list(rows.values())
-    clash = {r.slug for r in found if sum(o.slug == r.slug for o in found) > 1}
-    if clash:
-        raise RecipeError(f"two rows would share the folder {sorted(clash)[0]}--seed...")
-    keys = tuple(_full(k) for k in swept)
+    slugs = sorted(row.slug for row in rows.values())
+    for one, other in itertools.pairwise(slugs):
+        if one == other:
+            raise RecipeError(f"two rows would share the folder {one}--seed...")
+    first = next(iter(rows.values())).recipe
     return Sweep(
-        Path(folder) if folder else _default_folder(words, found[0].recipe),
+        Path(folder) if folder else _default_folder(words, first),
         tuple(words),
-        keys,
-        seeds or (found[0].recipe.config.seed,),
-        tuple(found),
+        tuple(_full(k) for k in swept),
+        seeds or (first.config.seed,),
+        tuple(rows.values()),
     )
 
 
@@ -145,11 +143,11 @@ def _seeds(texts: list[str]) -> tuple[int, ...]:
     """`0`, `3`, `0..19` (both ends included)."""
     seeds: list[int] = []
     for text in texts:
-        found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-        if not found or (found[2] and int(found[2]) < int(found[1])):
+        ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+        if not ends or (ends[2] and int(ends[2]) < int(ends[1])):
             raise RecipeError(f"seed (command line): {KEYS['seed'].type_text}, or a range 0..19. "
                               f"Got {text!r}")  # fmt: skip
-        seeds += range(int(found[1]), int(found[2] or found[1]) + 1)
+        seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return tuple(dict.fromkeys(seeds))
 
 
@@ -160,12 +158,12 @@ def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[s
     others = [k for k in choices if k not in options]
     taken: set[str] = set()
     met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
-    found: list[tuple[dict[str, str], list[str]]] = []
+    bases: list[tuple[dict[str, str], list[str]]] = []
     for values in itertools.product(*(choices[k] for k in others)):
         base = dict(zip(others, values, strict=True))
         base = {k: v for k, v in base.items() if _in_set(k, base)}
         if not options:
-            found.append((base, []))
+            bases.append((base, []))
             continue
         with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
             config = compose([f"{k}={v}" for k, v in base.items()], zoo).config
@@ -178,15 +176,14 @@ def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[s
             if option in has:
                 applying.append(key)
                 taken.add(key)
-        found.append((base, applying))
+        bases.append((base, applying))
     for key in options:
         if key not in taken:
             raise RecipeError(_no_owner(key, options[key], met[key]))
-    order = list(choices)
-    for base, applying in found:
+    for base, applying in bases:
         for values in itertools.product(*(choices[k] for k in applying)):
             row = base | dict(zip(applying, values, strict=True))
-            yield {k: row[k] for k in order if k in row}
+            yield {k: row[k] for k in choices if k in row}
 
 
 def _option_of(key: str) -> tuple[str, str] | None:
@@ -226,15 +223,6 @@ def _naming(row: str) -> Iterator[None]:
 
 def _full(key: str) -> str:
     return f"{key}.name" if key in SECTIONS or key == "model" else key
-
-
-def _flat(recipe: Recipe) -> Flat:
-    tree: Any = OmegaConf.to_container(recipe.config)
-    return (
-        flatten(tree)
-        | {section: "+".join(tree.get(section) or {}) for section in COLLECTIONS}
-        | {"recipe": recipe.name}
-    )
 
 
 def _default_folder(words: list[str], recipe: Recipe) -> Path:

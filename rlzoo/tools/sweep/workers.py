@@ -21,16 +21,14 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, first_line
-from rlzoo.runs.disk import disk_is_full
+from rlzoo.errors import CheckpointError, RlzooError, first_line
+from rlzoo.runs.disk import disk_is_full, write_atomically, write_json
 from rlzoo.runs.display import Silent
-from rlzoo.show.numbers import evaluation_text
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 
 ATTEMPTS = 3  # of a run whose worker dies
-
-
-# ---------------------------------------------------------------- in the parent
 
 
 @dataclass
@@ -42,46 +40,100 @@ class Worker:
     job: Job | None = None
 
 
-def run_all(jobs: Sequence[Job], workers: int, folder: Path, board: Any) -> None:
-    """Do every run. A failure is written into the run's folder as failed.json; raises OSError
-    where a worker met a full disk, having stopped them all."""
-    queue, attempts = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
-    gpus = _gpus(jobs[0])
-    crew: list[Worker] = []
-    try:
-        for i in range(workers):
-            crew.append(_hire(folder, gpus[i % len(gpus)] if gpus else None))
-            _give(crew[-1], queue, attempts, board)
-        while any(w.job for w in crew):
-            ready: Any = connection.wait([w.pipe for w in crew if w.job], timeout=0.5)
-            board.tick()
-            for worker in [w for w in crew if w.pipe in ready]:
+class Crew:
+    """The workers of a sweep, and the runs that nobody has begun."""
+
+    def __init__(self, jobs: Sequence[Job], workers: int, folder: Path, board: Any):
+        self.queue, self.attempts = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
+        self.folder, self.board = folder, board
+        self.gpus = _gpus(jobs[0])
+        self.workers: list[Worker] = []
+        self.size = workers
+
+    def run(self) -> None:
+        """Until no run is left; raises OSError where a worker met a full disk."""
+        for place in range(self.size):
+            self.workers.append(self.hire(place))
+            self.give(self.workers[-1])
+        while any(w.job for w in self.workers):
+            ready: Any = connection.wait([w.pipe for w in self.workers if w.job], timeout=0.5)
+            self.board.tick()
+            for worker in [w for w in self.workers if w.pipe in ready]:
                 try:
                     word, *rest = worker.pipe.recv()
                 except (EOFError, ConnectionError):
-                    i = crew.index(worker)
-                    crew[i] = _bury(worker, queue, attempts, board, folder, gpus, i)
-                    _give(crew[i], queue, attempts, board)
-                    continue
-                job = worker.job
-                assert job is not None
-                if word == "disk":
-                    raise OSError(errno.ENOSPC, rest[0], str(job.path))
-                if word in ("done", "failed"):
-                    worker.job = None
-                    if word == "failed":
-                        _fail(job, rest[0])
-                    getattr(board, word)(job, *rest)
-                    _give(worker, queue, attempts, board)
+                    self.replace(worker)
                 else:
-                    board.news(job, word, *rest)
-    finally:
-        # A run can be cut off anywhere: it goes on from its checkpoint.
-        for worker in crew:
+                    self.hear(worker, word, *rest)
+
+    def hire(self, place: int) -> Worker:
+        gpu = self.gpus[place % len(self.gpus)] if self.gpus else None
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=work, args=(theirs, self.folder / "workers.log", gpu))
+        process.start()
+        theirs.close()  # so that the pipe ends when the worker does
+        return Worker(process, ours)
+
+    def give(self, worker: Worker) -> None:
+        """It takes up the next run, if there is one."""
+        if not self.queue:
+            return
+        worker.job = self.queue.popleft()
+        self.attempts[worker.job.name] += 1
+        with contextlib.suppress(OSError):  # it is dead already: its pipe's end says so
+            worker.pipe.send(worker.job)
+        self.board.begin(worker.job)
+
+    def hear(self, worker: Worker, word: str, *rest: Any) -> None:
+        job = worker.job
+        assert job is not None
+        if word == "disk":
+            raise OSError(errno.ENOSPC, rest[0], str(job.path))
+        if word not in ("done", "failed"):
+            self.board.news(job, word, *rest)
+            return
+        worker.job = None
+        if word == "failed":
+            _fail(job, rest[0])
+        getattr(self.board, word)(job, *rest)
+        self.give(worker)
+
+    def replace(self, worker: Worker) -> None:
+        """A worker died: its run goes back into the queue, unless it did so too often."""
+        worker.process.join()
+        worker.pipe.close()
+        how = _cause(worker.process.exitcode)
+        job = worker.job
+        assert job is not None
+        if self.attempts[job.name] >= ATTEMPTS:
+            reason = f"its worker died {ATTEMPTS} times ({how}); see {self.folder / 'workers.log'}"
+            _fail(job, reason)
+            self.board.failed(job, reason)
+        else:
+            self.queue.appendleft(job)
+            self.board.news(job, "note", f"its worker died ({how}); another takes it up")
+        place = self.workers.index(worker)
+        self.workers[place] = self.hire(place)
+        self.give(self.workers[place])
+
+    def kill(self) -> None:
+        """A run can be cut off anywhere: it goes on from its checkpoint."""
+        for worker in self.workers:
             worker.process.kill()
-        for worker in crew:
+        for worker in self.workers:
             worker.process.join()
             worker.pipe.close()
+
+
+def run_all(jobs: Sequence[Job], workers: int, folder: Path, board: Any) -> None:
+    """Do every run. A failure is written into the run's folder as failed.json; raises Unfinished
+    where a worker met a full disk, having stopped them all."""
+    crew = Crew(jobs, workers, folder, board)
+    try:
+        crew.run()
+    finally:
+        crew.kill()
 
 
 def _gpus(job: Job) -> list[str]:
@@ -96,50 +148,6 @@ def _gpus(job: Job) -> list[str]:
     return names[:count] if count > 1 else []
 
 
-def _hire(folder: Path, gpu: str | None) -> Worker:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, folder / "workers.log", gpu))
-    process.start()
-    theirs.close()  # so that the pipe ends when the worker does
-    return Worker(process, ours)
-
-
-def _give(worker: Worker, queue: deque[Job], attempts: dict[str, int], board: Any) -> None:
-    if not queue:
-        return
-    worker.job = queue.popleft()
-    attempts[worker.job.name] += 1
-    with contextlib.suppress(OSError):  # it is dead already: its pipe's end says so
-        worker.pipe.send(worker.job)
-    board.begin(worker.job)
-
-
-def _bury(
-    worker: Worker,
-    queue: deque[Job],
-    attempts: dict[str, int],
-    board: Any,
-    folder: Path,
-    gpus: list[str],
-    place: int,
-) -> Worker:
-    """A worker died: its run goes back into the queue, unless it did so too often."""
-    worker.process.join()
-    worker.pipe.close()
-    how = _cause(worker.process.exitcode)
-    job = worker.job
-    assert job is not None
-    if attempts[job.name] >= ATTEMPTS:
-        reason = f"its worker died {ATTEMPTS} times ({how}); see {folder / 'workers.log'}"
-        _fail(job, reason)
-        board.failed(job, reason)
-    else:
-        queue.appendleft(job)
-        board.news(job, "note", f"its worker died ({how}); another takes it up")
-    return _hire(folder, gpus[place % len(gpus)] if gpus else None)
-
-
 def _cause(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit status {code}"
@@ -148,13 +156,8 @@ def _cause(code: int | None) -> str:
 
 
 def _fail(job: Job, reason: str) -> None:
-    from rlzoo.runs.disk import write_json
-
     job.path.mkdir(parents=True, exist_ok=True)
     write_json(job.path / "failed.json", {"reason": reason})
-
-
-# ---------------------------------------------------------------- in the worker
 
 
 class Told(Silent):
@@ -169,10 +172,10 @@ class Told(Silent):
         now = time.monotonic()
         if now - self._last >= self.every or progress >= 1:
             self._last = now
-            self.pipe.send(("step", progress, line["step"], line["reward/mean"]))
+            self.pipe.send(("step", progress, line["step"], line[REWARD]))
 
-    def evaluation(self, found: dict[str, Any]) -> None:
-        self.pipe.send(("evaluation", evaluation_text(found)))
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.pipe.send(("evaluation", evaluation_text(line)))
 
     def note(self, text: str) -> None:
         self.pipe.send(("note", text))
@@ -228,9 +231,6 @@ def _reason(error: Exception) -> str:
 
 def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     """One run, new or from its last checkpoint; returns its summary."""
-    from rlzoo.errors import CheckpointError
-    from rlzoo.runs.disk import write_atomically
-    from rlzoo.runs.folder import RunFolder
     from rlzoo.train.loop import Loop
     from rlzoo.train.start import prepare
 

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from rlzoo.show import page as html
 from rlzoo.show.numbers import aligned, number
+from rlzoo.show.page import tag
 from rlzoo.show.text import printable
 from rlzoo.tools.trace.tables import (
     BLUE,
@@ -19,31 +21,17 @@ from rlzoo.tools.trace.tables import (
 from rlzoo.tools.trace.trace import Credit, Numbers, Trace
 
 _CSS = """
-:root { color-scheme: light dark; --ink: #1d2430; --dim: #5d6675; --paper: #fdfdfc;
-  --rule: #dfe3e8; --mark: #fff3c4; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e4e7ec; --dim: #9aa4b2; --paper: #14181e; --rule: #2d343e; --mark: #3d3a20; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper);
-  margin: 2rem auto; padding: 0 1.2rem; max-width: 82rem; overflow-wrap: anywhere; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-.dim { color: var(--dim); }
 .tokens, .prompt { font: 1.15rem/2.1 ui-monospace, "Noto Sans Mono", monospace;
   white-space: pre-wrap; }
 .tokens a { color: inherit; text-decoration: none; padding: .2em .12em; border-radius: .25em;
   margin-right: 1px; }
 .tokens a.other { opacity: .55; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem;
-  overflow-wrap: normal; }
-th, td { text-align: right; padding: .25rem .7rem; border-bottom: 1px solid var(--rule);
-  white-space: nowrap; }
-th { vertical-align: bottom; font-weight: 600; white-space: pre; }
+table { overflow-wrap: normal } th { vertical-align: bottom; white-space: pre; }
 td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monospace;
   white-space: pre; }
-th.token { text-align: left; }
-tr.other { color: var(--dim); } tr:target { outline: 2px solid var(--dim); }
+tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
 pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
-  border-left: 3px solid var(--rule); padding-left: .8rem; }
+  border-left: 3px solid var(--faint); padding-left: .8rem; }
 summary { cursor: pointer; }
 .key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
 """
@@ -51,43 +39,35 @@ summary { cursor: pointer; }
 
 def page(traced: Trace) -> str:
     """The whole document."""
-    title = f"{traced.source}, response {traced.row} of {traced.rows}"
-    parts = [f"<h1>{escape(title)}</h1>"]
+    parts = []
     if traced.prompt is not None:
-        told = [] if traced.answer is None else [f"answer {escape(str(traced.answer))}"]
+        told = [] if traced.answer is None else [f"answer {traced.answer}"]
         told += [] if traced.score is None else [f"score {number(traced.score)}"]
-        prompt = escape(printable(traced.prompt))
-        parts.append(
-            f'<div class="prompt"><span class="dim">prompt</span> <bdi>{prompt}</bdi></div>'
-            f'<p class="dim">{" · ".join(told)}</p>'
-        )
+        prompt = tag("bdi", printable(traced.prompt))
+        parts.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
+        parts.append(tag("p", " · ".join(told), "muted"))
     if traced.credits:
         up, down = _paint(BLUE, 0.7), _paint(ORANGE, 0.7)
         parts.append(
-            f'<p class="dim key"><span style="{up}">made likelier</span> '
+            f'<p class="muted key"><span style="{up}">made likelier</span> '
             f'<span style="{down}">made less likely</span> the stronger, the larger the '
             "advantage; a token leads to its row</p>"
         )
     else:
         parts.append(_tokens(traced, None, ""))
     for i, credit in enumerate(traced.credits):
-        parts += [f"<h2>{escape(credit.label)}</h2>", _tokens(traced, credit, str(i))]
+        parts += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
         parts.append(_table(traced, _own(credit), str(i)))
     parts += ["<h2>What went in</h2>", _table(traced, _shared(traced), "")]
-    parts += [f'<p class="dim">{escape(text)}</p>' for text in [*legend(traced), *traced.notes]]
+    parts += [tag("p", text, "muted") for text in [*legend(traced), *traced.notes]]
     parts.append("<h2>Where the numbers come from</h2>")
     for where, derivation in all_derivations(traced):
-        lines = escape("\n".join(derivation.lines))
         parts.append(
-            f"<details open><summary><b>{escape(where)}</b>{escape(derivation.formula)}</summary>"
-            f"<pre>{lines}</pre></details>"
+            f"<details open><summary>{tag('b', where)}{escape(derivation.formula)}</summary>"
+            f"{tag('pre', chr(10).join(derivation.lines))}</details>"
         )
-    body = "\n".join(parts)
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_CSS}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    title = f"{traced.source}, response {traced.row} of {traced.rows}"
+    return html.page(title, parts, _CSS)
 
 
 def _paint(colour: tuple[int, int, int], strength: float) -> str:
@@ -96,8 +76,8 @@ def _paint(colour: tuple[int, int, int], strength: float) -> str:
 
 
 def _style(value: float | None, top: float) -> str:
-    found = shade(value, top)
-    return "" if found is None else f' style="{_paint(*found)}"'
+    colour = shade(value, top)
+    return "" if colour is None else f' style="{_paint(*colour)}"'
 
 
 def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
@@ -105,12 +85,12 @@ def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
     top = largest(values)
     spans = []
     for token, value in zip(traced.tokens, values, strict=True):
-        text = escape(token.text or f"{token.t}")
+        text = tag("bdi", token.text or f"{token.t}")
         told = f"advantage {number(value)}" if value is not None else "not chosen by the policy"
         other = "" if token.action else ' class="other"'
         spans.append(
             f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
-            f"{other}{_style(value, top)}><bdi>{text}</bdi></a>"
+            f"{other}{_style(value, top)}>{text}</a>"
         )
     return f'<div class="tokens">{"".join(spans)}</div>'
 
@@ -119,8 +99,8 @@ Column = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it
 
 
 def _shared(traced: Trace) -> list[Column]:
-    found = traced.columns
-    return [(header, found[name], False) for name, header in SHARED.items() if name in found]
+    columns = traced.columns
+    return [(header, columns[name], False) for name, header in SHARED.items() if name in columns]
 
 
 def _own(credit: Credit) -> list[Column]:
@@ -135,7 +115,7 @@ def _own(credit: Credit) -> list[Column]:
 
 
 def _table(traced: Trace, columns: list[Column], name: str) -> str:
-    head = "".join(f"<th>{escape(header)}</th>" for header, _, _ in columns)
+    head = [tag("th", "t"), tag("th", "token", "left"), *(tag("th", c[0]) for c in columns)]
     tops = [largest(values) if shaded else 0.0 for _, values, shaded in columns]
     texts = [_cells(values) for _, values, _ in columns]
     rows = []
@@ -145,29 +125,26 @@ def _table(traced: Trace, columns: list[Column], name: str) -> str:
             for (_, values, shaded), top, cells_of in zip(columns, tops, texts, strict=True)
         )
         other = "" if token.action else ' class="other"'
-        text = f'<td class="token"><bdi>{escape(token.text)}</bdi></td>'
+        text = f'<td class="token">{tag("bdi", token.text)}</td>'
         rows.append(f'<tr id="t{name}-{token.t}"{other}><td>{token.t}</td>{text}{cells}</tr>')
     headers = [header for header, _, _ in columns]
     if traced.bootstrap is not None and SHARED["values"] in headers:
         after = number(traced.bootstrap)
-        cells = "".join(f"<td>{after if h == SHARED['values'] else ''}</td>" for h in headers)
-        n = len(traced.tokens)
-        rows.append(f'<tr class="other"><td>{n}</td><td class="token">(end)</td>{cells}</tr>')
-    return (
-        f'<div class="scroll"><table><thead><tr><th>t</th><th class="token">token</th>{head}</tr>'
-        f"</thead><tbody>{''.join(rows)}</tbody></table></div>"
-    )
+        ends = [tag("td", after if h == SHARED["values"] else "") for h in headers]
+        n = str(len(traced.tokens))
+        rows.append(html.row([tag("td", n), tag("td", "(end)", "token"), *ends], "other"))
+    return html.table(head, rows)
 
 
 def _cells(values: Sequence[Any]) -> list[str]:
     """Numbers with their points below each other: figure and punctuation spaces fill them up."""
     if any(isinstance(v, str) for v in values):
         return [escape(v) for v in values]
-    found = []
+    cells = []
     for text in aligned([number(v) for v in values]):
         shown = text.strip()
         short = text[len(text.rstrip()) :]
         if short and "." not in shown:
             short = "\u2008" + short[1:]
-        found.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))
-    return found
+        cells.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))
+    return cells

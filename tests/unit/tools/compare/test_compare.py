@@ -7,12 +7,12 @@ import re
 import pytest
 from rich.console import Console
 
-from helpers.made_up_runs import made_up_rows, made_up_run
+from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
 from rlzoo import stats
 from rlzoo.errors import UsageError
 from rlzoo.runs.record import read_record
 from rlzoo.show import numbers as module
-from rlzoo.show.curve import spark
+from rlzoo.show.curve import sparkline
 from rlzoo.show.numbers import thousands
 from rlzoo.tools.compare import command as module_command
 from rlzoo.tools.compare import comparison as module_comparison
@@ -57,7 +57,39 @@ def compared(eight):
     return compare([eight])
 
 
+TWO = {f"lam={lam:g}": (mean, {"estimator.lam": lam}) for lam, mean in ((0.5, 0.6), (0.95, 0.7))}
+
+
 # ---------------------------------------------------------------- rows
+
+
+def test_a_sweep_labels_its_rows_once(tmp_path):
+    """A row keeps its name, and can be the reference, though all runs of its rivals failed."""
+    folder = made_up_sweep(tmp_path / "s", TWO, 2, failed=["lam=0.95"])
+    c = compare([folder], reference="lam=0.5")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert c.reference.label == "lam=0.5"
+    assert set(c.found.failed) == {"lam=0.95"}
+    # the reference itself failed: what is left is compared, and it is said
+    c = compare([folder], reference="0.95")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert "no run of the reference lam=0.95 is finished" in c.notes[0]
+    with pytest.raises(UsageError, match="'0.7' names no single row"):
+        compare([folder], reference="0.7")
+
+
+def test_rows_are_labelled_anew_where_no_sweep_says_it(tmp_path):
+    """Sweeps of before, two sweeps beside each other, and a sweep whose rows hold two recipes."""
+    bare = made_up_sweep(tmp_path / "bare", TWO, 2, labelled=False)
+    assert [row.label for row in compare([bare]).rows] == ["lam=0.5", "lam=0.95"]
+    a = made_up_sweep(tmp_path / "a", {"gae": (0.5, {})}, 2)
+    b = made_up_sweep(tmp_path / "b", {"gae": (0.6, {"estimator.lam": 0.5})}, 2)
+    assert [row.label for row in compare([a, b]).rows] == ["lam=0.95", "lam=0.5"]
+    made_up_run(a / "gae--seed2", seed=2, after=0.5, estimator__lam=0.5)
+    index = json.loads((a / "sweep.json").read_text())
+    index["rows"][0]["runs"].append("gae--seed2")
+    (a / "sweep.json").write_text(json.dumps(index))
+    assert [row.label for row in compare([a]).rows] == ["lam=0.95", "lam=0.5"]
 
 
 def test_rows_are_what_differs_but_for_the_seed(compared):
@@ -243,9 +275,13 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     (tmp_path / "torn" / "recipe.yaml").write_text("seed: [")
     made_up_run(tmp_path / "blank", seed=3, after=0.5)
     (tmp_path / "blank" / "summary.json").write_text("{}")
+    made_up_run(tmp_path / "binary", seed=4, after=0.5)
+    (tmp_path / "binary" / "metrics.jsonl").write_bytes(b"\xff\xfe")
     c = compare([tmp_path])
     assert c.rows[0].seeds == [0]
-    assert set(c.found.skipped) == {"half", "torn", "blank"}
+    assert set(c.found.skipped) == {"half", "torn", "blank", "binary"}
+    assert "not valid YAML" in c.found.skipped["torn"]
+    assert "metrics.jsonl cannot be read" in c.found.skipped["binary"]
     assert "not finished (it is at step 6)" in c.found.skipped["half"]
     assert "half" in printed(c, 80)
     with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):
@@ -258,7 +294,7 @@ def test_a_cut_off_metrics_line_costs_only_itself(tmp_path):
     path = made_up_run(tmp_path / "a", seed=0, after=0.5)
     with open(path / "metrics.jsonl", "a") as file:
         file.write('{"step": 7, "rew')
-    assert read_record(path).evaluations[-1] == (6, 6000, 0.5)
+    assert read_record(path).learning_curve[-1] == (6, 6000, 0.5)
 
 
 # ---------------------------------------------------------------- tables
@@ -305,9 +341,9 @@ def test_markdown_is_a_table(compared):
 
 
 def test_sparklines_share_a_scale_and_numbers_are_short():
-    assert spark([0, 1], 0, 1, 5) == "▁█"
-    assert spark([0.5, 0.5], 0, 1, 5) == "▅▅" or spark([0.5, 0.5], 0, 1, 5) == "▄▄"
-    assert len(spark(range(100), 0, 99, 10)) == 10
+    assert sparkline([0, 1], 5, (0, 1)) == "▁█"
+    assert sparkline([0.5, 0.5], 5, (0, 1)) in ("▅▅", "▄▄")
+    assert len(sparkline(range(100), 10, (0, 99))) == 10
     assert [thousands(v) for v in (None, 12, 25188, 1.2e6)] == ["-", "12", "25.2k", "1.2M"]
     assert module.chance(0.9999) == "> .99"
     assert module.chance(1.0) == "1.00"

@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import re
 import time
 
 import pytest
@@ -322,7 +323,9 @@ def test_plots_and_page(tmp_path):
     assert files[0].read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in files[1].read_bytes()
     page = files[2].read_text()
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 1
+    for variable in set(re.findall(r"var\(--(\w+)\)", page)):
+        assert page.count(f"--{variable}:") == 2, variable  # light and dark
     assert "rloo" in page
     assert "src=" not in page
     assert "@import" not in page

@@ -8,11 +8,11 @@ import pytest
 import rlzoo
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
+from rlzoo.runs.record import Record
 from rlzoo.tools.doctor import command as doctor
 from rlzoo.tools.doctor import rules as doctor_rules
 from rlzoo.tools.doctor.command import examine
 from rlzoo.tools.doctor.rules import RULES
-from rlzoo.tools.doctor.series import Record
 from rlzoo.tools.verb import perform
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)

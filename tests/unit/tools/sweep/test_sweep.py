@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
@@ -284,15 +283,8 @@ def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, troub
 def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, capfd):
     words, whole = undisturbed
     folder = tmp_path / "s"
-    code = textwrap.dedent(
-        """
-        import sys
-        from rlzoo.cli import main
-        sys.exit(main(["sweep", *sys.argv[1:]]))
-        """
-    )
-    child = subprocess.Popen([sys.executable, "-c", code, *words, "--dir", str(folder), "--jobs",
-                              "1"], stdout=subprocess.DEVNULL)  # fmt: skip
+    command = [sys.executable, "-m", "rlzoo", "sweep", *words, "--dir", str(folder), "--jobs", "1"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     second = folder / "mc--seed0" / "checkpoints"
     deadline = time.monotonic() + 60
     while not list(second.glob("step-*")) and time.monotonic() < deadline:

@@ -1,0 +1,153 @@
+"""Metrics by name: what a line of metrics.jsonl may hold. Written by train, read by tools.
+
+Losses report more, by names of their own, under `actor/` and `critic/`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# The names that more than one file writes or reads.
+REWARD = "reward/mean"
+SCORE_STD = "score/std"
+LENGTH = "response_length/mean"
+TRUNCATED = "response/truncated"
+NO_SIGNAL = "group/no_signal"
+LOG_PROB_GAP = "sampler/log_prob_gap"
+EXPLAINED_VARIANCE = "critic/vf_explained_var"
+PG_LOSS = "actor/pg_loss"
+REF_KL = "actor/ref_kl"
+REF_KL_PER_RESPONSE = "actor/ref_kl_per_response"
+KL_COEF = "actor/kl_coef"
+PPO_KL = "actor/ppo_kl"
+RATIO = "actor/ratio_mean"
+ENTROPY = "actor/entropy"
+SKIPPED = "train/skipped"
+TOKENS = "perf/tokens"
+SECONDS = "perf/seconds"
+SCORE = "eval/score"
+ACCURACY = "eval/accuracy"
+EVAL_LENGTH = "eval/response_length"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A key of a line, or a pattern of keys: `*` is each of mean, std, min, max; NAME a plugin's.
+
+    maker: who writes it; when: the runs and steps that have it, empty for all; verl: whether verl
+    calls the same number so.
+    """
+
+    name: str
+    unit: str
+    maker: str
+    when: str
+    meaning: str
+    verl: bool
+
+
+# name, = where verl's is the same | unit | when it is there | meaning. A line "[...]" names the
+# maker of those below it.
+_TABLE = """
+[rollout]
+reward/mean | reward | | mean score of the responses, the same as `score/mean`
+score/* | reward | | of the responses' scores, before KL
+score/NAME | reward | several rewards | mean of each reward by itself, before its weight
+rewards/* | reward | | of the responses' rewards: scores minus the KL penalty where it is \
+placed in the reward
+response_length/* = | tokens | | actions in a response, the end-of-sequence token included
+turns/* | turns | conversations | the policy's turns in a response
+prompt_length/* = | tokens | | tokens in a prompt
+response/truncated | share | | responses that ran into the length limit
+response/eos | share | | responses that ended by themselves
+group/no_signal | share | | groups whose samples all got the same score: group estimators learn \
+nothing there
+sampler/log_prob_gap | nats | | mean of abs(log pi_old - log mu), mu what was sampled from: 0 \
+unless top-k, top-p or rounding part the two
+actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout
+actor/ref_kl_per_response | nats per response | a reference | the same, summed over each response; \
+what an adaptive controller steers by
+[estimator]
+raw_advantages/* | reward | | what the estimator gave
+advantages/* | | | what the loss gets: after whitening, if the recipe whitens
+returns/* | reward | a critic | the critic's targets
+values/* | reward | a critic | V(s_t) at rollout
+critic/vf_explained_var | | a critic | 1 - Var(G - V) / Var(G), G the *Monte Carlo* returns, \
+whatever the estimator's targets are; 0 where G does not vary
+[update]
+critic/vf_loss = | | a critic | the value loss, mean over the step's optimizer steps
+critic/grad_norm = | | a critic | length of the critic's gradient before clipping, mean over \
+optimizer steps
+critic/lr = | | a critic | learning rate of the critic in this step
+actor/pg_loss = | | an update | the policy loss, without KL and entropy terms; mean over optimizer \
+steps
+actor/kl_loss = | nats | KL in the loss | the KL penalty placed in the loss, before its \
+coefficient, aggregated like the policy loss
+actor/kl_coef = | | | the coefficient of the KL penalty; 0 where there is none
+actor/ppo_kl = | nats per token | an update | mean of log pi_old - log pi during the update: how \
+far the update has gone from the policy that sampled
+actor/ratio_mean | | an update | mean of pi / pi_old during the update; 1 before the first \
+optimizer step
+actor/entropy = | nats | an update | entropy of the next-token distribution during the update, \
+weighted like the loss
+actor/grad_norm = | | an update | length of the actor's gradient before clipping, mean over \
+optimizer steps
+actor/lr = | | | learning rate of the actor in this step
+train/skipped | | | optimizer steps left out because loss or gradient was not finite
+[loop]
+step | | | the number of the step, from 1
+perf/tokens | tokens | | generated so far, extra rollouts of column plugins and samplers included; \
+evaluations are not
+perf/tokens_per_second | 1/s | | tokens generated in this step over its time
+perf/seconds | s | | since the run began, earlier parts of a resumed run included
+tokens/gen | tokens | | generated in this step by the sampler, those that it drew again included
+tokens/columns | tokens | | generated in this step by column plugins
+timing_s/gen | s | | prompts, sampling and scoring
+timing_s/columns | s | | reference, critic and column plugins
+timing_s/adv = | s | | KL in the reward, estimator, whitening
+timing_s/update | s | | the optimizer steps
+[evaluation]
+step | | | steps done so far: 0 before the first
+eval/accuracy | share | a notion of right | right answers that ended by themselves
+eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
+eval/accuracy_high | share | a notion of right | upper end
+eval/score | reward | | mean score
+eval/score_low | reward | | its 95 % interval (normal), lower end
+eval/score_high | reward | | upper end
+eval/reward/NAME | reward | | mean of each reward by itself, before its weight: a learned score \
+beside a true one
+eval/samples | | | how many
+eval/tokens | tokens | | generated for it
+eval/response_length | tokens | | mean
+eval/truncated | share | | responses that ran into the length limit
+"""
+
+METRICS: list[Metric] = []
+
+_maker = ""
+for _line in _TABLE.strip().splitlines():
+    if _line.startswith("["):
+        _maker = _line.strip("[]")
+        continue
+    _name, _unit, _when, _meaning = (part.strip() for part in _line.split("|", 3))
+    METRICS.append(
+        Metric(_name.removesuffix(" ="), _unit, _maker, _when, _meaning, _name.endswith(" ="))
+    )
+
+
+def is_evaluation(line: Mapping[str, Any]) -> bool:
+    """Whether a line of metrics.jsonl is of an evaluation; the others are of a training step."""
+    return any(key.startswith("eval/") for key in line)
+
+
+def evaluation_text(evaluation: Mapping[str, Any]) -> str:
+    """`accuracy 0.812 [0.787, 0.835]`"""
+    what, value, low, high = headline(evaluation)
+    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:
+    """(what, value, low, high): the accuracy where there is one, else the score."""
+    key = ACCURACY if ACCURACY in evaluation else SCORE
+    value, low, high = (evaluation[f"{key}{suffix}"] for suffix in ("", "_low", "_high"))
+    return key.removeprefix("eval/"), value, low, high
