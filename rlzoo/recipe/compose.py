@@ -8,7 +8,7 @@ signature. All faults are one line: the key, where it was set, and the nearest r
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> list[Layer
 
 
 def _without(layer: Layer, keys: set[str]) -> Layer:
-    return Layer(layer.origin, {k: v for k, v in layer.values.items() if k not in keys})
+    return replace(layer, values={k: v for k, v in layer.values.items() if k not in keys})
 
 
 def _presets(layers: list[Layer]) -> list[Layer]:
@@ -164,19 +164,21 @@ def _presets(layers: list[Layer]) -> list[Layer]:
     presets = []
     for section in ("model", "task"):
         key = f"{section}.name"
-        name = next((ly.values[key] for ly in reversed(layers) if ly.values.get(key)), None)
-        file = find_config(section, str(name)) if name else None
+        chosen = next((ly for ly in reversed(layers) if ly.values.get(key)), None)
+        if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
+            continue
+        name = chosen.values[key]
+        file = find_config(section, str(name))
         if file:
             preset = read_layer(file)
             presets.append(preset)
             if key in preset.values:
                 for layer in layers:
                     layer.values.pop(key, None)
-        elif name and section == "model":
+        elif section == "model":
             known = list_configs("model")
-            origin = next(ly.origin for ly in reversed(layers) if ly.values.get(key))
             raise RecipeError(
-                f"model.name ({origin}): no model {name!r}{nearest(str(name), known)} "
+                f"model.name ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
                 f"(there are: {', '.join(known)}; a folder goes into model.path)"
             )
     return presets

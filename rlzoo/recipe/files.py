@@ -17,10 +17,11 @@ Flat = dict[str, Any]
 
 @dataclass(frozen=True)
 class Layer:
-    """Values set in one place; `origin` names it."""
+    """Values set in one place; `origin` names it. saved: they are a whole recipe, resolved."""
 
     origin: str
     values: Flat
+    saved: bool = False
 
 
 def config_dirs() -> list[Path]:
@@ -73,7 +74,11 @@ def read_layer(path: Path) -> Layer:
         raise RecipeError(f"{origin}: cannot be read: {first_line(error)}") from None
     if not isinstance(loaded, DictConfig):
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
-    return Layer(origin, flatten(OmegaConf.to_container(loaded)))
+    tree: Any = OmegaConf.to_container(loaded)
+    # A resolved recipe, as a run saves it, names all sets: none is added to.
+    saved = all(section in tree for section in COLLECTIONS)
+    marks = dict.fromkeys((f"{section}!" for section in COLLECTIONS if saved), True)
+    return Layer(origin, marks | flatten(tree), saved)
 
 
 def flatten(tree: Any, prefix: str = "") -> Flat:

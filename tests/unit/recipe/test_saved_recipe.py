@@ -1,0 +1,47 @@
+"""A saved recipe.yaml is the whole truth: nothing is merged under it."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlzoo.recipe.compose import compose
+
+REPLACED = {
+    "rewards": ["rewards=python", "rewards.python.function=helpers.rewards_for_tests:letters"],
+    "no rewards but one": ["rewards=numeric", "rewards.numeric.weight=2"],
+    "a preset's task": ["task=key_door", "model=nano"],
+    "columns and loggers": ["columns=greedy_scores", "loggers=csv"],
+    "a loss's options": ["policy_loss=cispo", "policy_loss.clip_high=0.5"],
+}
+
+
+@pytest.mark.parametrize("words", REPLACED.values(), ids=REPLACED)
+def test_a_saved_recipe_read_again_is_itself(zoo, tmp_path, words):
+    saved = compose(["recipe=ppo_gae", *words], zoo)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(saved.to_yaml())
+    again = compose([f"recipe={file}"], zoo)
+    assert OmegaConf.to_container(again.config) == OmegaConf.to_container(saved.config)
+    assert set(again.origins.values()) == {str(file)}
+    renamed = tmp_path / "mine.yaml"
+    renamed.write_text(saved.to_yaml())
+    assert compose([f"recipe={renamed}"], zoo).config == saved.config
+
+
+def test_words_still_change_a_saved_recipe(zoo, tmp_path):
+    saved = compose(["recipe=ppo_gae", "rewards=numeric"], zoo)
+    file = tmp_path / "recipe.yaml"
+    file.write_text(saved.to_yaml())
+    changed = compose([f"recipe={file}", "rewards.overlong.weight=0.5", "estimator=mc"], zoo)
+    assert list(changed.config.rewards) == ["numeric", "overlong"]
+    assert changed.config.estimator.name == "mc"
+    assert "lam" not in changed.config.estimator
+
+
+def test_an_older_saved_recipe_takes_what_it_does_not_know_from_the_defaults(zoo, tmp_path):
+    tree = OmegaConf.to_container(compose(["recipe=grpo", "rewards=numeric"], zoo).config)
+    del tree["train"]["token_budget"]
+    file = tmp_path / "recipe.yaml"
+    file.write_text("# grpo\n" + OmegaConf.to_yaml(OmegaConf.create(tree)))
+    again = compose([f"recipe={file}"], zoo)
+    assert list(again.config.rewards) == ["numeric"]
+    assert again.config.train.token_budget is None
