@@ -1,4 +1,4 @@
-"""Runs started as a shell or torchrun starts them, and their metrics compared."""
+"""Runs started as torchrun starts them."""
 
 import os
 import subprocess
@@ -9,12 +9,11 @@ WORDS = ["model=nano", "task=key_door", "eval.samples=16", "rollout.prompts=5", 
 
 
 def launch(processes, *words, wait=True):
-    """`rlzoo WORDS` on so many processes."""
+    """`rlzoo WORDS` on so many processes; (exit status, output), or the launcher's own process."""
     code = [sys.executable, "-m", "torch.distributed.run", "--standalone",
             f"--nproc-per-node={processes}", "-m", "rlzoo"]  # fmt: skip
-    code = [*code, *words] if processes > 1 else [sys.executable, "-m", "rlzoo", *words]
     started = subprocess.Popen(
-        code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        [*code, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
     if not wait:

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rlzoo
 
 CORE = Path(rlzoo.__file__).parent
@@ -14,7 +16,7 @@ ALGORITHMIC = (
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
 TORCH_FREE = ("recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
-              "tools.compare", "tools.doctor", "tools.eval.command",
+              "tools.catalog.memory", "tools.compare", "tools.doctor", "tools.eval.command",
               "tools.export", "tools.sweep", "tools.trace.command",
               "tools.diagnose.command")  # fmt: skip
 
@@ -43,6 +45,7 @@ def test_the_core_names_no_component(zoo):
     assert found == []
 
 
+@pytest.mark.process
 def test_the_torch_free_modules_stay_so():
     modules = []
     for name in TORCH_FREE:
@@ -57,6 +60,7 @@ def test_the_torch_free_modules_stay_so():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_help_and_recipes_are_quick_and_torch_free():
     for words in (["--help"], ["recipes"]):
         code = (

@@ -20,7 +20,7 @@ from rlzoo.lm.critic import Critic
 from rlzoo.lm.layout import align, lengths, pack
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
-from rlzoo.train import update as update_module
+from rlzoo.train import update as update_steps
 from rlzoo.train.update import gradients, update
 
 CUTS = (
@@ -105,8 +105,8 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
         backward(*arguments, **options)
         held.append(with_gradient())
 
-    backward = update_module._backward
-    monkeypatch.setattr(update_module, "_backward", watched)
+    backward = update_steps._backward
+    monkeypatch.setattr(update_steps, "_backward", watched)
     step(world)
     assert {"actor"} in held
     assert {"critic"} in held

@@ -97,6 +97,7 @@ def test_gymnasium_checks_the_environment(over, task, capsys):
         check_env(gymnasium.make(ENV, task=task, overrides=over).unwrapped)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("first", "then"), [("gymnasium", "rlzoo"), ("rlzoo", "gymnasium")])
 def test_importing_rlzoo_registers_the_environment_and_no_more(first, then):
     code = f"""if 1:

@@ -5,8 +5,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rlzoo.lm import head
-from rlzoo.lm import room as head_room
+from rlzoo.lm import head, room
 
 ROWS, HIDDEN, VOCABULARY = 7, 5, 11
 CHUNKS = {"a row": 1, "three rows": 3 * VOCABULARY, "all": 2**20}
@@ -14,7 +13,7 @@ CHUNKS = {"a row": 1, "three rows": 3 * VOCABULARY, "all": 2**20}
 
 @pytest.fixture(params=CHUNKS.values(), ids=CHUNKS)
 def chunk(request, monkeypatch):
-    monkeypatch.setitem(head_room.CHUNK, "cpu", request.param)
+    monkeypatch.setitem(room.CHUNK, "cpu", request.param)
     return request.param
 
 
@@ -186,7 +185,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("entropy", [False, True])
 def test_no_more_logits_are_held_than_a_chunk(entropy, monkeypatch):
     chunk = 8 * VOCABULARY  # more than the weight's, which is seen as (H, V)
-    monkeypatch.setitem(head_room.CHUNK, "cpu", chunk)
+    monkeypatch.setitem(room.CHUNK, "cpu", chunk)
     given = made_up(rows=64, bias=False)
     with Largest() as seen:
         out = head.score(*given, entropy=entropy, entropy_grad=entropy, sum_pi_squared=True)

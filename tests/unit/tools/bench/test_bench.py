@@ -208,6 +208,7 @@ def test_a_meter_counts_from_one_step_to_the_next():
     assert meter.phases == {}
 
 
+@pytest.mark.process
 def test_a_python_without_the_trainer_says_so(nano, tmp_path):
     asked = bench.Bench(parse(["bench", "step", "--peer-python", sys.executable]))
     asked.folder = tmp_path
@@ -255,6 +256,7 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch, capsys):
     assert "pip install 'trl" in capsys.readouterr().err
 
 
+@pytest.mark.process
 def test_a_command_measures_and_prints_one_document(nano, capsys):
     assert main(["bench", "sampling", "--model", "nano", "--json", "--out", "x.json"]) == 0
     document = json.loads(capsys.readouterr().out)
@@ -297,6 +299,7 @@ def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsy
     assert "| dr_grpo, 2 processes |" in text
 
 
+@pytest.mark.process
 def test_processes_that_fail_are_a_row_with_the_last_word(nano, tmp_path):
     from rlzoo.tools.bench import processes as bench_processes
 
@@ -305,6 +308,7 @@ def test_processes_that_fail_are_a_row_with_the_last_word(nano, tmp_path):
     assert "did you mean 'grpo'" in row["error"]
 
 
+@pytest.mark.process
 def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, capsys):
     spec = {"case": "estimator", "name": "gaee", "threads": 1}
     row = bench.process(

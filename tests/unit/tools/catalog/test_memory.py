@@ -258,10 +258,10 @@ def test_measured_on_a_model_of_thirty_million_parameters(tmp_path):
         import json, resource, sys
         import torch, transformers
         torch.set_num_threads(1)
-        import rlzoo, rlzoo.train, rlzoo.build
-        from rlzoo.memory import estimate
-        from rlzoo.plan import make_plan
-        from rlzoo.recipe import compose
+        import rlzoo, rlzoo.lm.build, rlzoo.train.loop
+        from rlzoo.recipe.compose import compose
+        from rlzoo.recipe.plan import make_plan
+        from rlzoo.tools.catalog.memory import estimate
         def peak():
             return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         words = sys.argv[2:]

@@ -12,8 +12,7 @@ from rich.console import Console
 
 import rlzoo
 from rlzoo import RlzooError
-from rlzoo.tools.diagnose import branch_rollouts as branches_branch_rollouts
-from rlzoo.tools.diagnose import branches
+from rlzoo.tools.diagnose import branch_rollouts, branches
 from rlzoo.tools.diagnose import command as diagnose
 from rlzoo.tools.diagnose.against import against, jackknife
 from rlzoo.tools.diagnose.branch_rollouts import choose
@@ -195,7 +194,7 @@ def test_chance_before_a_branch_stays_decided(noisy):
     class World:
         seed = 0
 
-    fresh = branches_branch_rollouts._fresh_noise(
+    fresh = branch_rollouts._fresh_noise(
         World(), {"noise": past}, torch.arange(3), torch.tensor([0, 2, 4]), 5, 0
     )
     assert torch.equal(fresh[1, :2], past[1, :2])

@@ -27,16 +27,14 @@ from transformers import (
 import rlzoo
 from helpers import ROOT
 from rlzoo import RlzooError
-from rlzoo.data import pairs as fit
+from rlzoo.data import pairs
 from rlzoo.data.pairs import read_demonstrations, read_preferences
 from rlzoo.errors import DataError, RecipeError
-from rlzoo.lm import reward_model as reward
+from rlzoo.lm import reward_model
 from rlzoo.lm.tiny import EOS, build_tokenizer
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.supervised import fit as fit_fit
-from rlzoo.tools.supervised import reward as reward_reward
-from rlzoo.tools.supervised import sft
+from rlzoo.tools.supervised import fit, reward, sft
 from rlzoo_zoo.rewards import reward_model as component
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
@@ -211,23 +209,23 @@ def test_data_set_folders(tmp_path, monkeypatch):
 
 def test_held_out_rows_have_prompts_of_their_own():
     rows = [(f"p{i % 20}", i) for i in range(100)]
-    training, held = fit.hold_out(rows, lambda row: row[0], 0.3, seed=1)
+    training, held = pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1)
     assert {p for p, _ in training}.isdisjoint(p for p, _ in held)
     assert sorted(training + held) == sorted(rows)
     assert len(held) == 30
-    assert fit.hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
-    assert fit.hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
+    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
+    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
     for fraction in (0.001, 0.999):
-        assert all(fit.hold_out(rows, lambda row: row[0], fraction, seed=0))
+        assert all(pairs.hold_out(rows, lambda row: row[0], fraction, seed=0))
     with pytest.raises(RlzooError, match="cannot be split"):
-        fit.hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)
+        pairs.hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)
 
 
 # ---------------------------------------------------------------- reading a reward model
 
 
 def ids_of(tokenizer, **options):
-    return [reward.encode(tokenizer, p, r, **options) for p, r in ROWS]
+    return [reward_model.encode(tokenizer, p, r, **options) for p, r in ROWS]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "bert"])
@@ -235,10 +233,10 @@ def ids_of(tokenizer, **options):
 def test_padding_moves_no_score(architecture, pad):
     model, tokenizer = make_model(architecture, pad=pad), make_tokenizer(pad=pad)
     rows = ids_of(tokenizer) + ids_of(tokenizer, ended=False)
-    alone = torch.stack([reward.score(model, [row])[0] for row in rows])
+    alone = torch.stack([reward_model.score(model, [row])[0] for row in rows])
     assert alone.std() > 0.01
     for batch in (2, 3, 64):
-        torch.testing.assert_close(reward.score(model, rows, batch), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(reward_model.score(model, rows, batch), alone, atol=1e-5, rtol=0)
     assert model.config.pad_token_id == tokenizer.pad_token_id
 
 
@@ -246,31 +244,33 @@ def test_padding_moves_no_score(architecture, pad):
 def test_a_score_sees_whether_the_response_ended(pad):
     """Also where the tokenizer pads with EOS, which transformers alone would not see."""
     model, tokenizer = make_model(pad=pad), make_tokenizer(pad=pad)
-    ended = reward.score(model, ids_of(tokenizer))
-    cut = reward.score(model, ids_of(tokenizer, ended=False))
+    ended = reward_model.score(model, ids_of(tokenizer))
+    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
     assert ((ended - cut).abs() > 1e-3).all()
 
 
 def test_a_plain_prompt_is_read_as_the_policy_reads_it():
     tokenizer = make_tokenizer()
-    ids = reward.encode(tokenizer, "ab:", "cd")
+    ids = reward_model.encode(tokenizer, "ab:", "cd")
     assert tokenizer.decode(ids) == f"ab:cd{EOS}"
-    assert tokenizer.decode(reward.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
-    assert tokenizer.decode(reward.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
+    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
+    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
     with pytest.raises(RlzooError, match="no template"):
-        reward.encode(tokenizer, [USER], "cd")
+        reward_model.encode(tokenizer, [USER], "cd")
 
 
 def test_a_chat_template_writes_the_whole_conversation():
     tokenizer = make_tokenizer(chat=True)
     turns = [USER, said("yes"), USER]
     whole = f"u|hi\na|yes{EOS}\nu|hi\na|no{EOS}\n"
-    assert tokenizer.decode(reward.encode(tokenizer, turns, "no")) == whole
-    cut = tokenizer.decode(reward.encode(tokenizer, turns, "no", ended=False))
+    assert tokenizer.decode(reward_model.encode(tokenizer, turns, "no")) == whole
+    cut = tokenizer.decode(reward_model.encode(tokenizer, turns, "no", ended=False))
     assert cut == f"u|hi\na|yes{EOS}\nu|hi\na|no"
-    empty = tokenizer.decode(reward.encode(tokenizer, turns, "", ended=False))
+    empty = tokenizer.decode(reward_model.encode(tokenizer, turns, "", ended=False))
     assert empty == f"u|hi\na|yes{EOS}\nu|hi\na|"
-    assert reward.encode(tokenizer, "hi", "no") == reward.encode(tokenizer, [USER], "no")
+    assert reward_model.encode(tokenizer, "hi", "no") == reward_model.encode(
+        tokenizer, [USER], "no"
+    )
 
 
 # ---------------------------------------------------------------- the reward component
@@ -288,15 +288,17 @@ def columns(texts=ROWS, terminated=None):
 
 
 def test_the_reward_is_the_models_score(zoo, folder):
-    model, tokenizer = reward.load(folder, "cpu")
+    model, tokenizer = reward_model.load(folder, "cpu")
     given = zoo.rewards["reward_model"](columns(), path=str(folder))
-    torch.testing.assert_close(given, reward.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        given, reward_model.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0
+    )
     some = torch.tensor([True, False, True, False])
     mixed = zoo.rewards["reward_model"](columns(terminated=some), path=str(folder), batch=2)
-    cut = reward.score(model, ids_of(tokenizer, ended=False))
+    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
     torch.testing.assert_close(mixed, torch.where(some, given, cut), atol=1e-5, rtol=0)
     short = zoo.rewards["reward_model"](columns(), path=str(folder), max_length=3)
-    expected = reward.score(model, ids_of(tokenizer, limit=3))
+    expected = reward_model.score(model, ids_of(tokenizer, limit=3))
     torch.testing.assert_close(short, expected, atol=1e-5, rtol=0)
 
 
@@ -320,8 +322,8 @@ def test_a_model_with_a_template_reads_the_messages(zoo, tmp_path):
     given["messages"] = [[{"role": "system", "content": "be kind"}, *m] for m in given["messages"]]
     scores = zoo.rewards["reward_model"](given, path=str(tmp_path))
     asked = zip(given["messages"], given["responses"], strict=True)
-    rows = [reward.encode(tokenizer, *pair) for pair in asked]
-    torch.testing.assert_close(scores, reward.score(make_model(), rows), atol=1e-5, rtol=0)
+    rows = [reward_model.encode(tokenizer, *pair) for pair in asked]
+    torch.testing.assert_close(scores, reward_model.score(make_model(), rows), atol=1e-5, rtol=0)
 
 
 def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
@@ -402,7 +404,7 @@ def test_a_hub_id_is_left_to_the_run(zoo):
 
 
 def test_calibration_by_hand():
-    found = reward_reward.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
+    found = reward.calibration([math.log(3), math.log(3), math.log(3), -math.log(3), 0.0])
     assert found["accuracy"] == pytest.approx(3.5 / 5)
     # Four pairs at confidence .75, of which three are right; one at .5, half right.
     assert found["ece"] == pytest.approx(0)
@@ -418,14 +420,14 @@ def test_calibration_tells_the_honest_from_the_overconfident():
     size = 3 * torch.randn(20_000, generator=generator)
     right = torch.rand(20_000, generator=generator) < size.abs().sigmoid()
     margins = torch.where(right, size.abs(), -size.abs())
-    honest = reward_reward.calibration(margins.tolist())
-    boast = reward_reward.calibration((3 * margins).tolist())
+    honest = reward.calibration(margins.tolist())
+    boast = reward.calibration((3 * margins).tolist())
     assert honest["ece"] < 0.015
     assert boast["ece"] > 0.05
     assert boast["accuracy"] == honest["accuracy"]
     assert boast["log_loss"] > honest["log_loss"]
     assert sum(row["pairs"] for row in honest["reliability"]) == 20_000
-    assert reward_reward.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
+    assert reward.calibration([1e6, -1e6])["ece"] == pytest.approx(0.5)
 
 
 # ---------------------------------------------------------------- training
@@ -453,7 +455,7 @@ def weights_of(folder):
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
     words = ["train", data, "--model", model_dir, "--epochs", "4", "--lr", "0.02", "--batch", "32"]
-    status = reward_reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
+    status = reward.command(parsed(reward, *words, "--out", tmp_path / "one", "--json"))
     printed = capsys.readouterr()
     report = json.loads(printed.out)  # one document, nothing else
     assert "loss" in printed.err
@@ -474,10 +476,10 @@ def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     assert good > bad
 
     again = [*words, "--out", tmp_path / "two"]
-    assert reward_reward.command(parsed(reward, *again)) == 0
+    assert reward.command(parsed(reward, *again)) == 0
     assert "held-out pair accuracy" in capsys.readouterr().out
     assert weights_of(tmp_path / "one") == weights_of(tmp_path / "two")
-    reward_reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
+    reward.command(parsed(reward, *words, "--out", tmp_path / "three", "--seed", "1"))
     assert weights_of(tmp_path / "one") != weights_of(tmp_path / "three")
 
 
@@ -485,10 +487,10 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     config = GPT2Config(n_embd=16, n_layer=1, n_head=2, n_positions=48, vocab_size=99)
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     make_tokenizer(pad="eos").save_pretrained(tmp_path)
-    model, tokenizer = reward_reward.new(tmp_path)
+    model, tokenizer = reward.new(tmp_path)
     assert tokenizer.pad_token_id == model.config.pad_token_id == 99
     assert model.get_input_embeddings().num_embeddings == 100
-    assert reward.score(model, ids_of(tokenizer)).isfinite().all()
+    assert reward_model.score(model, ids_of(tokenizer)).isfinite().all()
 
 
 def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
@@ -496,13 +498,13 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     long = {"prompt": "p:", "chosen": "a" * 20, "rejected": "b"}
     write(file, [*file.read_text().splitlines(), long, "{"])
     words = ["train", file, "--model", model_dir, "--out", tmp_path / "out", "--max-length", "12"]
-    report = reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+    report = reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
     assert report["pairs"]["too_long"] == 1
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
     with pytest.raises(RlzooError, match="no pair is left of 41"):
-        reward_reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
+        reward.train(parsed(reward, *words, "--on-bad-row", "skip"))
 
 
 def test_labels_are_the_response_alone():
@@ -551,7 +553,7 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
 
         arguments = argparse.Namespace(epochs=2, lr=0.1, batch=4, seed=seed, device="cpu")
         model = torch.nn.Linear(1, 1)
-        fit_fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
+        fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
         return seen
 
     first = order(1)
@@ -587,9 +589,11 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.process
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
-        "import argparse, sys\nfrom rlzoo import RlzooError, reward\n"
+        "import argparse, sys\nfrom rlzoo import RlzooError\n"
+        "from rlzoo.tools.supervised import reward\n"
         "parser = argparse.ArgumentParser()\nreward.add_arguments(parser)\n"
         "words = ['train', 'nowhere.jsonl', '--model', 'nano', '--out', 'out']\n"
         "try: reward.train(parser.parse_args(words))\n"
@@ -608,7 +612,7 @@ def test_a_classifier_of_two_labels_is_no_start_for_a_reward_model(tmp_path, fol
     place = spoiled(folder, tmp_path, "labels")
     words = ["train", data, "--model", place, "--out", tmp_path / "out"]
     with pytest.raises(RlzooError) as caught:
-        reward_reward.train(parsed(reward, *words))
+        reward.train(parsed(reward, *words))
     one_line(caught, "one label; this one has 2")
 
 
@@ -657,7 +661,7 @@ def test_the_three_stages_run(script, tmp_path, capsys):
     sft.train(parsed(sft, data, "--model", "nano", "--out", model, *first))
     script.main(["preferences", str(data), "--n", "60", "--model", str(model)])
     assert len(read_preferences(data).rows) == 60
-    reward_reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
+    reward.train(parsed(reward, "train", data, "--model", model, "--out", judge, *first))
     words = [word for word in walk()[4] if "=" in word and "runs/" not in word]
     words = [w for w in words if not w.startswith(("recipe=", "kl.coef=", "seed="))]
     words += [f"model.path={model}", f"rewards.reward_model.path={judge}", "kl.coef=0.2"]

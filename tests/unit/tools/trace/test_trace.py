@@ -19,9 +19,9 @@ import rlzoo
 from helpers import ROOT
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
-from rlzoo.show import numbers as trace_numbers
-from rlzoo.show import text as trace_text
-from rlzoo.tools.trace import command as trace_command
+from rlzoo.show import numbers
+from rlzoo.show.text import readable
+from rlzoo.tools.trace import command
 from rlzoo.tools.trace import tables as trace
 from rlzoo.tools.trace.html import page
 
@@ -45,12 +45,12 @@ GROUP = {
 def parse(*words):
     parser = argparse.ArgumentParser(prog="rlzoo trace")
     parser.add_argument("--json", action="store_true")
-    trace_command.add_arguments(parser)
+    command.add_arguments(parser)
     return parser.parse_args(list(words))
 
 
 def find(zoo, *words):
-    return trace_command.find(parse(*words), zoo)
+    return command.find(parse(*words), zoo)
 
 
 def screen(traced, width, *, explain=False):
@@ -82,7 +82,7 @@ def run_folder(zoo, model_dir, tmp_path_factory):
 
 
 def test_the_worked_example_prints_numbers_and_derivation(capsys):
-    assert trace_command.command(parse(*EXAMPLE, "--lam", ".95")) == 0
+    assert command.command(parse(*EXAMPLE, "--lam", ".95")) == 0
     out = capsys.readouterr().out
     for number in ("0.651", "0.58", "0.4"):
         assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", out)
@@ -394,7 +394,7 @@ def test_nothing_is_clipped_at_any_width(zoo, run_folder, width, estimators):
         assert header in out, header
     for credit in traced.credits:
         for value in credit.columns["raw_advantages"]:
-            assert trace_numbers.number(value) in out
+            assert numbers.number(value) in out
 
 
 def test_one_table_where_the_terminal_is_wide(zoo, run_folder):
@@ -435,7 +435,7 @@ def test_wide_and_broken_characters_stay_aligned(zoo):
     ],
 )
 def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
-    assert trace_text.readable(decoded, piece) == shown
+    assert readable(decoded, piece) == shown
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
      (123456.0, "1.235e+05"), (0.00004, "4e-05"), (0.12345, "0.1235"), (float("nan"), "nan")],
 )  # fmt: skip
 def test_numbers_have_no_more_digits_than_they_need(x, text):
-    assert trace_numbers.number(x) == text
+    assert numbers.number(x) == text
 
 
 def test_colour_says_sign_and_size():
@@ -458,7 +458,7 @@ def test_colour_says_sign_and_size():
 
 
 def test_json_is_one_document_with_every_column(zoo, run_folder, capsys):
-    assert trace_command.command(parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
+    assert command.command(parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
     document = json.loads(capsys.readouterr().out)
     length = len(document["tokens"])
     assert {len(v) for v in document["columns"].values()} == {length}
@@ -488,7 +488,7 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, capsys):
     file = tmp_path / "trace.html"
-    assert trace_command.command(parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
+    assert command.command(parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
     traced = find(zoo, str(run_folder), "--row", "1")
     html = file.read_text()
     parser = Balance()
@@ -497,12 +497,12 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
     assert not re.search(r"https?:|src=|@import|url\(", html)
     assert "prefers-color-scheme: dark" in html
     for value in traced.credits[0].columns["advantages"]:
-        assert trace_numbers.number(value).replace("-", "\u2212") in parser.text
+        assert numbers.number(value).replace("-", "\u2212") in parser.text
     assert "A_0 = delta_0 + gamma * lam * A_1" in parser.text
     traced.tokens[0].text = "<script>"
     assert "<script>" not in page(traced)
     with pytest.raises(RlzooError, match="cannot write"):
-        trace_command.command(parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
+        command.command(parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
     capsys.readouterr()
 
 
@@ -527,6 +527,6 @@ def test_the_docs_show_typed_traces():
 @pytest.mark.parametrize(("words", "shown"), TYPED, ids=[words for words, _ in TYPED])
 def test_the_docs_show_what_is_printed(words, shown, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    trace_command.command(parse(*shlex.split(words)))
+    command.command(parse(*shlex.split(words)))
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()
