@@ -39,9 +39,9 @@ MICRO = {
 
 @pytest.fixture(scope="session")
 def zoo():
-    import rlzoo
+    from helpers.zoo import ZOO
 
-    return rlzoo.load_zoo()
+    return ZOO
 
 
 @pytest.fixture(scope="session")

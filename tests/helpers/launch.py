@@ -1,4 +1,4 @@
-"""Runs started as a shell or torchrun starts them, and their metrics compared."""
+"""Runs started as torchrun starts them."""
 
 import os
 import subprocess
@@ -8,16 +8,11 @@ WORDS = ["model=nano", "task=key_door", "eval.samples=16", "rollout.prompts=5", 
          "actor.lr=1e-3", "checkpoint.every=2", "run.threads=1", "device=cpu"]  # fmt: skip
 
 
-def launch(processes, *words, wait=True):
-    """`rlzoo WORDS` on so many processes."""
+def launch(processes, *words):
+    """The process of torchrun, which starts `rlzoo WORDS` so many times."""
     code = [sys.executable, "-m", "torch.distributed.run", "--standalone",
             f"--nproc-per-node={processes}", "-m", "rlzoo"]  # fmt: skip
-    code = [*code, *words] if processes > 1 else [sys.executable, "-m", "rlzoo", *words]
-    started = subprocess.Popen(
-        code, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    return subprocess.Popen(
+        [*code, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
-    if not wait:
-        return started
-    out, _ = started.communicate(timeout=240)
-    return started.returncode, out

@@ -10,13 +10,13 @@ from functools import wraps
 
 import torch
 
-from rlzoo import checks, load_zoo
+from helpers.zoo import ZOO
+from rlzoo import checks
 from rlzoo.checks import tasks
 from rlzoo.checks.subject import Subject
 from rlzoo.ops import collapse, expand, next_action
 from rlzoo.plugin.component import needs_of
 
-ZOO = load_zoo()
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
 PER_TOKEN = ("estimators", "aggregations", *LOSSES)
 FUNCTIONS = (*PER_TOKEN, "columns", "rewards")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import rlzoo
 
 CORE = Path(rlzoo.__file__).parent
@@ -44,6 +46,7 @@ def test_the_core_names_no_component(zoo):
     assert found == []
 
 
+@pytest.mark.process
 def test_the_torch_free_modules_stay_so():
     modules = []
     for name in TORCH_FREE:
@@ -58,6 +61,7 @@ def test_the_torch_free_modules_stay_so():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.process
 def test_help_and_recipes_are_quick_and_torch_free():
     for words in (["--help"], ["recipes"]):
         code = (

@@ -106,8 +106,8 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
         backward(*arguments, **options)
         held.append(with_gradient())
 
-    backward = update_module._backward
-    monkeypatch.setattr(update_module, "_backward", watched)
+    backward = update_steps._backward
+    monkeypatch.setattr(update_steps, "_backward", watched)
     step(world)
     assert {"actor"} in held
     assert {"critic"} in held

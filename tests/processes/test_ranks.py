@@ -1,45 +1,49 @@
-"""Several processes make the run that one makes. Tests start them with torchrun's launcher."""
+"""Several processes make the run that one makes. One test starts them by torchrun."""
 
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import torch
 
+from helpers.forks import ranks
 from helpers.launch import WORDS, launch
 from helpers.runs import assert_same_metrics, lines
+from rlzoo.cli import main
 from rlzoo.mdp.batch import Batch, concatenate
 from rlzoo.parallel.ranks import Ranks
 
 
 def test_two_processes_make_the_run_of_one(tmp_path):
-    """In float64, twenty steps: the same tokens, the same metrics, whatever is coupled. Five
+    """In float64, eight steps: the same tokens, the same metrics, whatever is coupled. Five
     prompts are no multiple of two processes."""
-    words = ["recipe=ppo_gae", *WORDS, "train.steps=20", "train.minibatches=2", "run.samples=20",
+    words = ["recipe=ppo_gae", *WORDS, "train.steps=8", "train.minibatches=2", "run.samples=20",
              "model.dtype=float64", "whiten=group", "policy_loss=tpo", "kl.controller=adaptive",
              "kl.place=loss", "kl=k2", "train.microbatch=3"]  # fmt: skip
-    for n in (1, 2):
-        status, out = launch(n, "run", *words, f"run.dir={tmp_path / str(n)}")
-        assert status == 0, out
+    assert main(["run", *words, f"run.dir={tmp_path / '1'}"]) == 0
+    status, said = ranks(tmp_path, *[["run", *words, f"run.dir={tmp_path / '2'}"]] * 2)
+    assert status == 0, said
     assert lines(tmp_path / "1", "samples.jsonl") == lines(tmp_path / "2", "samples.jsonl")
     assert_same_metrics(lines(tmp_path / "1"), lines(tmp_path / "2"), 1e-6)
 
 
 def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
-    words = ["recipe=grpo", *WORDS, "model.dtype=float64"]
+    words = ["run", "recipe=grpo", *WORDS, "model.dtype=float64"]
     whole = tmp_path / "whole"
-    assert launch(1, "run", *words, "train.steps=6", f"run.dir={whole}")[0] == 0
+
+    def go(processes, *words):
+        status, said = ranks(tmp_path, *[words] * processes) if processes > 1 else (main(words), "")
+        assert status == 0, said
+
+    go(1, *words, "train.steps=6", f"run.dir={whole}")
     for first, then in ((2, 1), (1, 2)):
         folder = tmp_path / f"{first}{then}"
-        status, out = launch(first, "run", *words, "train.steps=4", f"run.dir={folder}")
-        assert status == 0, out
+        go(first, *words, "train.steps=4", f"run.dir={folder}")
         (folder / "summary.json").unlink()  # as if it had been cut off
         recipe = folder / "recipe.yaml"
         recipe.write_text(recipe.read_text().replace("steps: 4", "steps: 6"))
-        status, out = launch(then, "resume", str(folder))
-        assert status == 0, out
+        go(then, "resume", str(folder))
         # The evaluation at the first run's end is one more.
         rest = [x for x in lines(folder) if "eval/score" not in x]
         assert_same_metrics([x for x in lines(whole) if "eval/score" not in x], rest, 1e-6)
@@ -47,8 +51,7 @@ def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
 
 def test_a_rank_that_dies_takes_the_others_along_within_seconds(tmp_path):
     folder = tmp_path / "run"
-    run = launch(2, "run", "recipe=ppo_gae", *WORDS, "train.steps=5000", f"run.dir={folder}",
-                 wait=False)  # fmt: skip
+    run = launch(2, "run", "recipe=ppo_gae", *WORDS, "train.steps=5000", f"run.dir={folder}")
     began = time.time()
     while not list(folder.glob("checkpoints/step-*")) and time.time() - began < 120:
         time.sleep(0.2)
@@ -65,20 +68,10 @@ def test_a_rank_that_dies_takes_the_others_along_within_seconds(tmp_path):
 
 
 def test_ranks_with_different_words_are_refused(tmp_path):
-    script = tmp_path / "unlike.py"
-    script.write_text(
-        "import os, sys\nfrom rlzoo.cli import main\n"
-        f"words = {['run', 'recipe=grpo', *WORDS, 'train.steps=1']!r}\n"
-        "words += ['seed=' + os.environ['RANK'], 'run.dir=' + sys.argv[1]]\n"
-        "sys.exit(main(words))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-         str(script), str(tmp_path / "run")],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "rank 1 has another recipe than rank 0" in done.stderr
+    words = ["run", "recipe=grpo", *WORDS, "train.steps=1", f"run.dir={tmp_path / 'run'}"]
+    status, said = ranks(tmp_path, [*words, "seed=0"], [*words, "seed=1"])
+    assert status != 0
+    assert "rank 1 has another recipe than rank 0" in said
     assert not (tmp_path / "run").exists()
 
 

@@ -3,7 +3,8 @@
 import torch
 from safetensors.torch import load_file
 
-from helpers.launch import WORDS, launch
+from helpers.forks import ranks
+from helpers.launch import WORDS
 from helpers.runs import assert_same_metrics, lines
 from rlzoo.train.start import resume, run
 
@@ -31,8 +32,8 @@ def test_shards_make_the_same_run_and_checkpoints_fit_one_process_and_two(tmp_pa
     run("ppo_gae", [*RUN, "train.steps=3", f"run.dir={one}"])
     run("ppo_gae", [*RUN, "parallel.strategy=shard", "train.steps=1", f"run.dir={two}"])
     cut_off(two, 2)
-    status, out = launch(2, "resume", str(two))
-    assert status == 0, out
+    status, said = ranks(tmp_path, *[["resume", str(two)]] * 2)
+    assert status == 0, said
     assert "model.safetensors" in {path.name for path in (two / "model").iterdir()}
     cut_off(two, 3)
     resume(two)

@@ -6,12 +6,10 @@ import pytest
 import torch
 
 from helpers.planted_bugs import BUGS
-from rlzoo import Example, Range, RlzooError, checks, group_mean, group_std, load_zoo
+from helpers.zoo import ZOO
+from rlzoo import Example, Range, RlzooError, checks, group_mean, group_std
 from rlzoo.ops import whiten
 from rlzoo.plugin.component import read_component
-
-ZOO = load_zoo()
-
 
 BROKEN = []
 

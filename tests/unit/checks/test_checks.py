@@ -2,9 +2,9 @@
 
 import pytest
 
-from rlzoo import RlzooError, checks, load_zoo
+from helpers.zoo import ZOO
+from rlzoo import RlzooError, checks
 
-ZOO = load_zoo()
 COMPONENTS = {f"{c.kind}.{c.name}": c for c in ZOO}
 
 

@@ -10,12 +10,12 @@ from functools import cache
 import torch
 
 from helpers.planted_bugs import BUGS, LOSSES, flip_the_gradient, leak_a_gradient, mutate_an_input
-from rlzoo import checks, load_zoo
+from helpers.zoo import ZOO
+from rlzoo import checks
 from rlzoo.checks import kl, tasks
 from rlzoo.checks.subject import NotApplicable, Subject
 from rlzoo.plugin.columns import WITH_GRADIENT
 
-ZOO = load_zoo()
 COMPONENTS = {f"{c.kind}.{c.name}": c for c in ZOO}
 
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import rlzoo  # noqa: F401 - registers the environment
 from helpers.worlds import favour, make_world, one_thread
+from rlzoo.env import episodes, kl_reward
 from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
@@ -51,6 +52,13 @@ CASES = {
 
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
+
+
+@pytest.fixture(autouse=True)
+def one_zoo(zoo, monkeypatch):
+    """Every environment loads the zoo: here all have the same."""
+    monkeypatch.setattr(episodes, "load_zoo", lambda: zoo)
+    monkeypatch.setattr(kl_reward, "load_zoo", lambda: zoo)
 
 
 @pytest.fixture
@@ -97,6 +105,7 @@ def test_gymnasium_checks_the_environment(over, task, capsys):
         check_env(gymnasium.make(ENV, task=task, overrides=over).unwrapped)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("first", "then"), [("gymnasium", "rlzoo"), ("rlzoo", "gymnasium")])
 def test_importing_rlzoo_registers_the_environment_and_no_more(first, then):
     code = f"""if 1:

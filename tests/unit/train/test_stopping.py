@@ -12,9 +12,8 @@ from safetensors.torch import load_file
 import rlzoo
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import make_plan
-from rlzoo.train import checkpoint as stopping_checkpoint
-from rlzoo.train import stopping
+from rlzoo.recipe.plan import make_plan, refuse
+from rlzoo.train import checkpoint, stopping
 from rlzoo.train.start import resume
 
 TASK = """
@@ -211,14 +210,14 @@ def test_best_is_replaced_whole_or_not_at_all(tmp_path):
         (at / "weights").write_text("half")
         raise OSError("no space left")
 
-    stopping_checkpoint.keep_best(place, first, save("one"))
+    checkpoint.keep_best(place, first, save("one"))
     with pytest.raises(OSError, match="no space"):
-        stopping_checkpoint.keep_best(place, second, fails)
+        checkpoint.keep_best(place, second, fails)
     assert (place / "weights").read_text() == "one"
     assert json.loads((place / "best.json").read_text())["step"] == 0
     place.rename(tmp_path / ".best.former")  # killed between the two renames
-    stopping_checkpoint.mend_best(place)
+    checkpoint.mend_best(place)
     assert (place / "weights").read_text() == "one"
-    stopping_checkpoint.keep_best(place, second, save("two"))
+    checkpoint.keep_best(place, second, save("two"))
     assert (place / "weights").read_text() == "two"
     assert [p.name for p in tmp_path.iterdir()] == ["best"]

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.testing import assert_close
 
-import rlzoo
+from helpers.zoo import ZOO
 
-ZOO = rlzoo.load_zoo()
 NAMES = sorted(ZOO.aggregations)
 F64 = torch.float64
 

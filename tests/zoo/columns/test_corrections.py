@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from torch import Tensor
 from torch.testing import assert_close
 
-import rlzoo
+from helpers.zoo import ZOO
 
-ZOO = rlzoo.load_zoo()
 NAMES = ("tis", "icepop", "rejection")
 F64 = torch.float64
 

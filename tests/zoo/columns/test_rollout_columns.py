@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import rlzoo
+from helpers.zoo import ZOO
 from rlzoo.errors import ComponentError
 
-ZOO = rlzoo.load_zoo()
 EOS, PAD = 1, 0
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
+from helpers.zoo import ZOO
 from rlzoo.ops import masked_sum
 
-ZOO = rlzoo.load_zoo()
 F64 = torch.float64
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 property_test = settings(derandomize=True, deadline=None, max_examples=25)

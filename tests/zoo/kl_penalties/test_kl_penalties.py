@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-import rlzoo
+from helpers.zoo import ZOO
 
-ZOO = rlzoo.load_zoo()
 NAMES = sorted(ZOO.kl_penalties)
 F64 = torch.float64
 STATES, VOCABULARY = 5, 7

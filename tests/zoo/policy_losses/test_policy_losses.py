@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-import rlzoo
+from helpers.zoo import ZOO
 
-ZOO = rlzoo.load_zoo()
 NAMES = sorted(ZOO.policy_losses)
 F64 = torch.float64
 

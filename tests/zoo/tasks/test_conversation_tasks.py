@@ -9,7 +9,7 @@ import torch
 import rlzoo
 from rlzoo import checks
 from rlzoo.errors import RlzooError
-from rlzoo.lm import tiny as base_tiny
+from rlzoo.lm.tiny import build_tokenizer
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -180,7 +180,7 @@ def test_the_kit_finds_environments_that_break_the_contract(zoo, monkeypatch, na
 
 
 def test_only_the_policys_turns_are_learnt():
-    tokenizer = base_tiny.build_tokenizer()
+    tokenizer = build_tokenizer()
     assert base.with_ends(["8", " hi ", "12"], ()) == ["8<eos>", " hi ", "12<eos>"]
     assert base.with_ends(["[kul]", " 7 ", "7"], ("]",)) == ["[kul]", " 7 ", "7<eos>"]
     ids, labels = base.encode(tokenizer, [("p:", ["8<eos>", " hi ", "9<eos>"]), ("1+2=", "3")])

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-import rlzoo
+from helpers.zoo import ZOO
 
-ZOO = rlzoo.load_zoo()
 NAMES = sorted(ZOO.value_losses)
 F64 = torch.float64
 SUPPORT = torch.linspace(-1, 2, 31, dtype=F64)

@@ -210,6 +210,7 @@ def test_a_meter_counts_from_one_step_to_the_next():
     assert meter.phases == {}
 
 
+@pytest.mark.process
 def test_a_python_without_the_trainer_says_so(nano, tmp_path):
     asked = bench.Bench(parse(["bench", "step", "--peer-python", sys.executable]), tmp_path)
     row = asked.run_peer({"trainer": "NoTrainer", "threads": 1})
@@ -309,6 +310,7 @@ def test_processes_that_fail_are_a_row_with_the_last_word(tmp_path, monkeypatch)
     assert "did you mean 'grpo'" in row["error"]
 
 
+@pytest.mark.process
 def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, capsys):
     row = bench.Bench(parse(["bench"]), tmp_path).run({"case": "estimator", "name": "gaee"})
     assert "did you mean 'gae'?" in row["error"]

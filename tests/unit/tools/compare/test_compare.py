@@ -14,8 +14,7 @@ from rlzoo.runs.record import read_record
 from rlzoo.show import numbers as module
 from rlzoo.show.curve import sparkline
 from rlzoo.show.numbers import thousands
-from rlzoo.tools.compare import command as module_command
-from rlzoo.tools.compare import comparison as module_comparison
+from rlzoo.tools.compare import command as verb
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, two_way
 from rlzoo.tools.compare.records import label, telling_keys
@@ -345,10 +344,10 @@ def test_sparklines_share_a_scale_and_numbers_are_short():
     assert sparkline([0.5, 0.5], 5, (0, 1)) in ("▅▅", "▄▄")
     assert len(sparkline(range(100), 10, (0, 99))) == 10
     assert [thousands(v) for v in (None, 12, 25188, 1.2e6)] == ["-", "12", "25.2k", "1.2M"]
-    assert module.chance(0.9999) == "> .99"
-    assert module.chance(1.0) == "1.00"
-    assert module.chance(0.5) == ".50"
-    assert module.bracket(stats.Interval(-0.05, 1.5)) == "[-.050, 1.500]"
+    assert numbers.chance(0.9999) == "> .99"
+    assert numbers.chance(1.0) == "1.00"
+    assert numbers.chance(0.5) == ".50"
+    assert numbers.bracket(stats.Interval(-0.05, 1.5)) == "[-.050, 1.500]"
 
 
 def test_json_is_one_document(eight, capsys):

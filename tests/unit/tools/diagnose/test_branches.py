@@ -195,7 +195,7 @@ def test_chance_before_a_branch_stays_decided(noisy):
     class World:
         seed = 0
 
-    fresh = branches_branch_rollouts._fresh_noise(
+    fresh = branch_rollouts._fresh_noise(
         World(), {"noise": past}, torch.arange(3), torch.tensor([0, 2, 4]), 5, 0
     )
     assert torch.equal(fresh[1, :2], past[1, :2])

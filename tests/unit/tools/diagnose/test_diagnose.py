@@ -11,8 +11,7 @@ import torch
 
 import rlzoo
 from rlzoo import RlzooError
-from rlzoo.oracle import bias as measure
-from rlzoo.oracle import means as measure_means
+from rlzoo.oracle import bias, means
 from rlzoo.oracle.bias import expected_gradient, report
 from rlzoo.oracle.episodes import enumerate_episodes, make_columns
 from rlzoo.oracle.means import EstimatorInWorld, means
@@ -63,7 +62,7 @@ def parse(*words):
 
 def ask(*words, zoo=None):
     arguments = parse(*words)
-    return diagnose_exact.diagnose(arguments.words, arguments, zoo)
+    return diagnose_exact(arguments.words, arguments, zoo)
 
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
@@ -118,11 +117,11 @@ def test_drawn_batches_average_to_the_expected_gradient(zoo):
     for name in ("mc", "grpo", "gpg"):
         found = subject(zoo, name, oracle, critic="zero")
         if name != "gpg":
-            rows, groups = measure._pool(found, 64)
+            rows, groups = bias._pool(found, 64)
             a = found.among(found.columns, rows, groups)
-            drawn = measure._sampled(found, rows, a, 64)
+            drawn = bias._sampled(found, rows, a, 64)
             se = drawn.std(0) / 8
-            gap = (drawn.mean(0) - expected_gradient(found, means(found))).abs()
+            gap = (drawn.mean(0) - expected_gradient(found, means.means(found))).abs()
             assert float((gap / se.clamp(min=1e-6)).max()) < 5, name
         sizes = report(found, sizes=(16, 1024)).batches
         assert sizes[16]["cosine"] < sizes[1024]["cosine"] <= 1
@@ -133,7 +132,7 @@ def test_drawn_batches_average_to_the_expected_gradient(zoo):
 def test_a_matched_step_has_its_kl():
     oracle = make_world("graded", make_tree(4, 4))
     directions = torch.stack([oracle.gradient(), oracle.advantages, 0 * oracle.logits])
-    steps = measure.matched_step(oracle, directions, 0.01)
+    steps = bias.matched_step(oracle, directions, 0.01)
     kl = oracle.kl_to(oracle.logits + steps)
     assert torch.allclose(kl, torch.tensor([0.01, 0.01, 0.0], dtype=torch.float64), rtol=1e-4)
     assert bool((oracle.improvement(oracle.logits + steps)[:2] > 0).all())
@@ -156,9 +155,9 @@ def test_the_spread_of_draws_does_not_count_as_bias():
     draw = torch.Generator().manual_seed(0)
     x = 0.5 + torch.randn(2000, 4, 3, generator=draw, dtype=torch.float64)
     weight = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
-    found = torch.stack([measure._square(r, weight) for r in x])
+    found = torch.stack([bias._square(r, weight) for r in x])
     assert abs(float(found.mean()) - 0.25) < 4 * float(found.std()) / 2000**0.5
-    error = torch.stack([measure._jackknife(lambda y: y.mean(0), r)[0] for r in x])
+    error = torch.stack([bias._jackknife(lambda y: y.mean(0), r)[0] for r in x])
     assert float(error.square().mean().sqrt()) == pytest.approx(0.5, rel=0.05)  # 1 / sqrt(4)
 
 
@@ -198,7 +197,7 @@ def test_outcomes_are_as_rare_as_they_should_be():
 def test_swept_options_apply_where_they_are_and_critics_where_they_are_read():
     document = ask("recipe=ppo_gae", "estimator=gae,mc,rloo", "estimator.lam=0,0.5",
                    "--critic", "exact,zero", *SMALL)  # fmt: skip
-    rows = [(diagnose_tables.name_of(r), r["critic"]) for r in document["estimators"]]
+    rows = [(tables.name_of(r), r["critic"]) for r in document["estimators"]]
     assert rows == [("gae lam=0", "exact"), ("gae lam=0", "zero"), ("gae lam=0.5", "exact"),
                     ("gae lam=0.5", "zero"), ("mc", "exact"), ("mc", "zero"),
                     ("rloo", None)]  # fmt: skip
@@ -302,7 +301,7 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
                    "--vocabulary", 4, "--horizon", 3)  # fmt: skip
     for width in (80, 140):
         console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-        for part in diagnose_tables.tables(document, width):
+        for part in tables.tables(document, width):
             console.print(part)
         lines = console.export_text().splitlines()
         assert max(map(len, lines)) <= width
@@ -471,7 +470,7 @@ def test_a_runs_own_critic_at_its_checkpoints(trained, capsys):
     document = json.loads(capsys.readouterr().out)
     assert [stage["step"] for stage in document["checkpoints"]] == [0, 2, 4]
     for stage in document["checkpoints"]:
-        rows = {(diagnose_tables.name_of(r), r["critic"]): r for r in stage["estimators"]}
+        rows = {(tables.name_of(r), r["critic"]): r for r in stage["estimators"]}
         assert len(rows) == 7  # rloo reads no critic
         own, exact, zero = (rows["gae lam=0", c] for c in ("own", "exact", "zero"))
         assert exact["b_perp2"] < 1e-20

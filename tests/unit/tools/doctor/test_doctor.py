@@ -10,7 +10,6 @@ from helpers.worlds import one_thread
 from rlzoo import RlzooError
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor import command as doctor
-from rlzoo.tools.doctor import rules as doctor_rules
 from rlzoo.tools.doctor.command import examine
 from rlzoo.tools.doctor.rules import RULES
 from rlzoo.tools.verb import perform
@@ -161,7 +160,7 @@ def test_every_rule_has_its_case():
 def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
     bad, good = CASES[name]
     found = names(bad)[name]
-    assert found.severity in doctor_rules.SEVERITIES
+    assert found.severity in SEVERITIES
     assert found.what
     assert found.advice
     assert found.evidence

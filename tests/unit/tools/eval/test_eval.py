@@ -16,7 +16,6 @@ from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
 from rlzoo.stats import wilson
 from rlzoo.tools.eval import command as evaluation
-from rlzoo.tools.eval import policy as evaluation_policy
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
 from rlzoo.tools.verb import perform
 from rlzoo.train.weights import choose
@@ -101,9 +100,7 @@ def run(model_dir, tmp_path_factory):
 def evaluated(run=None, *words, ks=(1,), responses=1, **more):
     """(document, rows)"""
     path = None if run is None else str(run.path)
-    return evaluation_policy.evaluate_policy(
-        path, list(words), ks=list(ks), responses=responses, **more
-    )
+    return evaluate_policy(path, list(words), ks=list(ks), responses=responses, **more)
 
 
 def command(capsys, *argv):

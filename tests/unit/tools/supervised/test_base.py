@@ -57,7 +57,7 @@ def generate(folder, examples, greedy):
 
 
 def test_tokenizer_round_trip_and_unknown_characters():
-    tokenizer = base_tiny.build_tokenizer()
+    tokenizer = build_tokenizer()
     text = "".join(map(chr, range(32, 127))) + "\n  two  spaces , and a ' .\n"
     ids = tokenizer(text)["input_ids"]
     assert tokenizer.decode(ids) == text
@@ -68,7 +68,7 @@ def test_tokenizer_round_trip_and_unknown_characters():
 
 
 def test_labels_are_the_response_and_eos_alone():
-    tokenizer = base_tiny.build_tokenizer()
+    tokenizer = build_tokenizer()
     ids, labels = base.encode(tokenizer, [("1+2=", "3"), ("ab>", "ba")])
     three, b, a = tokenizer("3ba")["input_ids"]
     ignored = base.IGNORED

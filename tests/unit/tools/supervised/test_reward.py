@@ -27,10 +27,10 @@ from transformers import (
 import rlzoo
 from helpers import ROOT
 from rlzoo import RlzooError
-from rlzoo.data import pairs as fit
+from rlzoo.data import pairs
 from rlzoo.data.pairs import read_demonstrations, read_preferences
 from rlzoo.errors import DataError, RecipeError
-from rlzoo.lm import reward_model as reward
+from rlzoo.lm import reward_model
 from rlzoo.lm.tiny import EOS, build_tokenizer
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -212,23 +212,23 @@ def test_data_set_folders(tmp_path, monkeypatch):
 
 def test_held_out_rows_have_prompts_of_their_own():
     rows = [(f"p{i % 20}", i) for i in range(100)]
-    training, held = fit.hold_out(rows, lambda row: row[0], 0.3, seed=1)
+    training, held = pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1)
     assert {p for p, _ in training}.isdisjoint(p for p, _ in held)
     assert sorted(training + held) == sorted(rows)
     assert len(held) == 30
-    assert fit.hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
-    assert fit.hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
+    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
+    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
     for fraction in (0.001, 0.999):
-        assert all(fit.hold_out(rows, lambda row: row[0], fraction, seed=0))
+        assert all(pairs.hold_out(rows, lambda row: row[0], fraction, seed=0))
     with pytest.raises(RlzooError, match="cannot be split"):
-        fit.hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)
+        pairs.hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)
 
 
 # ---------------------------------------------------------------- reading a reward model
 
 
 def ids_of(tokenizer, **options):
-    return [reward.encode(tokenizer, p, r, **options) for p, r in ROWS]
+    return [reward_model.encode(tokenizer, p, r, **options) for p, r in ROWS]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "bert"])
@@ -236,10 +236,10 @@ def ids_of(tokenizer, **options):
 def test_padding_moves_no_score(architecture, pad):
     model, tokenizer = make_model(architecture, pad=pad), make_tokenizer(pad=pad)
     rows = ids_of(tokenizer) + ids_of(tokenizer, ended=False)
-    alone = torch.stack([reward.score(model, [row])[0] for row in rows])
+    alone = torch.stack([reward_model.score(model, [row])[0] for row in rows])
     assert alone.std() > 0.01
     for batch in (2, 3, 64):
-        torch.testing.assert_close(reward.score(model, rows, batch), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(reward_model.score(model, rows, batch), alone, atol=1e-5, rtol=0)
     assert model.config.pad_token_id == tokenizer.pad_token_id
 
 
@@ -247,31 +247,33 @@ def test_padding_moves_no_score(architecture, pad):
 def test_a_score_sees_whether_the_response_ended(pad):
     """Also where the tokenizer pads with EOS, which transformers alone would not see."""
     model, tokenizer = make_model(pad=pad), make_tokenizer(pad=pad)
-    ended = reward.score(model, ids_of(tokenizer))
-    cut = reward.score(model, ids_of(tokenizer, ended=False))
+    ended = reward_model.score(model, ids_of(tokenizer))
+    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
     assert ((ended - cut).abs() > 1e-3).all()
 
 
 def test_a_plain_prompt_is_read_as_the_policy_reads_it():
     tokenizer = make_tokenizer()
-    ids = reward.encode(tokenizer, "ab:", "cd")
+    ids = reward_model.encode(tokenizer, "ab:", "cd")
     assert tokenizer.decode(ids) == f"ab:cd{EOS}"
-    assert tokenizer.decode(reward.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
-    assert tokenizer.decode(reward.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
+    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", ended=False)) == "ab:cd"
+    assert tokenizer.decode(reward_model.encode(tokenizer, "ab:", "cd", limit=3)) == f"cd{EOS}"
     with pytest.raises(RlzooError, match="no template"):
-        reward.encode(tokenizer, [USER], "cd")
+        reward_model.encode(tokenizer, [USER], "cd")
 
 
 def test_a_chat_template_writes_the_whole_conversation():
     tokenizer = make_tokenizer(chat=True)
     turns = [USER, said("yes"), USER]
     whole = f"u|hi\na|yes{EOS}\nu|hi\na|no{EOS}\n"
-    assert tokenizer.decode(reward.encode(tokenizer, turns, "no")) == whole
-    cut = tokenizer.decode(reward.encode(tokenizer, turns, "no", ended=False))
+    assert tokenizer.decode(reward_model.encode(tokenizer, turns, "no")) == whole
+    cut = tokenizer.decode(reward_model.encode(tokenizer, turns, "no", ended=False))
     assert cut == f"u|hi\na|yes{EOS}\nu|hi\na|no"
-    empty = tokenizer.decode(reward.encode(tokenizer, turns, "", ended=False))
+    empty = tokenizer.decode(reward_model.encode(tokenizer, turns, "", ended=False))
     assert empty == f"u|hi\na|yes{EOS}\nu|hi\na|"
-    assert reward.encode(tokenizer, "hi", "no") == reward.encode(tokenizer, [USER], "no")
+    assert reward_model.encode(tokenizer, "hi", "no") == reward_model.encode(
+        tokenizer, [USER], "no"
+    )
 
 
 # ---------------------------------------------------------------- the reward component
@@ -289,15 +291,17 @@ def columns(texts=ROWS, terminated=None):
 
 
 def test_the_reward_is_the_models_score(zoo, folder):
-    model, tokenizer = reward.load(folder, "cpu")
+    model, tokenizer = reward_model.load(folder, "cpu")
     given = zoo.rewards["reward_model"](columns(), path=str(folder))
-    torch.testing.assert_close(given, reward.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        given, reward_model.score(model, ids_of(tokenizer)), atol=1e-5, rtol=0
+    )
     some = torch.tensor([True, False, True, False])
     mixed = zoo.rewards["reward_model"](columns(terminated=some), path=str(folder), batch=2)
-    cut = reward.score(model, ids_of(tokenizer, ended=False))
+    cut = reward_model.score(model, ids_of(tokenizer, ended=False))
     torch.testing.assert_close(mixed, torch.where(some, given, cut), atol=1e-5, rtol=0)
     short = zoo.rewards["reward_model"](columns(), path=str(folder), max_length=3)
-    expected = reward.score(model, ids_of(tokenizer, limit=3))
+    expected = reward_model.score(model, ids_of(tokenizer, limit=3))
     torch.testing.assert_close(short, expected, atol=1e-5, rtol=0)
 
 
@@ -321,8 +325,8 @@ def test_a_model_with_a_template_reads_the_messages(zoo, tmp_path):
     given["messages"] = [[{"role": "system", "content": "be kind"}, *m] for m in given["messages"]]
     scores = zoo.rewards["reward_model"](given, path=str(tmp_path))
     asked = zip(given["messages"], given["responses"], strict=True)
-    rows = [reward.encode(tokenizer, *pair) for pair in asked]
-    torch.testing.assert_close(scores, reward.score(make_model(), rows), atol=1e-5, rtol=0)
+    rows = [reward_model.encode(tokenizer, *pair) for pair in asked]
+    torch.testing.assert_close(scores, reward_model.score(make_model(), rows), atol=1e-5, rtol=0)
 
 
 def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
@@ -489,7 +493,7 @@ def test_a_tokenizer_that_pads_with_eos_gets_a_pad_of_its_own(tmp_path):
     model, tokenizer = trainer.new(tmp_path)
     assert tokenizer.pad_token_id == model.config.pad_token_id == 99
     assert model.get_input_embeddings().num_embeddings == 100
-    assert reward.score(model, ids_of(tokenizer)).isfinite().all()
+    assert reward_model.score(model, ids_of(tokenizer)).isfinite().all()
 
 
 def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
@@ -552,7 +556,7 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
 
         arguments = argparse.Namespace(epochs=2, lr=0.1, batch=4, seed=seed, device="cpu")
         model = torch.nn.Linear(1, 1)
-        fit_fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
+        fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
         return seen
 
     first = order(1)
@@ -588,6 +592,7 @@ def test_bad_arguments_are_one_line(tmp_path, monkeypatch, module, change, said)
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.process
 def test_errors_in_the_data_come_before_torch(tmp_path):
     code = (
         "import argparse, sys\nfrom rlzoo import RlzooError\n"

@@ -16,10 +16,8 @@ from rlzoo.cli import main
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare
-from rlzoo.tools.sweep import command as sweep_module
-from rlzoo.tools.sweep import folder as sweep_module_folder
-from rlzoo.tools.sweep import plan as sweep_module_plan
-from rlzoo.tools.sweep.folder import check_folder
+from rlzoo.tools.sweep import command, workers
+from rlzoo.tools.sweep.folder import check_folder, locked
 from rlzoo.tools.sweep.plan import plan_sweep
 from rlzoo.tools.verb import perform
 
@@ -74,7 +72,7 @@ def sweep(*words, **options):
     """As `rlzoo sweep`, in this process: its workers are processes of their own all the same."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true")
-    sweep_module.add_arguments(parser)
+    command.add_arguments(parser)
     flags = [x for k, v in options.items() for x in (f"--{k}", str(v))]
     return perform(sweep_module, parser.parse_args([*words, *flags]))
 
@@ -133,7 +131,7 @@ def test_rows_that_say_the_same_are_one(zoo):
     ],
 )
 def test_every_row_is_validated_before_the_first_run(zoo, words, said):
-    with pytest.raises(sweep_module_plan.RlzooError, match=said) as caught:
+    with pytest.raises(RlzooError, match=said) as caught:
         plan_sweep(["recipe=ppo_gae", *words], zoo)
     assert "\n" not in str(caught.value)
 
@@ -163,17 +161,25 @@ def test_disk_is_full_as_python_and_safetensors_say_it():
 
 def test_default_jobs_fit_cores_and_memory(zoo, monkeypatch):
     found = plan_sweep(["recipe=ppo_gae", "model=nano", "device=cpu", "estimator.lam=0,1"], zoo)
-    monkeypatch.setattr(sweep_module, "_cores", lambda: 8)
-    monkeypatch.setattr(sweep_module, "_free_memory", lambda: 64e9)
-    assert sweep_module.default_jobs(found, 100) == 8
-    assert sweep_module.default_jobs(found, 3) == 3
-    monkeypatch.setattr(sweep_module, "_free_memory", lambda: 1.5e9)
-    assert sweep_module.default_jobs(found, 100) == 2
-    monkeypatch.setattr(sweep_module, "_free_memory", lambda: 0.0)
-    assert sweep_module.default_jobs(found, 100) == 1
+    monkeypatch.setattr(command, "_cores", lambda: 8)
+    monkeypatch.setattr(command, "_free_memory", lambda: 64e9)
+    assert command.default_jobs(found, 100) == 8
+    assert command.default_jobs(found, 3) == 3
+    monkeypatch.setattr(command, "_free_memory", lambda: 1.5e9)
+    assert command.default_jobs(found, 100) == 2
+    monkeypatch.setattr(command, "_free_memory", lambda: 0.0)
+    assert command.default_jobs(found, 100) == 1
 
 
 # ---------------------------------------------------------------- the folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workers_that_start_at_once():
+    """Workers are processes of their own, forked where torch is imported already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers.multiprocessing, "get_context", lambda method: Context)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -189,6 +195,7 @@ def undisturbed(model_dir, tmp_path_factory):
     return words, folder
 
 
+@pytest.mark.process
 def test_a_sweep_is_a_folder_of_runs_with_a_table_and_a_report(undisturbed, capsys):
     words, folder = undisturbed
     runs = sorted(p.parent.name for p in folder.glob("*/summary.json"))
@@ -205,6 +212,7 @@ def test_a_sweep_is_a_folder_of_runs_with_a_table_and_a_report(undisturbed, caps
     assert (folder / "gae--seed0" / "metrics.jsonl").stat().st_mtime_ns == before
 
 
+@pytest.mark.process
 def test_rows_share_prompts_noise_and_start(undisturbed):
     _, folder = undisturbed
     first = [json.loads((folder / name / "metrics.jsonl").read_text().splitlines()[1])
@@ -214,6 +222,7 @@ def test_rows_share_prompts_noise_and_start(undisturbed):
     assert first[0]["response_length/mean"] != first[2]["response_length/mean"]
 
 
+@pytest.mark.process
 def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     words, folder = undisturbed
     longer = [w.replace("steps=3", "steps=4") for w in words]
@@ -225,11 +234,12 @@ def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
 
 
 def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
-    with pytest.raises(sweep_module_plan.RlzooError, match="'0.7' names no single row"):
+    with pytest.raises(RlzooError, match="'0.7' names no single row"):
         sweep("recipe=ppo_gae", "estimator.lam=0,1", dir=tmp_path / "s", reference="0.7")
     assert not (tmp_path / "s").exists()
 
 
+@pytest.mark.process
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
@@ -246,6 +256,7 @@ def trouble(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.process
 def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
     """A worker is killed in the middle of a run, and a row fails; then that row is mended."""
     words, whole = undisturbed
@@ -268,6 +279,7 @@ def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
     assert [row["row"] for row in document(compare([folder]))["rows"]] == ["gae", "mc", "faulty"]
 
 
+@pytest.mark.process
 def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, trouble, capsys):
     words, whole = undisturbed
     words = [*words, "loggers=small_disk"]
@@ -280,6 +292,7 @@ def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, troub
     assert scores(trouble / "s") == scores(whole)
 
 
+@pytest.mark.process
 def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, capfd):
     words, whole = undisturbed
     folder = tmp_path / "s"

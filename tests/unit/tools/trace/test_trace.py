@@ -47,7 +47,7 @@ def parse(*words):
 
 
 def find(zoo, *words):
-    return trace_command.find(parse(*words), zoo)
+    return command.find(parse(*words), zoo)
 
 
 def screen(traced, width, *, explain=False):
@@ -391,7 +391,7 @@ def test_nothing_is_clipped_at_any_width(zoo, run_folder, width, estimators):
         assert header in out, header
     for credit in traced.credits:
         for value in credit.columns["raw_advantages"]:
-            assert trace_numbers.number(value) in out
+            assert numbers.number(value) in out
 
 
 def test_one_table_where_the_terminal_is_wide(zoo, run_folder):
@@ -432,7 +432,7 @@ def test_wide_and_broken_characters_stay_aligned(zoo):
     ],
 )
 def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
-    assert trace_text.readable(decoded, piece) == shown
+    assert readable(decoded, piece) == shown
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_tokens_that_cannot_be_printed_are_escaped(decoded, piece, shown):
      (123456.0, "1.235e+05"), (0.00004, "4e-05"), (0.12345, "0.1235"), (float("nan"), "nan")],
 )  # fmt: skip
 def test_numbers_have_no_more_digits_than_they_need(x, text):
-    assert trace_numbers.number(x) == text
+    assert numbers.number(x) == text
 
 
 def test_colour_says_sign_and_size():
@@ -494,7 +494,7 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
     assert not re.search(r"https?:|src=|@import|url\(", html)
     assert "prefers-color-scheme: dark" in html
     for value in traced.credits[0].columns["advantages"]:
-        assert trace_numbers.number(value).replace("-", "\u2212") in parser.text
+        assert numbers.number(value).replace("-", "\u2212") in parser.text
     assert "A_0 = delta_0 + gamma * lam * A_1" in parser.text
     traced.tokens[0].text = "<script>"
     assert "<script>" not in page(traced)

@@ -1,0 +1,5 @@
+"""The installed zoo, loaded once: many tests are parametrized by what is in it."""
+
+import rlzoo
+
+ZOO = rlzoo.load_zoo()
