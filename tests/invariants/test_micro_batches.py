@@ -20,7 +20,7 @@ from rlzoo.lm.layout import align, lengths, pack
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.rollout.experience import Experience
-from rlzoo.train import update as update_module
+from rlzoo.train import update as update_steps
 from rlzoo.train.optimizer import make_optimizers
 from rlzoo.train.update import gradients, update
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import rlzoo
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import make_plan, refuse
+from rlzoo.recipe.plan import make_plan
 from rlzoo.train import checkpoint, stopping
 from rlzoo.train.start import resume
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import rlzoo
 from rlzoo import RlzooError
-from rlzoo.tools.diagnose import branch_rollouts as branches_branch_rollouts
+from rlzoo.tools.diagnose import branch_rollouts
 from rlzoo.tools.diagnose import command as diagnose
 from rlzoo.tools.diagnose.against import against, jackknife
 from rlzoo.tools.diagnose.branch_rollouts import choose
@@ -133,14 +133,14 @@ def test_states_come_as_often_as_the_policy_visits_them():
 
 def test_every_token_is_metered(run_folder, monkeypatch):
     seen = []
-    sample = branches_branch_rollouts.respond
+    sample = branch_rollouts.respond
 
     def counted(world, sampler, prompts, rows, **more):
         out = sample(world, sampler, prompts, rows, **more)
         seen.append((rows, int(out["response_mask"].sum())))
         return out
 
-    monkeypatch.setattr(branches_branch_rollouts, "respond", counted)
+    monkeypatch.setattr(branch_rollouts, "respond", counted)
     document = diagnose_branches(run_folder, ["estimator=mc,remax"], branches=4, states=12)
     tokens = document["tokens"]
     assert tokens["branches"] == sum(n for _, n in seen) > 0
@@ -153,7 +153,7 @@ def test_every_token_is_metered(run_folder, monkeypatch):
 
 def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monkeypatch):
     starts, ends = {}, []
-    sample, score = branches_branch_rollouts.respond, branches_branch_rollouts.mdp.score
+    sample, score = branch_rollouts.respond, branch_rollouts.mdp.score
     encoded = {}
 
     def started(world, sampler, prompts, rows, **more):
@@ -167,8 +167,8 @@ def test_branches_start_where_they_should_and_end_where_rows_do(run_folder, monk
         ends.append((length, columns["truncated"], columns["terminated"], last))
         return score(plan, columns)
 
-    monkeypatch.setattr(branches_branch_rollouts, "respond", started)
-    monkeypatch.setattr(branches_branch_rollouts.mdp, "score", ended)
+    monkeypatch.setattr(branch_rollouts, "respond", started)
+    monkeypatch.setattr(branch_rollouts.mdp, "score", ended)
     words = ["estimator=mc", "rollout.max_new_tokens=3", "rollout.prompts=16"]
     states = diagnose_branches(run_folder, words, branches=4, states=40)["states"]
     wanted = [encoded["length"](s["prompt"]) + s["position"] for s in states]

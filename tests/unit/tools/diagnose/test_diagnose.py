@@ -11,15 +11,15 @@ import torch
 
 import rlzoo
 from rlzoo import RlzooError
-from rlzoo.oracle import bias, means
+from rlzoo.oracle import bias
+from rlzoo.oracle import means as exact_means
 from rlzoo.oracle.bias import expected_gradient, report
 from rlzoo.oracle.episodes import enumerate_episodes, make_columns
 from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.tree import make_tree
 from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
 from rlzoo.tools.diagnose import command as diagnose
-from rlzoo.tools.diagnose import exact as diagnose_exact
-from rlzoo.tools.diagnose import tables as diagnose_tables
+from rlzoo.tools.diagnose import exact, tables
 from rlzoo.tools.verb import perform
 
 STRANGER = '''
@@ -62,7 +62,7 @@ def parse(*words):
 
 def ask(*words, zoo=None):
     arguments = parse(*words)
-    return diagnose_exact(arguments.words, arguments, zoo)
+    return exact(arguments.words, arguments, zoo)
 
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
@@ -142,7 +142,7 @@ def test_a_matched_step_has_its_kl():
 def test_paired_draws_agree_with_the_enumeration(zoo, name, monkeypatch):
     oracle = make_world("outcome", make_tree(4, 3, prompts=2))
     exact = report(subject(zoo, name, oracle))
-    monkeypatch.setattr(measure_means, "_all_groups", measure_means._paired)
+    monkeypatch.setattr(exact_means, "_all_groups", exact_means._paired)
     drawn = report(subject(zoo, name, oracle))
     assert exact.method == "exact"
     assert "Monte Carlo" in drawn.method
@@ -163,7 +163,7 @@ def test_the_spread_of_draws_does_not_count_as_bias():
 
 def test_pairing_leaves_a_harmless_baseline_harmless(zoo, monkeypatch):
     """What a draw of partners adds to every action alike must not look like bias."""
-    monkeypatch.setattr(measure_means, "_all_groups", measure_means._paired)
+    monkeypatch.setattr(exact_means, "_all_groups", exact_means._paired)
     found = report(subject(zoo, "rloo", make_world("outcome", make_tree(4, 3))))
     assert found.bias2 > 0.01
     assert abs(found.b_perp2) < 1e-20

@@ -11,7 +11,7 @@ from rlzoo import RlzooError
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor import command as doctor
 from rlzoo.tools.doctor.command import examine
-from rlzoo.tools.doctor.rules import RULES
+from rlzoo.tools.doctor.rules import RULES, SEVERITIES
 from rlzoo.tools.verb import perform
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)

@@ -17,6 +17,7 @@ from rlzoo.runs.folder import open_folder
 from rlzoo.stats import wilson
 from rlzoo.tools.eval import command as evaluation
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.tools.eval.policy import evaluate_policy
 from rlzoo.tools.verb import perform
 from rlzoo.train.weights import choose
 

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from helpers import ROOT
-from rlzoo.lm import tiny as base_tiny
+from rlzoo.lm.tiny import build_tokenizer
 from rlzoo.tools.supervised import warm_start as base
 from rlzoo_zoo.tasks.addition import Addition
 from rlzoo_zoo.tasks.reverse import Reverse

@@ -34,9 +34,8 @@ from rlzoo.lm import reward_model
 from rlzoo.lm.tiny import EOS, build_tokenizer
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.supervised import fit as fit_fit
+from rlzoo.tools.supervised import fit, sft
 from rlzoo.tools.supervised import reward as trainer
-from rlzoo.tools.supervised import sft
 from rlzoo.tools.verb import perform
 from rlzoo_zoo.rewards import reward_model as component
 from rlzoo_zoo.tasks.seasoning import Seasoning

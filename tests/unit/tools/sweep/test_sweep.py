@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rlzoo import errors as sweep_module_errors
+from helpers.forks import Context
 from rlzoo.cli import main
+from rlzoo.errors import RlzooError, RunError
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare
@@ -74,7 +75,7 @@ def sweep(*words, **options):
     parser.add_argument("--json", action="store_true")
     command.add_arguments(parser)
     flags = [x for k, v in options.items() for x in (f"--{k}", str(v))]
-    return perform(sweep_module, parser.parse_args([*words, *flags]))
+    return perform(command, parser.parse_args([*words, *flags]))
 
 
 def scores(folder):
@@ -226,10 +227,10 @@ def test_rows_share_prompts_noise_and_start(undisturbed):
 def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     words, folder = undisturbed
     longer = [w.replace("steps=3", "steps=4") for w in words]
-    with pytest.raises(sweep_module_errors.RunError, match="train.steps is 3 there and 4 now"):
+    with pytest.raises(RunError, match="train.steps is 3 there and 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(sweep_module_errors.RunError, match="is no sweep"):
+    with pytest.raises(RunError, match="is no sweep"):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))
 
 
@@ -243,8 +244,8 @@ def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
 def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
-        sweep_module_folder.locked(folder),
-        pytest.raises(sweep_module_errors.RunError, match="another sweep is at work"),
+        locked(folder),
+        pytest.raises(RunError, match="another sweep is at work"),
     ):
         sweep(*words, dir=folder)
 

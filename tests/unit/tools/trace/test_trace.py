@@ -18,9 +18,9 @@ import rlzoo
 from helpers import ROOT
 from helpers.worlds import one_thread
 from rlzoo import RlzooError, cli
-from rlzoo.show import numbers as trace_numbers
-from rlzoo.show import text as trace_text
-from rlzoo.tools.trace import command as trace_command
+from rlzoo.show import numbers
+from rlzoo.show.text import readable
+from rlzoo.tools.trace import command
 from rlzoo.tools.trace import tables as trace
 from rlzoo.tools.trace.html import page
 from rlzoo.tools.verb import perform
@@ -79,7 +79,7 @@ def run_folder(zoo, model_dir, tmp_path_factory):
 
 
 def test_the_worked_example_prints_numbers_and_derivation(capsys):
-    assert perform(trace_command, parse(*EXAMPLE, "--lam", ".95")) == 0
+    assert perform(command, parse(*EXAMPLE, "--lam", ".95")) == 0
     out = capsys.readouterr().out
     for number in ("0.651", "0.58", "0.4"):
         assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", out)
@@ -455,7 +455,7 @@ def test_colour_says_sign_and_size():
 
 
 def test_json_is_one_document_with_every_column(zoo, run_folder, capsys):
-    assert perform(trace_command, parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
+    assert perform(command, parse(str(run_folder), "--json", "estimator=gae,td0")) == 0
     document = json.loads(capsys.readouterr().out)
     length = len(document["tokens"])
     assert {len(v) for v in document["columns"].values()} == {length}
@@ -485,7 +485,7 @@ class Balance(HTMLParser):
 
 def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, capsys):
     file = tmp_path / "trace.html"
-    assert perform(trace_command, parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
+    assert perform(command, parse(str(run_folder), "--row", "1", "--html", str(file))) == 0
     traced = find(zoo, str(run_folder), "--row", "1")
     html = file.read_text()
     parser = Balance()
@@ -499,7 +499,7 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
     traced.tokens[0].text = "<script>"
     assert "<script>" not in page(traced)
     with pytest.raises(RlzooError, match="cannot write"):
-        perform(trace_command, parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
+        perform(command, parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
     capsys.readouterr()
 
 
@@ -524,6 +524,6 @@ def test_the_docs_show_typed_traces():
 @pytest.mark.parametrize(("words", "shown"), TYPED, ids=[words for words, _ in TYPED])
 def test_the_docs_show_what_is_printed(words, shown, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    perform(trace_command, parse(*shlex.split(words)))
+    perform(command, parse(*shlex.split(words)))
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()
