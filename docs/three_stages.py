@@ -46,21 +46,16 @@ def preferences(arguments: argparse.Namespace) -> None:
     right more than half of the time. No pair is chosen by how far apart the two are.
     """
     import rlzoo
-    from rlzoo.lm.build import build_world
-    from rlzoo.recipe.compose import compose
-    from rlzoo.recipe.plan import make_plan
-    from rlzoo.rollout.sample import collect, draw
 
-    zoo = rlzoo.load_zoo()
-    words = ["recipe=grpo", f"task={TASK}", f"model.path={arguments.model}", "device=cpu"]
-    world = build_world(make_plan(compose([*words, f"seed={arguments.seed}"], zoo), zoo))
+    words = [f"task={TASK}", f"model.path={arguments.model}", f"seed={arguments.seed}"]
+    words += [f"rollout.prompts={min(512, arguments.n)}", "rollout.samples=2", "device=cpu"]
+    trainer = rlzoo.open_recipe("grpo", words)
     dice = random.Random(arguments.seed)
     rows: list[dict] = []
-    step = drawn = followed = 0
+    drawn = followed = 0
     while len(rows) < arguments.n:
-        prompts = draw(world, "train", min(512, arguments.n), "preferences", step)
-        batch = collect(world, prompts, 2, stream="preferences", step=step)
-        step += 1
+        batch = trainer.sample().batch
+        trainer.steps += 1  # other prompts next time; nothing is learned here
         for i in range(0, batch.rows, 2):
             a, b = batch["sequence_scores"][i : i + 2].tolist()
             drawn += 1
@@ -196,24 +191,22 @@ def plot(rows: dict[str, dict[str, list[list[float]]]], file: str) -> None:
 def probe(arguments: argparse.Namespace) -> None:
     """Mean learned score of made-up answers: n letters are the spice, or another vowel in its
     place, and the others are of the dish."""
-    import torch
+    from rlzoo.lm import RewardModel
 
-    from rlzoo.lm import reward_model as reward
-
-    model, tokenizer = reward.load(Path(arguments.model), "cpu")
+    judge = RewardModel(arguments.model, "cpu")
     dice = random.Random(0)
 
     def mean(n: int, length: int, right: bool) -> float:
-        rows = []
+        prompts, responses = [], []
         for _ in range(200):
             dish = "".join(dice.choice("bcdfghjklmnpqrstvwxyz") for _ in range(3))
             spice, other = dice.sample("aeiou", 2)
             letters = [spice if right else other] * n
             letters += [dice.choice(dish) for _ in range(length - n)]
             dice.shuffle(letters)
-            rows.append(reward.encode(tokenizer, f"{dish}+{spice}:", "".join(letters)))
-        with torch.no_grad():
-            return reward.score(model, rows).mean().item()
+            prompts.append(f"{dish}+{spice}:")
+            responses.append("".join(letters))
+        return judge.scores(prompts, [], responses, [True] * 200).mean().item()
 
     cases = [*((n, 6) for n in range(7)), (8, 8)]
     print("| | " + " | ".join(f"{n} of {length}" for n, length in cases) + " |")

@@ -50,7 +50,7 @@ def made_up(
     def normal(*shape: int, scale: float = 1.0) -> Tensor:
         return scale * torch.randn(*shape, generator=draw, dtype=torch.float64)
 
-    acts = mask.sum(-1) > 0
+    acts = mask.sum(-1) > 0  # (B,)
     truncated = (uniform(rows) < 0.4) & acts
     old = -uniform(rows, steps, low=0.05, high=4.0)
     kl = normal(rows, steps, scale=0.05)
@@ -104,13 +104,18 @@ def made_up(
     for name, column in COLUMNS.items():  # one that the core has and this table not yet
         if name not in columns and name != "sequence_rewards":
             columns[name] = noise(column.shape, draw, mask)
-    for name, x in columns.items():
-        if isinstance(x, Tensor):
-            loose = shape_of(zoo, name) in ("BT", "BTK") and name not in KEPT_OFF_MASK
-            x = zero_off_mask(x, mask) if loose else x
-            columns[name] = x.to(dtype) if x.is_floating_point() else x
+    columns = {name: _as_in_a_batch(zoo, name, x, mask, dtype) for name, x in columns.items()}
     columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
     return columns
+
+
+def _as_in_a_batch(zoo: Any, name: str, x: Any, mask: Tensor, dtype: torch.dtype) -> Any:
+    """Floats of `dtype`; exact zeros off the mask, where a batch has them."""
+    if not isinstance(x, Tensor):
+        return x
+    if shape_of(zoo, name) in ("BT", "BTK") and name not in KEPT_OFF_MASK:
+        x = zero_off_mask(x, mask)
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 def exotic(plugin: Any, draw: torch.Generator, mask: Tensor) -> Any:

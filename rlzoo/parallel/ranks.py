@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from rlzoo.errors import RunError, first_line
+from rlzoo.parallel.device import pick_device
 from rlzoo.parallel.shard import is_shard
 
 
@@ -101,8 +102,6 @@ def open_ranks(device: str) -> Ranks:
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return ALONE
     from accelerate import PartialState
-
-    from rlzoo.parallel.device import pick_device
 
     state = PartialState(cpu=pick_device(device).type == "cpu")
     return Ranks(state.process_index, state.num_processes)

@@ -61,9 +61,11 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     need_recipe: False where an environment needs no algorithm: then the defaults will do.
     """
     file, words = _recipe_file(words, need_recipe)
-    files = [_defaults(), *([file] if file else [])]
-    layers = [*map(read_layer, files), _command_line(words)]
-    name = _name(files[-1])
+    defaults = _defaults()
+    # The defaults name all sets as a saved recipe does; their presets are still to come.
+    layers = [replace(read_layer(defaults), saved=False)]
+    layers += [*([read_layer(file)] if file else []), _command_line(words)]
+    name = _name(file or defaults)
     layers = _select_model(layers)
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)

@@ -132,15 +132,6 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         )
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     sampler = bound("sampler")
-    base = sampler
-    if "sample" in sampler.needs:
-        inner = str(sampler.options.get("inner"))
-        if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
-            raise RecipeError(
-                f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its "
-                f"option 'inner' must name one that draws by itself. Got {inner!r}"
-            )
-        base = Bound(zoo.samplers[inner], {})
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
         ("task", needs_of(task.respond) if hasattr(task, "respond") else ()),
@@ -176,7 +167,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         task_component.name,
         rewards,
         sampler,
-        base,
+        _base_sampler(sampler, recipe, zoo),
         plugins,
         bound("estimator"),
         kl,
@@ -192,6 +183,19 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
+    """The sampler that draws by itself: this one, or the one that it wraps."""
+    if "sample" not in sampler.needs:
+        return sampler
+    inner = str(sampler.options.get("inner"))
+    if inner not in zoo.samplers or "sample" in zoo.samplers[inner].needs:
+        raise RecipeError(
+            f"{recipe.blame('sampler.inner')}: sampler {sampler.name!r} wraps another; its "
+            f"option 'inner' must name one that draws by itself. Got {inner!r}"
+        )
+    return Bound(zoo.samplers[inner], {})
 
 
 def _select(config: Any, dotted: str) -> Any:

@@ -5,6 +5,7 @@ May import `ops`, `stats`, `errors`. No torch.
     curve    a curve in blocks, for terminals
     figure   a matplotlib figure as SVG that follows a page's light or dark
     numbers  numbers as text: intervals, percents, bytes, thousands
+    page     one HTML page that needs nothing else, light and dark
     text     text of a model, made safe and readable in a terminal
     tokens   a response as a table: a row for each token, a column for each number
 """

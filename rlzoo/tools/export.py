@@ -13,6 +13,8 @@ import yaml
 
 from rlzoo import __version__
 from rlzoo.errors import UsageError
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.tools.verb import Result
@@ -100,8 +102,6 @@ def export(
 def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path) -> None:
     """A checkpoint of training as a folder that transformers loads."""
     from rlzoo.lm.build import build_policy
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.compose import compose
 
     words = [f"recipe={folder.path / 'recipe.yaml'}", "device=cpu"]
     policy = build_policy(compose(words, load_zoo()).config)

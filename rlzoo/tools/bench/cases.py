@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+import rlzoo
+from rlzoo.runs.display import Silent
 from rlzoo.tools.bench.common import cpu_seconds, held_mb, peak_mb
 
 Spec = Mapping[str, Any]
@@ -198,8 +200,6 @@ def estimator(spec: Spec) -> Told:
 def first_metric(spec: Spec) -> Told:
     """From the start of this process to the first number of a run: imports, recipe, models, the
     evaluation of the starting policy. It ends the process."""
-    import rlzoo
-    from rlzoo.runs.display import Silent
 
     class FirstOnly(Silent):
         def evaluation(self, found: dict[str, Any]) -> None:
@@ -221,7 +221,6 @@ def main(text: str) -> None:
     spec = json.loads(text)
     torch.set_num_threads(spec["threads"])
     told = CASES[spec["case"]](spec)
-    import rlzoo
 
     versions = {"rlzoo": rlzoo.__version__, "torch": torch.__version__}
     print(json.dumps({**told, "peak_mb": peak_mb(), "versions": versions}), file=line)

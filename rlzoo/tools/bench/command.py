@@ -20,6 +20,8 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.bench.parts import OF_A_MODEL, PARTS
 from rlzoo.tools.bench.runner import INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
+from rlzoo.tools.bench.scaling import write_plot
+from rlzoo.tools.bench.tables import tables
 from rlzoo.tools.verb import Result
 
 WHOLE = "all"
@@ -44,7 +46,6 @@ def run(arguments: argparse.Namespace) -> Result:
     document = measure(arguments)
 
     def view(_: Any) -> Any:
-        from rlzoo.tools.bench.tables import tables
 
         return tables(document)
 
@@ -53,7 +54,6 @@ def run(arguments: argparse.Namespace) -> Result:
         path.write_text(text + "\n", encoding="utf-8")
 
     def plot(path: Path) -> None:
-        from rlzoo.tools.bench.scaling import write_plot
 
         write_plot(document["rows"], path)
 

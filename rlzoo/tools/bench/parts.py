@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import RunFolder
 from rlzoo.tools.bench.runner import Bench, Row, Spec, fault, summary
 from rlzoo.tools.bench.scaling import points
@@ -23,7 +24,6 @@ print(json.dumps({"samples": [{"tokens": 0, "cpu": cpu_seconds()}], "peak_mb": p
 
 
 def estimators(bench: Bench, workload: Spec) -> Iterator[Row]:
-    from rlzoo.plugin.registry import load_zoo
 
     sizes = {"rows": 256, "steps": 512, "warmup": 2, "repeat": 7}
     for name in load_zoo().estimators:

@@ -17,6 +17,7 @@ from rlzoo.tools.compare.comparison import (
     reach,
     two_way,
 )
+from rlzoo.tools.compare.plots import write_plots
 from rlzoo.tools.compare.verdict import method, verdict
 from rlzoo.tools.verb import Result
 
@@ -107,7 +108,6 @@ def run(arguments: argparse.Namespace) -> Result:
         write_report(c, path, tables)
 
     def plots(folder: Path) -> None:
-        from rlzoo.tools.compare.plots import write_plots
 
         write_plots(c, folder)
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.tools.diagnose.asked import CRITICS, SIZES
+from rlzoo.tools.diagnose.branch_tables import branch_tables
+from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo.tools.diagnose.exact import diagnose
+from rlzoo.tools.diagnose.plot import write_html, write_plot
 from rlzoo.tools.diagnose.tables import tables
 from rlzoo.tools.verb import Result
 
@@ -41,12 +44,10 @@ def run(arguments: argparse.Namespace) -> Result:
     if not words:
         raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
     if arguments.checkpoints:
-        from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
         from rlzoo.tools.diagnose.checkpoints import diagnose_checkpoints
 
         return _result(diagnose_checkpoints(words, arguments), checkpoint_tables)
     if arguments.branches is not None or arguments.states is not None:
-        from rlzoo.tools.diagnose.branch_tables import branch_tables
         from rlzoo.tools.diagnose.branches import branch_document
 
         return _result(branch_document(arguments), branch_tables)
@@ -60,12 +61,10 @@ def run(arguments: argparse.Namespace) -> Result:
     document["seconds"] = time.perf_counter() - began
 
     def plot(path: Path) -> None:
-        from rlzoo.tools.diagnose.plot import write_plot
 
         write_plot(document, path)
 
     def page(path: Path) -> None:
-        from rlzoo.tools.diagnose.plot import write_html
 
         write_html(document, path)
 

@@ -3,7 +3,8 @@ a function.)
 
 May import `train` and what lies below, and no other verb.
 
-    command  the two commands
+    command  train a recipe in a new folder
     live     a live panel in a terminal, plain lines elsewhere
+    resume   go on with an interrupted run
     tables   the tables at the end of a run
 """

@@ -2,8 +2,9 @@
 
 May import `train` and what lies below, and no other verb.
 
-    base    a small model that knows the format of its tasks and is sometimes right
-    fit     training with transformers' Trainer, as the others share it
-    reward  a reward model from preferences
-    sft     a policy from demonstrations
+    base        the command `rlzoo base`
+    fit         training with transformers' Trainer, as the others share it
+    reward      a reward model from preferences
+    sft         a policy from demonstrations
+    warm_start  a small model that knows the format of its tasks and is sometimes right
 """

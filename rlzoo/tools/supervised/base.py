@@ -4,6 +4,7 @@ import argparse
 from typing import Any
 
 from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.supervised.fit import check_out
 from rlzoo.tools.verb import Result
@@ -27,7 +28,6 @@ def run(arguments: argparse.Namespace) -> Result:
     from rich.console import Console
     from rich.progress import track
 
-    from rlzoo.plugin.registry import load_zoo
     from rlzoo.tools.supervised.warm_start import make_base
 
     spec: Any = OmegaConf.to_container(OmegaConf.load(file))

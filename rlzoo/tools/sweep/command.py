@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RecipeError, Unfinished
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.record import failure
 from rlzoo.tools.sweep.folder import check_folder, locked, write_index
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
+from rlzoo.tools.sweep.workers import run_all
 from rlzoo.tools.verb import Result
 
 
@@ -64,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.plugin.registry import load_zoo
 
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
@@ -94,7 +95,6 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     from rlzoo.tools.compare.comparison import compare
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.sweep.board import make_board
-    from rlzoo.tools.sweep.workers import run_all
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]

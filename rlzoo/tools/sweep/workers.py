@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import CheckpointError, RlzooError, first_line
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import disk_is_full, write_atomically, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
+from rlzoo.train.start import prepare
 
 ATTEMPTS = 3  # of a run whose worker dies
 
@@ -193,8 +195,6 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
         os.dup2(out, 2)
     import torch
 
-    from rlzoo.plugin.registry import load_zoo
-
     torch.set_num_threads(1)
     zoo = load_zoo()
     while True:
@@ -232,7 +232,6 @@ def _reason(error: Exception) -> str:
 def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     """One run, new or from its last checkpoint; returns its summary."""
     from rlzoo.train.loop import Loop
-    from rlzoo.train.start import prepare
 
     folder = RunFolder(job.path)
     folder.path.mkdir(parents=True, exist_ok=True)

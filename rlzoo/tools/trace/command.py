@@ -7,7 +7,10 @@ from typing import Any
 
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.variants import variants
+from rlzoo.runs.folder import open_folder
+from rlzoo.tools.trace.html import page
 from rlzoo.tools.trace.tables import show
 from rlzoo.tools.trace.trace import Trace
 from rlzoo.tools.verb import Result
@@ -52,7 +55,6 @@ def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.plugin.registry import load_zoo
 
     traced = find(arguments, load_zoo())
 
@@ -62,7 +64,6 @@ def run(arguments: argparse.Namespace) -> Result:
             yield f"written: {arguments.html}"
 
     def write(path: Path) -> None:
-        from rlzoo.tools.trace.html import page
 
         path.write_text(page(traced), encoding="utf-8")
 
@@ -90,8 +91,6 @@ def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
     from rlzoo.tools.trace.typed import of_numbers
 
     if runs:
-        from rlzoo.runs.folder import open_folder
-
         folder = open_folder(runs[0])
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         recipes = variants(words, options, zoo)
