@@ -84,10 +84,9 @@ class PromptFormat:
 
     def ends(self, task: Any, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
-        end = self.end_of_turn
-        if end is None or end in eos_ids or not any(map(self.templated, drawn(task, "train"))):
-            return list(eos_ids)
-        return sorted([*eos_ids, end])
+        through = self.tokenizer.chat_template and map(self.templated, drawn(task, "train"))
+        end = self.end_of_turn if through and any(through) else None
+        return sorted({*eos_ids, *([] if end is None else [end])})
 
 
 def drawn(task: Any, split: str) -> list[Prompt]:
