@@ -63,7 +63,9 @@ _KEYS: dict[str, Any] = {
     ],
     "rollout.top_k": Annotated[int, Range(0), "sample among the k likeliest; 0: all"],
     "rollout.top_p": Annotated[
-        float, Range(0, 1, closed="right"), "sample among the likeliest of this mass"
+        float,
+        Range(0, 1, closed="right"),
+        "sample among the likeliest of this mass, of what top_k leaves",
     ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"], "auto: recomputed under autocast only"
