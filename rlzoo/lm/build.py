@@ -42,7 +42,8 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         c = config.critic
-        support = torch.linspace(c.low, c.high, c.bins) if wide else None
+        dtype = torch.promote_types(policy.model.dtype, torch.float32)
+        support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
         shared = c.trunk == "shared"
         start = None if shared else _critic_start(plan, policy)
         models.critic = Critic(policy, support, shared=shared, start=start)
