@@ -61,11 +61,9 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
         package.mkdir(parents=True)
     except OSError as error:
         raise RlzooError(f"cannot make {package}: {error.strerror}") from None
-    written = []
-    for file, text in contents.items():
-        (package / file).write_text(text, encoding="utf-8")
-        written.append(package / file)
-    return written
+    for file, content in contents.items():
+        (package / file).write_text(content, encoding="utf-8")
+    return [package / file for file in contents]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -84,7 +82,7 @@ def _check_name(kind: str, name: str) -> None:
 
 def _class_name(name: str) -> str:
     """CamelCase, unless the registry would read another name off it."""
-    camel = "".join(part.capitalize() for part in name.split("_"))
+    camel = "".join(word.capitalize() for word in name.split("_"))
     return camel if _snake(camel) == name else name
 
 
