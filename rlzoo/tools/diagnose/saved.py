@@ -23,7 +23,7 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.rollout.advantages import loss_mask, whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
-from rlzoo.tools.diagnose.tables import make_table, name_of, number, page, undiagnosable
+from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo.train.update import policy_loss_gradient
 
 
@@ -144,7 +144,7 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     likeness = {head: key for head, key in likeness.items() if key in document}
     table = make_table(["estimator", "mean", "var", "zero", "> 0", *likeness])
     for i, row in enumerate(rows):
-        cells = [number(row["mean"]), number(row["variance"])]
+        cells = [two_digits(row["mean"]), two_digits(row["variance"])]
         cells += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
         cells += [f"{document[key][0][i]:.3f}" for key in likeness.values()]
         table.add_row(name_of(row), *cells)
