@@ -181,9 +181,7 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
                 rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
                 ids = torch.arange(subject.prompts * size) // size
                 batches = [torch.cat([row[None], partners, rest]) for row in rows]
-                a = torch.stack(
-                    [subject.among(columns, batch_rows, ids)[0] for batch_rows in batches]
-                )
+                a = torch.stack([subject.among(columns, b, ids)[0] for b in batches])
             else:
                 among = torch.cat([rows[:, None], partners.expand(len(rows), -1)], 1)
                 ids = torch.arange(len(rows)).repeat_interleave(size)

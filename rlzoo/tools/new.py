@@ -74,7 +74,8 @@ def _check_name(kind: str, name: str) -> None:
         raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
     if name in COLUMNS or name in RESOURCES:
         raise RlzooError(f"{name!r} is a column of the core; choose another name")
-    if re.search(rf"\b{name}\b", _code(kind)):
+    code = re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)  # without docstrings
+    if re.search(rf"\b{name}\b", code):
         raise RlzooError(
             f"{name!r} is used inside the {kind} that would be written; choose another"
         )
@@ -88,11 +89,6 @@ def _class_name(name: str) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def _code(kind: str) -> str:
-    """The template's code, without its docstrings: what a name could clash with."""
-    return re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)
 
 
 def _template(file: str, words: dict[str, str]) -> str:

@@ -57,7 +57,6 @@ class Comparison:
     chosen: bool  # the reference was named beforehand: only pairs with it are tested
     pairs: list[Pair]
     threshold: float | None
-    named: list[str]  # what differs between runs and is compared all the same
     notes: list[str]
     gathered: Gathered
 
@@ -116,7 +115,7 @@ def compare(
         threshold = default_threshold(rows)
     notes = [*absent, *_notes(rows, pairs, gathered), *notes]
     return Comparison(
-        title, metric, rows, base, chosen is not None, pairs, threshold, named, notes, gathered
+        title, metric, rows, base, chosen is not None, pairs, threshold, notes, gathered
     )
 
 

@@ -192,12 +192,8 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     return shown
 
 
-def write_plots(c: Comparison, folder: Path) -> list[Path]:
+def write_plots(c: Comparison, folder: Path) -> None:
     """Each plot as NAME.svg and NAME.png, in the light theme on white."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
     for name, (_, draw) in plots(c).items():
-        files = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
-        write_figure(draw, *files)
-        written += files
-    return written
+        write_figure(draw, folder / f"{name}.svg", folder / f"{name}.png")

@@ -53,7 +53,9 @@ def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
 
     def lead(row: ComparedRow) -> str:
         p = c.pair(row, c.reference)
-        return _lead(p) if p else ("reference" if row is c.reference else NONE) + "  "
+        if p is None:
+            return ("reference" if row is c.reference else NONE) + "  "
+        return difference(p.paired) + ((" ▲" if p.paired.mean > 0 else " ▼") if p.shown else "  ")
 
     cells: dict[str, CellOf] = {
         "n" if brief else "seeds": lambda row: str(len(row.seeds)),
@@ -96,10 +98,6 @@ def final(row: ComparedRow) -> str:
     interval = stats.iqm_interval(row.scores)
     middle = three_decimals(stats.iqm(row.scores))
     return f"{middle} {bracket(interval)}" if interval else middle
-
-
-def _lead(p: Pair) -> str:
-    return difference(p.paired) + ((" ▲" if p.paired.mean > 0 else " ▼") if p.shown else "  ")
 
 
 def _number(value: float | None, decimals: int) -> str:

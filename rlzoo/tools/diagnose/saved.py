@@ -68,13 +68,15 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         )
     if not rows:
         raise RunError(f"{file}: no estimator can be asked: {undone[0]['needs'][0]} is missing")
+    centred = torch.stack(advantages)  # (estimators, tokens)
+    centred -= centred.mean(1, keepdim=True)
     document = {
         "run": str(folder.path),
         "batch": file.name,
         "rows": mask.shape[0],
         "tokens": int(mask.sum()),
         "estimators": rows,
-        "correlation": _correlations(torch.stack(advantages)),
+        "correlation": _cosines(centred),
         "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
@@ -128,12 +130,8 @@ def _in_parameters(
     return torch.stack(rows)
 
 
-def _correlations(x: Tensor) -> list[list[float]]:
-    """Of rows (N, tokens); 0 with one that is constant."""
-    return _cosines(x - x.mean(1, keepdim=True))
-
-
 def _cosines(x: Tensor) -> list[list[float]]:
+    """Of rows (N, tokens); 0 with one of zeros."""
     unit = x.double() / x.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
     return (unit @ unit.T).tolist()
 

@@ -56,6 +56,7 @@ def evaluate_policy(
         weights.load_into(policy.model)
     models = Models(plan, policy, seed=config.seed)
     prompts = config.eval.samples
+    shown = min(shown, prompts)
     rows = list(_samples(models, prompts, responses, split))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
@@ -74,7 +75,7 @@ def evaluate_policy(
         "seed": config.seed,
         "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
         "own": None if folder is None else _said_by_run(folder.summary()),
-        "samples": _spread(rows, shown, prompts),
+        "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
     return document, rows
 
@@ -150,9 +151,3 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
     return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
-
-
-def _spread(rows: list[dict[str, Any]], n: int, prompts: int) -> list[dict[str, Any]]:
-    """n of the first responses, spread over the prompts."""
-    n = min(n, prompts)
-    return [rows[i * prompts // n] for i in range(n)]

@@ -23,6 +23,7 @@ from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import KL_COEF
 from rlzoo.tools.trace.make import CREDITED, make_trace
 from rlzoo.tools.trace.trace import Trace
 from rlzoo.train.checkpoint import damage, load_networks, saved_steps
@@ -211,9 +212,9 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     "do not hold; --fresh draws a batch that has it"
                 )
     _add_current(models, batch)
-    key = "actor/kl_coef"  # an adaptive one has moved on since
-    lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and key in r]
-    coef = lines[0][key] if lines else config.kl.coef
+    # An adaptive coefficient has moved on since.
+    lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
+    coef = lines[0][KL_COEF] if lines else config.kl.coef
     plan = make_plan(compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo), zoo)
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
