@@ -154,27 +154,26 @@ def _batches(
     rows, groups = _pool(subject, max(sizes))
     coupled = subject.component.couples == "batch"
     a = None if coupled else _advantages_of_pool(subject, rows, groups)
-    out = {}
+    batches = {}
     for size in sizes:
         count = min(BATCHES, len(rows) // size)
-        part = rows[: count * size]
+        taken = rows[: count * size]
         if a is None:
-            blocks, ids = part.view(count, size), torch.arange(size) // subject.samples
-            own = torch.cat([subject.among(subject.draws(0), block, ids) for block in blocks])
+            blocks, ids = taken.view(count, size), torch.arange(size) // subject.samples
+            estimates = torch.cat([subject.among(subject.draws(0), b, ids) for b in blocks])
         else:
-            own = a[: count * size]
-        g = _sampled(subject, part, own, count)
+            estimates = a[: count * size]
+        g = _sampled(subject, taken, estimates, count)
         dots = (g * star).sum((-1, -2))
         cosines = dots / (g.norm(dim=(-1, -2)) * star.norm()).clamp(min=1e-300)
-        few = g[:STEPS]
-        gains = torch.tensor(_gain(subject.oracle, few, star, kl), dtype=torch.float64)
-        out[size] = {
+        gains = torch.tensor(_gain(subject.oracle, g[:STEPS], star, kl), dtype=torch.float64)
+        batches[size] = {
             "cosine": float(cosines.mean()),
             "cosine_se": _se(cosines),
             "gain": float(gains.mean()),
             "gain_se": _se(gains),
         }
-    return out
+    return batches
 
 
 def _se(x: Tensor) -> float:
@@ -193,10 +192,10 @@ def _pool(subject: EstimatorInWorld, most: int) -> tuple[Tensor, Tensor]:
     prompt = torch.randint(subject.oracle.tree.prompts, (count,), generator=draw)
     rows = torch.empty(count, size, dtype=torch.long)
     for i in range(subject.oracle.tree.prompts):
-        own, members = (prompt == i).nonzero()[:, 0], (e.prompt == i).nonzero()[:, 0]
+        groups, members = (prompt == i).nonzero()[:, 0], (e.prompt == i).nonzero()[:, 0]
         cdf = e.probability[members].cumsum(0)
-        u = torch.rand(len(own), size, generator=draw, dtype=torch.float64) * cdf[-1]
-        rows[own] = members[torch.searchsorted(cdf, u, right=True).clamp(max=len(members) - 1)]
+        u = torch.rand(len(groups), size, generator=draw, dtype=torch.float64) * cdf[-1]
+        rows[groups] = members[torch.searchsorted(cdf, u, right=True).clamp(max=len(members) - 1)]
     return rows.flatten(), torch.arange(count).repeat_interleave(size)
 
 
@@ -205,8 +204,7 @@ def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor)
     if not subject.fresh:
         return subject.among(subject.columns, rows, groups)
     columns = subject.fresh(-1, rows)
-    out = subject({**columns, "group_ids": groups})
-    return out if subject.kept is None else out * subject.kept[rows, None]
+    return subject.in_loss(subject({**columns, "group_ids": groups}), rows)
 
 
 def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> Tensor:

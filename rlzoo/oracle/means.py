@@ -40,20 +40,23 @@ class EstimatorInWorld:
 
     def take(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Columns:
         """The columns that the estimator sees, of some rows, in new groups."""
-        out: Columns = {"response_mask": columns["response_mask"][rows]}
+        taken: Columns = {"response_mask": columns["response_mask"][rows]}
         for name in self.component.needs:
             x = columns[name]
             if isinstance(x, list):
-                out[name] = [x[i] for i in rows.tolist()]
+                taken[name] = [x[i] for i in rows.tolist()]
             else:
-                out[name] = x[rows] if len(x) == len(self.episodes.probability) else x
-        out["group_ids"] = group_ids
-        return out
+                taken[name] = x[rows] if len(x) == len(self.episodes.probability) else x
+        taken["group_ids"] = group_ids
+        return taken
 
     def among(self, columns: Columns, rows: Tensor, group_ids: Tensor) -> Tensor:
         """A^ of rows in groups; those of rows that leave the loss are 0."""
-        out = self(self.take(columns, rows, group_ids))
-        return out if self.kept is None else out * self.kept[rows, None]
+        return self.in_loss(self(self.take(columns, rows, group_ids)), rows)
+
+    def in_loss(self, a: Tensor, rows: Tensor) -> Tensor:
+        """A^ of rows, 0 where they leave the loss."""
+        return a if self.kept is None else a * self.kept[rows, None]
 
     def draws(self, m: int) -> Columns:
         everyone = torch.arange(len(self.episodes.probability))
@@ -87,9 +90,7 @@ def means(subject: EstimatorInWorld) -> Means:
 
 def _row_by_row(subject: EstimatorInWorld) -> Means:
     rows = torch.arange(len(subject.episodes.probability))
-    count = 1
-    if subject.fresh:
-        count = max(4, min(16, ROWS // (8 * len(rows))))
+    count = max(4, min(16, ROWS // (8 * len(rows)))) if subject.fresh else 1
     sums = _Sums(subject)
     for m in range(count):
         columns = subject.draws(m)
@@ -109,25 +110,25 @@ class _Kind:
 
 
 def _kinds(subject: EstimatorInWorld) -> list[_Kind]:
-    kinds = []
-    p, columns = subject.episodes.probability, subject.columns
+    kinds, columns = [], subject.columns
+    p = subject.episodes.probability
     size = len(p)
     for prompt in range(subject.oracle.tree.prompts):
         members = (subject.episodes.prompt == prompt).nonzero()[:, 0]
-        parts = [subject.episodes.mask.double()]
+        seen = [subject.episodes.mask.double()]
         if subject.kept is not None:
-            parts.append(subject.kept.double()[:, None])
+            seen.append(subject.kept.double()[:, None])
         listed = subject.fresh is not None
         for name in subject.component.needs:
             x = columns[name]
             listed |= isinstance(x, list)
             if isinstance(x, Tensor) and name != "group_ids" and len(x) == size:
-                parts.append(x.double().reshape(size, -1))
+                seen.append(x.double().reshape(size, -1))
         if listed:  # texts, or fresh draws: no two rows are the same
             which = torch.arange(len(members))
         else:
-            seen = (torch.cat(parts, 1)[members] * 1e9).round()
-            which = torch.unique(seen, dim=0, return_inverse=True)[1]
+            digits = (torch.cat(seen, 1)[members] * 1e9).round()
+            which = torch.unique(digits, dim=0, return_inverse=True)[1]
         share = torch.zeros(int(which.max()) + 1, dtype=p.dtype).index_add_(0, which, p[members])
         first = torch.full((len(share),), size).scatter_reduce_(0, which, members, "amin")
         kinds.append(_Kind(members, which, first, share / share.sum()))
@@ -148,10 +149,10 @@ def _all_groups(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
         ids = torch.arange(len(groups)).repeat_interleave(size)
         a = subject.among(subject.columns, kind.rows[groups.flatten()], ids)
         weight = (log_p.exp() / size).repeat_interleave(size)[:, None]
-        for whole, x in zip(expected, (a, a.square(), a.sign()), strict=True):
+        for mean, x in zip(expected, (a, a.square(), a.sign()), strict=True):
             total = torch.zeros(len(kind.rows), a.shape[1], dtype=a.dtype)
             total.index_add_(0, groups.flatten(), weight * x)
-            whole[kind.members] = (total / kind.share[:, None])[kind.which]
+            mean[kind.members] = (total / kind.share[:, None])[kind.which]
     sums.add(*expected)
     return sums.done(0)
 
@@ -171,22 +172,22 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
     sums = _Sums(subject)
     for m in range(replicas):
         columns = subject.draws(m)
-        out = torch.zeros_like(subject.episodes.scores)
+        estimates = torch.zeros_like(subject.episodes.scores)
         for kind in kinds:
             drawn = torch.multinomial(kind.share, size - 1, replacement=True, generator=draw)
-            own = kind.rows if subject.fresh is None else kind.members
-            partners = own[drawn]
+            rows = kind.rows if subject.fresh is None else kind.members
+            partners = rows[drawn]
             if batch:
                 rest = _draw_groups(subject, kinds, subject.prompts - 1, draw)
                 ids = torch.arange(subject.prompts * size) // size
-                batches = [torch.cat([row[None], partners, rest]) for row in own]
-                a = torch.stack([subject.among(columns, rows, ids)[0] for rows in batches])
+                batches = [torch.cat([row[None], partners, rest]) for row in rows]
+                a = torch.stack([subject.among(columns, b, ids)[0] for b in batches])
             else:
-                rows = torch.cat([own[:, None], partners.expand(len(own), -1)], 1)
-                ids = torch.arange(len(own)).repeat_interleave(size)
-                a = subject.among(columns, rows.flatten(), ids)[::size]
-            out[kind.members] = a[kind.which]
-        sums.add(out, out.square(), out.sign())
+                among = torch.cat([rows[:, None], partners.expand(len(rows), -1)], 1)
+                ids = torch.arange(len(rows)).repeat_interleave(size)
+                a = subject.among(columns, among.flatten(), ids)[::size]
+            estimates[kind.members] = a[kind.which]
+        sums.add(estimates, estimates.square(), estimates.sign())
     return sums.done(replicas)
 
 
@@ -197,11 +198,11 @@ def _draw_groups(
     prompt = torch.randint(len(kinds), (n,), generator=draw)
     rows = torch.empty(n, subject.samples, dtype=torch.long)
     for i, kind in enumerate(kinds):
-        own = (prompt == i).nonzero()[:, 0]
-        need = len(own) * subject.samples
+        groups = (prompt == i).nonzero()[:, 0]
+        need = len(groups) * subject.samples
         if need:
             picks = torch.multinomial(kind.share, need, replacement=True, generator=draw)
-            rows[own] = kind.rows[picks].view(len(own), -1)
+            rows[groups] = kind.rows[picks].view(len(groups), -1)
     return rows.flatten()
 
 

@@ -119,9 +119,9 @@ def supply(
         for need in plugin.needs:
             if lack := make(need):
                 return f"{name} (which needs {lack})"
-        given = {n: columns[n] if n in columns else handles[n] for n in plugin.needs}
-        given["response_mask"] = columns["response_mask"]
-        value = call(plugin, given, plugin.check_options((options or {}).get(name, {})))
+        inputs = {n: columns[n] if n in columns else handles[n] for n in plugin.needs}
+        inputs["response_mask"] = columns["response_mask"]
+        value = call(plugin, inputs, plugin.check_options((options or {}).get(name, {})))
         like = columns["response_mask"].dtype
         floats = isinstance(value, Tensor) and value.is_floating_point()
         columns[name] = value.to(like) if floats else value

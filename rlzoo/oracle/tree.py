@@ -54,12 +54,12 @@ class Tree:
     @cached_property
     def prefixes(self) -> Tensor:
         """(S, T) the tokens before each state, -1 after them."""
-        out = torch.full((self.states, self.horizon), -1)
+        tokens = torch.full((self.states, self.horizon), -1)
         for depth in range(1, self.horizon):
             here = self.level(depth)
-            out[here] = out[self.parent[here]]
-            out[here, depth - 1] = self.token[here]
-        return out
+            tokens[here] = tokens[self.parent[here]]
+            tokens[here, depth - 1] = self.token[here]
+        return tokens
 
 
 def make_tree(vocabulary: int, horizon: int, *, stops: bool = True, prompts: int = 1) -> Tree:

@@ -36,12 +36,12 @@ def outcome(tree: Tree, pi: Tensor, draw: torch.Generator) -> tuple[Tensor, Tens
     mass = visitation(tree, pi)[:, None] * pi * last
     rewards = torch.zeros_like(worth)
     for prompt in range(tree.prompts):
-        own = tree.prompt == prompt
-        order = worth[own].flatten().argsort(descending=True)
-        share = mass[own].flatten()[order].cumsum(0) * tree.prompts
+        states = tree.prompt == prompt
+        order = worth[states].flatten().argsort(descending=True)
+        share = mass[states].flatten()[order].cumsum(0) * tree.prompts
         right = torch.zeros(len(order), dtype=torch.float64)
         right[order] = (share <= RIGHT[prompt % len(RIGHT)]).double()
-        rewards[own] = right.view(-1, tree.vocabulary)
+        rewards[states] = right.view(-1, tree.vocabulary)
     return rewards * last, torch.zeros_like(worth)
 
 

@@ -101,5 +101,5 @@ def _nearby(path: Path) -> str:
 
 def list_runs(folder: Path) -> list[RunFolder]:
     """Finished runs in `folder`, oldest first."""
-    found = [p.parent for p in folder.glob("*/summary.json")]
-    return [RunFolder(p) for p in sorted(found, key=lambda p: p.stat().st_mtime)]
+    finished = [p.parent for p in folder.glob("*/summary.json")]
+    return [RunFolder(p) for p in sorted(finished, key=lambda p: p.stat().st_mtime)]

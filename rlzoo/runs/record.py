@@ -107,9 +107,9 @@ def read_record(path: Path) -> Record:
     config: Flat = {}
     lines: Lines = []
     summary: dict[str, Any] = {}
-    text = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
+    recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
-        config = flat_config(yaml.safe_load(text), text.split("\n", 1)[0].lstrip("# ").strip())
+        config = flat_config(yaml.safe_load(recipe), recipe.split("\n", 1)[0].lstrip("# ").strip())
     except (yaml.YAMLError, AttributeError, TypeError) as error:
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
     file = path / "metrics.jsonl"
@@ -128,9 +128,9 @@ def read_record(path: Path) -> Record:
         summary = folder.summary()
     except ValueError as error:
         troubles.append(f"summary.json cannot be read: {error}")
-    whole = [line for line in lines if isinstance(line, dict) and "step" in line]
-    evaluations = [line for line in whole if is_evaluation(line)]
-    steps = [line for line in whole if not is_evaluation(line)]
+    lines = [line for line in lines if isinstance(line, dict) and "step" in line]
+    evaluations = [line for line in lines if is_evaluation(line)]
+    steps = [line for line in lines if not is_evaluation(line)]
     return Record(steps, evaluations, config, summary, path, troubles)
 
 

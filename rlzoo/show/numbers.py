@@ -1,5 +1,6 @@
 """Numbers as text, one format for each kind."""
 
+import math
 from collections.abc import Sequence
 
 from rlzoo import stats
@@ -67,15 +68,15 @@ def number(x: float | None, digits: int = 4) -> str:
     """At most `digits` decimals, no trailing zeros; tiny ones as 2e-05, none as an empty string."""
     if x is None:
         return ""
-    if x != x or x in (float("inf"), float("-inf")):
+    if not math.isfinite(x):
         return str(x)
     if 0 < abs(x) < 0.5 * 10**-digits:
         return f"{x:.0e}"
     if abs(x) >= 1e5:
         return f"{x:.4g}"
-    text = f"{x:.{digits}f}"
-    text = text.rstrip("0").rstrip(".") if "." in text else text
-    return "0" if text == "-0" else text
+    decimal = f"{x:.{digits}f}"
+    short = decimal.rstrip("0").rstrip(".") if "." in decimal else decimal
+    return "0" if short == "-0" else short
 
 
 def aligned(texts: Sequence[str], least: int = 0) -> list[str]:

@@ -27,7 +27,7 @@ def token_table(
     for name in columns:
         table.add_column(name.replace("_", "\n"), justify="right", no_wrap=True)
     for t, token in enumerate(tokens):
-        own = chosen is None or chosen[t]
-        cells = [number(values[t], 2) if own else "" for values in columns.values()]
+        action = chosen is None or chosen[t]
+        cells = [number(values[t], 2) if action else "" for values in columns.values()]
         table.add_row(str(t), token, *cells)
     return table

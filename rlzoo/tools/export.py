@@ -1,6 +1,7 @@
 """`rlzoo export`: a run's model as a transformers folder with a model card.  No torch here."""
 
 import argparse
+import contextlib
 import json
 import shutil
 import tempfile
@@ -17,6 +18,7 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
 from rlzoo.tools.verb import Result
 from rlzoo.train.weights import Weights, choose
 
@@ -55,14 +57,14 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def export(
     run: str,
-    out: str,
+    directory: str,
     *,
     checkpoint: str | None = None,
     merge: bool = False,
     dtype: str | None = None,
 ) -> dict[str, Any]:
-    """Write the folder `out`, whole or not at all; what `--json` prints."""
-    folder, place = open_folder(run), Path(out)
+    """Write the model's folder, whole or not at all; what `--json` prints."""
+    folder, place = open_folder(run), Path(directory)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UsageError(f"DIR: {place} exists already and is not empty")
     weights = choose(folder, checkpoint)
@@ -169,7 +171,7 @@ def model_card(
     name = folder.path.resolve().name
     which = {"model": "the end of training", "best": "the best evaluation"}
     at = f"{which.get(weights.name, 'a checkpoint')} (step {weights.step})"
-    parts = [
+    sections = [
         "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
         f"# {name}",
         f"`{base}` trained on `{task}` with the estimator `{estimator}` by rlzoo; "
@@ -181,15 +183,13 @@ def model_card(
         + yaml.safe_dump(dict(recipe), sort_keys=False)
         + "```",
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(sections) + "\n"
 
 
 def _results(folder: RunFolder, weights: Weights) -> str:
-    from rlzoo.rollout.evaluation import headline
-
-    found = [line for line in folder.read("metrics.jsonl") if "eval/score" in line]
-    shown = [("before training", line) for line in found[:1]]
-    shown += [("these weights", line) for line in found[1:] if line["step"] == weights.step]
+    evaluations = [line for line in folder.read("metrics.jsonl") if SCORE in line]
+    shown = [("before training", line) for line in evaluations[:1]]
+    shown += [("these weights", line) for line in evaluations[1:] if line["step"] == weights.step]
     rows = ["| | metric | value | 95 % interval | prompts |", "|---|---|---|---|---|"]
     for label, line in shown:
         what, value, low, high = headline(line)
@@ -197,18 +197,18 @@ def _results(folder: RunFolder, weights: Weights) -> str:
             f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
             f"{line['eval/samples']} |"
         )
-    text = "Held-out prompts, sampled as in training, one response each.\n\n" + "\n".join(rows)
+    paragraphs = ["Held-out prompts, sampled as in training, one response each.", "\n".join(rows)]
     if weights.step and len(shown) < 2:
-        text += f"\n\nThe run was not evaluated at step {weights.step}."
+        paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":
-        text += (
-            "\n\nThe best of several evaluations looks better than it is: it was chosen by them."
+        paragraphs.append(
+            "The best of several evaluations looks better than it is: it was chosen by them."
         )
-    return text
+    return "\n\n".join(paragraphs)
 
 
 def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) -> str:
-    steps = [line for line in folder.read("metrics.jsonl") if "perf/tokens" in line]
+    steps = [line for line in folder.read("metrics.jsonl") if TOKENS in line]
     last = next((line for line in reversed(steps) if line["step"] <= weights.step), None)
     task = {k: v for k, v in recipe["task"].items() if k != "name"}
     rows = {
@@ -216,8 +216,8 @@ def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) ->
         "rewards": ", ".join(f"{n} x {r.get('weight', 1)}" for n, r in recipe["rewards"].items()),
         "seed": recipe["seed"],
         "steps": weights.step,
-        "tokens generated": f"{last['perf/tokens']:,}" if last else "0",
-        "seconds": f"{last['perf/seconds']:.0f}" if last else "0",
+        "tokens generated": f"{last[TOKENS]:,}" if last else "0",
+        "seconds": f"{last[SECONDS]:.0f}" if last else "0",
         "why it ended": folder.summary().get("stopped", "it has not"),
         "exported with": ", ".join(f"{n} {v}" for n, v in versions().items()),
     }
@@ -226,13 +226,11 @@ def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) ->
 
 def versions() -> dict[str, str]:
     """Of rlzoo and the libraries that a model depends on, those that are installed."""
-    found = {"rlzoo": __version__}
+    installed = {"rlzoo": __version__}
     for name in ("torch", "transformers", "peft"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
 
 
 def _loading(adapter: bool) -> str:

@@ -61,11 +61,9 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
         package.mkdir(parents=True)
     except OSError as error:
         raise RlzooError(f"cannot make {package}: {error.strerror}") from None
-    written = []
-    for file, text in contents.items():
-        (package / file).write_text(text, encoding="utf-8")
-        written.append(package / file)
-    return written
+    for file, content in contents.items():
+        (package / file).write_text(content, encoding="utf-8")
+    return [package / file for file in contents]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -76,7 +74,8 @@ def _check_name(kind: str, name: str) -> None:
         raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
     if name in COLUMNS or name in RESOURCES:
         raise RlzooError(f"{name!r} is a column of the core; choose another name")
-    if re.search(rf"\b{name}\b", _code(kind)):
+    code = re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)  # without docstrings
+    if re.search(rf"\b{name}\b", code):
         raise RlzooError(
             f"{name!r} is used inside the {kind} that would be written; choose another"
         )
@@ -84,17 +83,12 @@ def _check_name(kind: str, name: str) -> None:
 
 def _class_name(name: str) -> str:
     """CamelCase, unless the registry would read another name off it."""
-    camel = "".join(part.capitalize() for part in name.split("_"))
+    camel = "".join(word.capitalize() for word in name.split("_"))
     return camel if _snake(camel) == name else name
 
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def _code(kind: str) -> str:
-    """The template's code, without its docstrings: what a name could clash with."""
-    return re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)
 
 
 def _template(file: str, words: dict[str, str]) -> str:

@@ -1,7 +1,7 @@
 """`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
 
 import argparse
-from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ def document(c: Comparison) -> dict[str, Any]:
 
     rows = []
     for row in c.rows:
-        r = reach(row, c.threshold)
         against = c.pair(row, c.reference)
         rows.append(
             {
@@ -53,7 +52,7 @@ def document(c: Comparison) -> dict[str, Any]:
                     stats.improvement_interval(row.scores, c.reference.scores) if against else None
                 ),
                 "area": area(row),
-                "threshold": vars(r) if r else None,
+                "threshold": None if c.threshold is None else vars(reach(row, c.threshold)),
                 "kl": kl_spent(row),
                 "length": mean_of(row, lambda r: r.length),
                 "tokens": mean_of(row, lambda r: r.summary["tokens"]),
@@ -71,8 +70,8 @@ def document(c: Comparison) -> dict[str, Any]:
         "verdict": verdict(c),
         "method": method(c),
         "notes": c.notes,
-        "skipped": c.found.skipped,
-        "failed": c.found.failed,
+        "skipped": c.gathered.skipped,
+        "failed": c.gathered.failed,
     }
 
 
@@ -82,8 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     by = "a two-way table with a column for each value of KEY"
     add("--by", action="append", default=[], metavar="KEY", help=by)
     add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
-    text = "score to count steps to; default: halfway to the best"
-    add("--threshold", type=float, metavar="X", help=text)
+    halfway = "score to count steps to; default: halfway to the best"
+    add("--threshold", type=float, metavar="X", help=halfway)
     add("--force", action="store_true", help="compare although task, budget or evaluation differ")
     add("--markdown", action="store_true", help="tables as markdown")
     add("--html", metavar="FILE", help="write a report with plots")
@@ -99,37 +98,24 @@ def run(arguments: argparse.Namespace) -> Result:
     )
     tables = [two_way(c, key) for key in arguments.by]
 
-    def view(console: Any) -> Iterable[Any]:
-        return show(c, console.width, tables, markdown=arguments.markdown)
+    def show(console: Any) -> list[Any]:
+        from rlzoo.tools.compare.tables import markdown, view  # here: rich
+
+        return [markdown(c, tables)] if arguments.markdown else view(c, console.width, tables)
 
     def report(path: Path) -> None:
-        from rlzoo.tools.compare.html import write_report
+        from rlzoo.tools.compare.html import write_report  # here: rich
 
         write_report(c, path, tables)
 
-    def plots(folder: Path) -> None:
-
-        write_plots(c, folder)
-
-    found = document(c) | {"two_way": [two_way_document(t) for t in tables]}
-    return Result(found, view, files={"html": report, "plots": plots})
+    everything = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+    return Result(everything, show, files={"html": report, "plots": partial(write_plots, c)})
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:
     cells = [
-        {"row": place[0], "column": place[1], "iqm": stats.iqm(row.scores),
+        {"row": name, "column": column, "iqm": stats.iqm(row.scores),
          "interval": stats.iqm_interval(row.scores), "seeds": len(row.seeds)}
-        for place, row in t.cells.items()
+        for (name, column), row in t.cells.items()
     ]  # fmt: skip
     return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}
-
-
-def show(
-    c: Comparison, width: int, tables: Sequence[TwoWay] = (), *, markdown: bool = False
-) -> Iterable[Any]:
-    """The tables and the verdict, as the terminal shows them."""
-    from rlzoo.tools.compare import tables as compare_tables
-
-    if markdown:
-        return [compare_tables.markdown(c, tables)]
-    return compare_tables.view(c, width, tables)

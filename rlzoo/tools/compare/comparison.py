@@ -4,7 +4,7 @@ Every number comes from `rlzoo.stats`; docs/compare.md says why these.
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ from typing import Any
 from rlzoo import stats
 from rlzoo.errors import UsageError, nearest
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
+from rlzoo.runs.record import Record
 from rlzoo.tools.compare.records import (
+    ComparedRow,
     Gathered,
-    Row,
+    as_typed,
     check_comparable,
     gather,
     label,
     make_rows,
-    text,
 )
 
 
@@ -27,8 +28,8 @@ from rlzoo.tools.compare.records import (
 class Pair:
     """Two rows on the seeds they share; the difference is a - b."""
 
-    a: Row
-    b: Row
+    a: ComparedRow
+    b: ComparedRow
     paired: stats.Paired
     improvement: float
     p: float = 1.0  # corrected by Holm's method over the family
@@ -51,16 +52,15 @@ class Comparison:
 
     title: str
     metric: str
-    rows: list[Row]
-    reference: Row
+    rows: list[ComparedRow]
+    reference: ComparedRow
     chosen: bool  # the reference was named beforehand: only pairs with it are tested
     pairs: list[Pair]
     threshold: float | None
-    named: list[str]  # what differs between runs and is compared all the same
     notes: list[str]
-    found: Gathered
+    gathered: Gathered
 
-    def pair(self, a: Row, b: Row) -> Pair | None:
+    def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
         """a - b, if the two share a seed and are in the family."""
         for p in self.pairs:
             if p.a is a and p.b is b:
@@ -69,8 +69,14 @@ class Comparison:
                 return p.turned()
         return None
 
+    def all_failed(self) -> dict[str, str]:
+        """Rows of which no run is left: label -> why the first of them failed."""
+        failed = self.gathered.failed
+        lost = sorted(set(failed) - {row.label for row in self.rows})
+        return {label: next(iter(failed[label].values())) for label in lost}
+
     @property
-    def best(self) -> Row:
+    def best(self) -> ComparedRow:
         return max(self.rows, key=lambda r: stats.iqm(r.scores))
 
 
@@ -82,12 +88,12 @@ def compare(
     force: bool = False,
 ) -> Comparison:
     """Read runs and sweeps, and compare their rows. Raises UsageError, RunError."""
-    found = gather(paths)
-    if not found.records:
-        raise UsageError(_nothing(found))
-    named = check_comparable(found, force)
-    rows, notes = make_rows(found)
-    chosen = find_row(reference, [*rows, *found.lost()]) if reference else None
+    gathered = gather(paths)
+    if not gathered.records:
+        raise UsageError(_nothing(gathered))
+    named = check_comparable(gathered, force)
+    rows, notes = make_rows(gathered)
+    chosen = find_row(reference, [*rows, *gathered.lost()]) if reference else None
     absent = []
     if chosen and not chosen.runs:
         absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
@@ -99,24 +105,24 @@ def compare(
     pairs = [pair for a, b in family if (pair := _pair(a, b))]
     for pair, corrected in zip(pairs, stats.holm([x.paired.p for x in pairs]), strict=True):
         pair.p = corrected
-    first = found.records[0]
+    first = gathered.records[0]
     metric, samples = first.summary["eval_metric"], first.recipe["eval.samples"]
-    tasks = dict.fromkeys(r.summary["task"] for r in found.records)
+    tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
     title = f"{', '.join(tasks)}: held-out {metric}, {samples} samples a run"
     if named:
         title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
     if threshold is None:
         threshold = default_threshold(rows)
-    notes = [*absent, *_notes(rows, pairs, found), *notes]
+    notes = [*absent, *_notes(rows, pairs, gathered), *notes]
     return Comparison(
-        title, metric, rows, base, chosen is not None, pairs, threshold, named, notes, found
+        title, metric, rows, base, chosen is not None, pairs, threshold, notes, gathered
     )
 
 
-def _nothing(found: Gathered) -> str:
-    reasons = [f"{name}: {why}" for name, why in found.skipped.items()]
+def _nothing(gathered: Gathered) -> str:
+    reasons = [f"{name}: {why}" for name, why in gathered.skipped.items()]
     reasons += [
-        f"{name} failed: {why}" for row in found.failed.values() for name, why in row.items()
+        f"{name} failed: {why}" for row in gathered.failed.values() for name, why in row.items()
     ]
     return f"no finished run to compare{': ' if reasons else ''}{'; '.join(reasons)}"
 
@@ -126,8 +132,8 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     other has. Rows: anything with a label and values."""
     by = [
         [r for r in rows if r.label == name],
-        [r for r in rows if " ".join(map(text, r.values.values())) == name],
-        [r for r in rows if " ".join(f"{k}={text(v)}" for k, v in r.values.items()) == name],
+        [r for r in rows if " ".join(map(as_typed, r.values.values())) == name],
+        [r for r in rows if " ".join(f"{k}={as_typed(v)}" for k, v in r.values.items()) == name],
         [r for r in rows if name in r.label],
     ]
     hit = next((rows for rows in by if len(rows) == 1), None)
@@ -140,7 +146,7 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     return hit[0]
 
 
-def _pair(a: Row, b: Row) -> Pair | None:
+def _pair(a: ComparedRow, b: ComparedRow) -> Pair | None:
     seeds = [s for s in a.seeds if s in b.runs]
     if not seeds:
         return None
@@ -148,58 +154,58 @@ def _pair(a: Row, b: Row) -> Pair | None:
     return Pair(a, b, paired, stats.improvement(a.scores, b.scores))
 
 
-def default_threshold(rows: Sequence[Row]) -> float | None:
+def default_threshold(rows: Sequence[ComparedRow]) -> float | None:
     """Halfway from where runs began to the best row's end, two figures; None without a rise."""
     before = [r.summary["eval_before"] for row in rows for r in row.runs.values()]
     start, best = sum(before) / len(before), max(stats.iqm(row.scores) for row in rows)
     return float(f"{(start + best) / 2:.2g}") if best > start else None
 
 
-def _notes(rows: Sequence[Row], pairs: Sequence[Pair], found: Gathered) -> list[str]:
-    out = []
+def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathered) -> list[str]:
+    notes = []
     few = [r for r in rows if len(r.seeds) < 2]
     if few:
-        out.append(f"one seed gives no interval: {_names(few)}")
+        notes.append(f"one seed gives no interval: {_names(few)}")
     counts = sorted({p.paired.n for p in pairs if p.paired.interval is None and p.paired.n > 1})
     if counts:
         least = stats.smallest_p(counts[-1])
-        out.append(
+        notes.append(
             f"{_range(counts)} paired seeds give no 95 % interval of a "
             f"difference: the least p of their sign-flip test is {least:.3g}; "
             f"it takes {stats.seeds_needed()}"
         )
     narrow = [r for r in rows if 2 <= len(r.seeds) < 6]
     if narrow:
-        out.append(
+        notes.append(
             f"{_range(sorted({len(r.seeds) for r in narrow}))} seeds make a bootstrap interval too "
             "narrow: of 95 % intervals some 87 % cover with 4 seeds, 76 % with 3, 93 % with 8"
         )
     unpaired = [r for r in rows if not any(r in (p.a, p.b) for p in pairs)]
     if unpaired and len(rows) > 1:
-        out.append(f"no seed in common with another row: {_names(unpaired)}")
+        notes.append(f"no seed in common with another row: {_names(unpaired)}")
     tokens = [r.summary["tokens"] for row in rows for r in row.runs.values()]
     if max(tokens) > 1.1 * min(tokens):
         per_row = {row.label: tokens_spent(row) for row in rows}
         fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
         if per_row[most] > 1.1 * per_row[fewest]:
-            out.append(
+            notes.append(
                 f"budgets differ in tokens: {most} generated {per_row[most] / per_row[fewest]:.1f} "
                 f"times as many as {fewest}; train.tokens makes them equal"
             )
-    for why in dict.fromkeys(found.skipped.values()):
-        names = [name for name, reason in found.skipped.items() if reason == why]
-        out.append(f"skipped, {why}: {', '.join(names)}")
-    for row, runs in found.failed.items():
+    for why in dict.fromkeys(gathered.skipped.values()):
+        names = [name for name, reason in gathered.skipped.items() if reason == why]
+        notes.append(f"skipped, {why}: {', '.join(names)}")
+    for row, runs in gathered.failed.items():
         for name, why in runs.items():
-            out.append(f"failed: {name}{'' if row in name else f' ({row})'}: {why}")
-    return out
+            notes.append(f"failed: {name}{'' if row in name else f' ({row})'}: {why}")
+    return notes
 
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _names(rows: Sequence[Row]) -> str:
+def _names(rows: Sequence[ComparedRow]) -> str:
     return ", ".join(r.label for r in rows)
 
 
@@ -219,9 +225,7 @@ class Reach:
     last_tokens: float
 
 
-def reach(row: Row, threshold: float | None) -> Reach | None:
-    if threshold is None:
-        return None
+def reach(row: ComparedRow, threshold: float) -> Reach:
     runs = [r.learning_curve for r in row.runs.values()]
     scores = [[e[2] for e in run] for run in runs]
 
@@ -240,28 +244,28 @@ def reach(row: Row, threshold: float | None) -> Reach | None:
     )
 
 
-def area(row: Row) -> float:
+def area(row: ComparedRow) -> float:
     """IQM over seeds of the mean height of the held-out curve, over tokens."""
     curves = [r.learning_curve for r in row.runs.values()]
     return stats.iqm([stats.area([e[1] for e in c], [e[2] for e in c]) for c in curves])
 
 
-def mean_of(row: Row, what: Any) -> float | None:
+def mean_of(row: ComparedRow, what: Callable[[Record], float | None]) -> float | None:
     values = [v for r in row.runs.values() if (v := what(r)) is not None]
     return _mean(values) if values else None
 
 
-def tokens_spent(row: Row) -> float:
+def tokens_spent(row: ComparedRow) -> float:
     """Generated by a run, mean over seeds."""
     return _mean([r.summary["tokens"] for r in row.runs.values()])
 
 
-def kl_spent(row: Row) -> float | None:
+def kl_spent(row: ComparedRow) -> float | None:
     """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
     return mean_of(row, lambda r: r.late(REF_KL_PER_RESPONSE))
 
 
-def curve(row: Row, name: str = REWARD) -> list[float]:
+def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
     """A training metric per step, averaged over seeds, as far as all runs go."""
     runs = [[m[name] for m in r.steps if name in m] for r in row.runs.values()]
     return [_mean(values) for values in zip(*runs, strict=False)]
@@ -274,7 +278,7 @@ class TwoWay:
     key: str
     columns: list[str]
     rows: list[str]
-    cells: dict[tuple[str, str], Row]
+    cells: dict[tuple[str, str], ComparedRow]
 
 
 def two_way(c: Comparison, key: str) -> TwoWay:
@@ -287,11 +291,10 @@ def two_way(c: Comparison, key: str) -> TwoWay:
             f"--by: rows do not differ in {key!r}{nearest(key, keys)} "
             f"(they differ in: {', '.join(keys) or 'nothing'})"
         )
-    out = TwoWay(hits[0], [], [], {})
+    cells = {}
     for row in c.rows:
-        rest = {k: v for k, v in row.values.items() if k != hits[0]}
-        place = label(rest) or "all", text(row.values[hits[0]]) if hits[0] in row.values else "-"
-        out.rows += [place[0]] * (place[0] not in out.rows)
-        out.columns += [place[1]] * (place[1] not in out.columns)
-        out.cells[place] = row
-    return out
+        rest = dict(row.values)
+        column = as_typed(rest.pop(hits[0])) if hits[0] in rest else "-"
+        cells[label(rest) or "all", column] = row
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    return TwoWay(hits[0], columns, rows, cells)

@@ -10,12 +10,12 @@ from rlzoo.show.figure import svg
 from rlzoo.show.page import row, table, tag
 from rlzoo.tools.compare.comparison import Comparison, TwoWay
 from rlzoo.tools.compare.plots import plots
-from rlzoo.tools.compare.records import is_name, text
+from rlzoo.tools.compare.records import as_typed, is_name
 from rlzoo.tools.compare.tables import (
-    Column,
+    TableColumn,
     course_columns,
     outcome_columns,
-    two_way_cell,
+    two_way_rows,
     two_way_title,
 )
 from rlzoo.tools.compare.verdict import method, verdict
@@ -71,30 +71,28 @@ def _subtitle(c: Comparison) -> str:
     )
 
 
-def _table(c: Comparison, columns: Sequence[Column]) -> str:
+def _table(c: Comparison, columns: Sequence[TableColumn]) -> str:
     body = []
     for i, r in enumerate(c.rows):
         swatch = f'<span class="swatch" style="background: var(--c{i % 8})"></span>'
         cells = [tag("td", col.cells[i].strip(), _kind(col)) for col in columns]
         best = "best" if r is c.best and len(c.rows) > 1 else ""
         body.append(row([f"<th>{swatch}{escape(r.label)}</th>", *cells], best))
-    for name in sorted(set(c.found.failed) - {r.label for r in c.rows}):
-        reason = escape(next(iter(c.found.failed[name].values())))
-        cell = f'<td colspan="{len(columns)}">failed: {reason}</td>'
+    for name, reason in c.all_failed().items():
+        cell = f'<td colspan="{len(columns)}">failed: {escape(reason)}</td>'
         body.append(row([tag("th", name), cell], "failed"))
     return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
 
 
-def _kind(column: Column) -> str:
+def _kind(column: TableColumn) -> str:
     return "left spark" if column.left else ""
 
 
 def _two_way(t: TwoWay) -> str:
     rows = [
-        row([tag("th", name), *(tag("td", two_way_cell(t.cells.get((name, column))))
-                                for column in t.columns)])
-        for name in t.rows
-    ]  # fmt: skip
+        row([tag("th", name), *(tag("td", cell) for cell in cells)])
+        for name, *cells in two_way_rows(t)
+    ]
     return table(["<th></th>", *(tag("th", name) for name in t.columns)], rows)
 
 
@@ -108,4 +106,4 @@ def _settings(c: Comparison) -> str:
         if v not in (None, "") and all(x.get(k) == v for x in configs)
         and not k.startswith(("run.", "checkpoint.")) and not (is_name(k) and "." not in k)
     }  # fmt: skip
-    return " ".join(f"{k}={text(v)}" for k, v in shared.items())
+    return " ".join(f"{k}={as_typed(v)}" for k, v in shared.items())

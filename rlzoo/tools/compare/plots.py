@@ -9,52 +9,56 @@ import numpy as np
 
 from rlzoo import stats
 from rlzoo.runs.metrics import REWARD, TOKENS
+from rlzoo.runs.record import Record
 from rlzoo.show.figure import add_axes, add_legend, colour, ink, line, new_figure, write_figure
 from rlzoo.show.numbers import thousands
 from rlzoo.tools.compare.comparison import Comparison
-from rlzoo.tools.compare.records import Row, label, numeric, text
+from rlzoo.tools.compare.records import ComparedRow, as_typed, label, numeric
 
-
-def _thousands(axes: Any) -> None:
-    axes.xaxis.set_major_formatter(lambda x, _: thousands(x) if x else "0")
+Curve = list[tuple[float, float]]
 
 
 def held_out(c: Comparison) -> Any:
     """Held-out score against tokens generated: IQM over seeds, with its pointwise 95 % band."""
-    figure = new_figure()
-    axes = add_axes(figure, "tokens generated", f"held-out {c.metric}")
-    for i, row in enumerate(c.rows):
-        curves = [r.learning_curve for r in row.runs.values()]
-        _band(
-            axes,
-            row,
-            i,
-            *_align([[(e[1], e[2]) for e in run] for run in curves]),
-            rows=len(c.rows),
-            marker="o",
-        )
-    _thousands(axes)
-    add_legend(figure, axes)
-    return figure
+
+    def points(run: Record) -> Curve:
+        return [(tokens, score) for _, tokens, score in run.learning_curve]
+
+    return _over_tokens(c, f"held-out {c.metric}", points, marker="o")
 
 
 def training(c: Comparison) -> Any:
     """The training reward, smoothed over a twentieth of the steps."""
+
+    def points(run: Record) -> Curve:
+        return [(m[TOKENS], m[REWARD]) for m in run.steps]
+
+    return _over_tokens(c, "training reward", points, smooth=True)
+
+
+def _over_tokens(
+    c: Comparison, ylabel: str, points: Callable[[Record], Curve], *, marker: str = "",
+    smooth: bool = False,
+) -> Any:  # fmt: skip
     figure = new_figure()
-    axes = add_axes(figure, "tokens generated", "training reward")
+    axes = add_axes(figure, "tokens generated", ylabel)
     for i, row in enumerate(c.rows):
-        curves = [[(m[TOKENS], m[REWARD]) for m in r.steps]
-                  for r in row.runs.values()]  # fmt: skip
-        x, y = _align([run for run in curves if run])
-        if y.size:
-            width = max(1, y.shape[1] // 20)
-            _band(axes, row, i, x, np.stack([_smooth(run, width) for run in y]), rows=len(c.rows))
-    _thousands(axes)
+        x, y = _align([curve for run in row.runs.values() if (curve := points(run))])
+        if not y.size:
+            continue
+        if smooth:
+            y = np.stack([_smooth(run, max(1, y.shape[1] // 20)) for run in y])
+        middle, low, high = stats.iqm_band(y)
+        axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
+                  **line(i))  # fmt: skip
+        if len(y) > 1:
+            axes.fill_between(x, low, high, color=colour(i), alpha=_haze(c), linewidth=0)
+    axes.xaxis.set_major_formatter(lambda x, _: thousands(x) if x else "0")
     add_legend(figure, axes)
     return figure
 
 
-def _align(curves: list[list[tuple[float, float]]]) -> tuple[Any, Any]:
+def _align(curves: list[Curve]) -> tuple[Any, Any]:
     """Curves (x, y) of different grids on one: (points,), (seeds, points), as far as all go."""
     if not curves:
         return np.zeros(0), np.zeros((0, 0))
@@ -72,17 +76,9 @@ def _smooth(y: Any, width: int) -> Any:
     return (total[high] - total[low]) / (high - low)
 
 
-def _haze(rows: int) -> float:
+def _haze(c: Comparison) -> float:
     """How opaque a band is: many must not bury one another."""
-    return 0.15 if rows <= 4 else 0.07
-
-
-def _band(axes: Any, row: Row, i: int, x: Any, y: Any, *, rows: int, marker: str = "") -> None:
-    middle, low, high = stats.iqm_band(y)
-    axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
-              **line(i))  # fmt: skip
-    if len(y) > 1:
-        axes.fill_between(x, low, high, color=colour(i), alpha=_haze(rows), linewidth=0)
+    return 0.15 if len(c.rows) <= 4 else 0.07
 
 
 def finals(c: Comparison) -> Any:
@@ -114,7 +110,6 @@ def profiles(c: Comparison) -> Any:
     margin = 0.05 * (max(scores) - min(scores)) or 0.01
     taus = np.linspace(min(scores) - margin, max(scores) + margin, 201)
     rng = np.random.default_rng(0)
-    haze = _haze(len(c.rows))
     for i, row in enumerate(c.rows):
         runs = np.asarray(row.scores)
         share = stats.performance_profile(runs, taus)
@@ -123,7 +118,7 @@ def profiles(c: Comparison) -> Any:
             picks = rng.integers(len(runs), size=(1000, len(runs)))
             drawn = (runs[picks][:, :, None] > taus).mean(1)
             low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-            axes.fill_between(taus, low, high, step="post", color=colour(i), alpha=haze,
+            axes.fill_between(taus, low, high, step="post", color=colour(i), alpha=_haze(c),
                               linewidth=0)  # fmt: skip
     axes.set_ylim(-0.02, 1.02)
     add_legend(figure, axes)
@@ -148,7 +143,7 @@ def response(c: Comparison, key: str) -> Any:
     axes = add_axes(figure, key, f"final held-out {c.metric}")
     having = [row for row in c.rows if numeric(row.values.get(key))]
     values = sorted({row.values[key] for row in having})
-    lines: dict[str, list[Row]] = {}
+    lines: dict[str, list[ComparedRow]] = {}
     for row in having:
         rest = {k: v for k, v in row.values.items() if k != key}
         lines.setdefault(label(rest), []).append(row)
@@ -166,39 +161,39 @@ def response(c: Comparison, key: str) -> Any:
     for j, row in enumerate(r for r in c.rows if r not in having):
         axes.axhline(stats.iqm(row.scores), label=f"{row.label} (has no such option)",
                      linewidth=1.2, **(line(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
-    axes.set_xticks(range(len(values)), [text(v) for v in values])
+    axes.set_xticks(range(len(values)), [as_typed(v) for v in values])
     add_legend(figure, axes)
     return figure
 
 
 def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     """name -> (what it shows, how to draw it)."""
-    out: dict[str, tuple[str, Callable[[], Any]]] = {}
-    if any(len(r.learning_curve) > 1 for row in c.rows for r in row.runs.values()):
-        out["held-out"] = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
-                           "pointwise 95 % bootstrap interval.", partial(held_out, c))  # fmt: skip
-    if any(REWARD in m for row in c.rows for r in row.runs.values() for m in r.steps[:1]):
-        out["training"] = ("Training reward, smoothed. IQM over seeds and its 95 % band.",
-                           partial(training, c))  # fmt: skip
-    out["finals"] = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "
-                     "diamond is the IQM on its 95 % interval.", partial(finals, c))  # fmt: skip
+    shown: dict[str, tuple[str, Callable[[], Any]]] = {}
+    runs = [run for row in c.rows for run in row.runs.values()]
+    if any(len(run.learning_curve) > 1 for run in runs):
+        caption = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
+                   "pointwise 95 % bootstrap interval.")  # fmt: skip
+        shown["held-out"] = caption, partial(held_out, c)
+    if any(REWARD in line for run in runs for line in run.steps[:1]):
+        caption = "Training reward, smoothed. IQM over seeds and its 95 % band."
+        shown["training"] = caption, partial(training, c)
+    caption = ("Final scores. A dot is a run, a grey line joins the runs of a seed, the "
+               "diamond is the IQM on its 95 % interval.")  # fmt: skip
+    shown["finals"] = caption, partial(finals, c)
     for key in response_keys(c):
-        out[f"response-{key}"] = (f"Response to {key}. Dots are runs, the line joins IQMs, bars "
-                                  "are 95 % intervals; values stand at equal distances.",
-                                  partial(response, c, key))  # fmt: skip
+        caption = (f"Response to {key}. Dots are runs, the line joins IQMs, bars "
+                   "are 95 % intervals; values stand at equal distances.")  # fmt: skip
+        shown[f"response-{key}"] = caption, partial(response, c, key)
     if max(len(row.seeds) for row in c.rows) > 1:
-        out["profiles"] = ("Performance profile: the share of runs that end above a score. A curve "
-                           "further right is better throughout; curves that cross are better for "
-                           "some seeds only.", partial(profiles, c))  # fmt: skip
-    return out
+        caption = ("Performance profile: the share of runs that end above a score. A curve "
+                   "further right is better throughout; curves that cross are better for "
+                   "some seeds only.")  # fmt: skip
+        shown["profiles"] = caption, partial(profiles, c)
+    return shown
 
 
-def write_plots(c: Comparison, folder: Path) -> list[Path]:
+def write_plots(c: Comparison, folder: Path) -> None:
     """Each plot as NAME.svg and NAME.png, in the light theme on white."""
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
     for name, (_, draw) in plots(c).items():
-        files = [folder / f"{name}.{kind}" for kind in ("svg", "png")]
-        write_figure(draw, *files)
-        written += files
-    return written
+        write_figure(draw, folder / f"{name}.svg", folder / f"{name}.png")

@@ -1,6 +1,6 @@
 """Run folders as rows to compare: a row is a configuration, its runs differ in the seed. No torch.
 
-folders -> Record (a finished run) -> Row (the runs whose recipes agree but for the seed)
+folders -> Record (a finished run) -> ComparedRow (the runs whose recipes agree but for the seed)
 """
 
 import json
@@ -25,7 +25,7 @@ TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes")
 
 
 @dataclass
-class Row:
+class ComparedRow:
     """A configuration: its values of the keys that tell rows apart, and its runs by seed."""
 
     label: str
@@ -50,10 +50,10 @@ class Gathered:
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # row label -> run -> reason
     swept: list[str] = field(default_factory=list)  # keys that sweeps ran over
     # Of one sweep alone: its rows, without runs, and which of them each folder belongs to.
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, ComparedRow] = field(default_factory=dict)
     row_of: dict[Path, str] = field(default_factory=dict)
 
-    def lost(self) -> list[Row]:
+    def lost(self) -> list[ComparedRow]:
         """The sweep's rows of which no run is finished."""
         left = {self.row_of.get(record.path) for record in self.records}
         return [row for name, row in self.rows.items() if name not in left]
@@ -61,25 +61,25 @@ class Gathered:
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
     """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
-    found = Gathered()
+    gathered = Gathered()
     seen: set[Path] = set()
     folders = list(map(Path, paths))
     for path in folders:
         sweep = read_sweep(path)
         if sweep:
-            found.swept += [k for k in sweep["keys"] if k not in found.swept]
+            gathered.swept += [k for k in sweep["keys"] if k not in gathered.swept]
             for row in sweep["rows"]:
                 name, runs = row.get("label", ""), [path / run for run in row["runs"]]
                 if name and len(folders) == 1:
-                    found.rows[name] = Row(name, row["values"], {})
-                    found.row_of |= dict.fromkeys(runs, name)
-                _take(runs, found, seen, name)
+                    gathered.rows[name] = ComparedRow(name, row["values"], {})
+                    gathered.row_of |= dict.fromkeys(runs, name)
+                _take(runs, gathered, seen, name)
             continue
         inside = sorted(p.parent for p in path.glob("*/recipe.yaml"))
         if not inside or (path / "recipe.yaml").is_file():
             inside = [open_folder(path).path]
-        _take(inside, found, seen)
-    return found
+        _take(inside, gathered, seen)
+    return gathered
 
 
 def read_sweep(path: Path) -> dict[str, Any]:
@@ -88,40 +88,40 @@ def read_sweep(path: Path) -> dict[str, Any]:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
 
 
-def _take(folders: list[Path], found: Gathered, seen: set[Path], row: str = "") -> None:
+def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "") -> None:
     for path in folders:
         if path.resolve() in seen:
             continue
         seen.add(path.resolve())
         if not path.is_dir():
-            found.skipped[path.name] = "not begun"
+            gathered.skipped[path.name] = "not begun"
             continue
         reason = failure(path)
         if reason:
-            found.failed.setdefault(row or path.name, {})[path.name] = reason
+            gathered.failed.setdefault(row or path.name, {})[path.name] = reason
             continue
         record = read_finished(path)
         if isinstance(record, str):
-            found.skipped[path.name] = record
+            gathered.skipped[path.name] = record
         else:
-            found.records.append(record)
+            gathered.records.append(record)
 
 
-def make_rows(found: Gathered) -> tuple[list[Row], list[str]]:
+def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
     """The rows, in the order in which their runs were found, and what had to be decided.
 
     A sweep has labelled its rows already; others are labelled by what tells them apart.
     """
     groups: dict[str, list[Record]] = {}
-    for record in found.records:
+    for record in gathered.records:
         identity = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
         identity.pop("recipe")
         groups.setdefault(repr(sorted(identity.items())), []).append(record)
-    names = [found.row_of.get(group[-1].path, "") for group in groups.values()]
+    names = [gathered.row_of.get(group[-1].path, "") for group in groups.values()]
     if "" in names or len(set(names)) < len(names):
-        rows = _labelled([group[0] for group in groups.values()], found.swept)
+        rows = _labelled([group[0] for group in groups.values()], gathered.swept)
     else:
-        rows = [replace(found.rows[name], runs={}) for name in names]
+        rows = [replace(gathered.rows[name], runs={}) for name in names]
     notes = []
     for row, group in zip(rows, groups.values(), strict=True):
         for record in sorted(group, key=lambda r: (r.path / "summary.json").stat().st_mtime):
@@ -133,13 +133,13 @@ def make_rows(found: Gathered) -> tuple[list[Row], list[str]]:
     return rows, notes
 
 
-def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[Row]:
+def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRow]:
     """A row without runs for each record, by the keys that tell them apart."""
     configs = [{k: v for k, v in r.recipe.items() if not _bookkeeping(k)} for r in records]
     keys = telling_keys(configs, swept)
     values = [{k: config[k] for k in keys if k in config} for config in configs]
     return [
-        Row(label(told) or config["recipe"], told, {})
+        ComparedRow(label(told) or config["recipe"], told, {})
         for config, told in zip(configs, values, strict=True)
     ]
 
@@ -176,15 +176,14 @@ def is_name(key: str) -> bool:
 def label(values: Mapping[str, Any]) -> str:
     """`gae lam=0.5`: names as they are, options behind the shortest word that tells them apart."""
     shorts = [k.rpartition(".")[2] for k in values]
-    out = []
-    for key, value in values.items():
-        short = key.rpartition(".")[2]
-        word = key if shorts.count(short) > 1 else short
-        out.append(text(value) if is_name(key) else f"{word}={text(value)}")
-    return " ".join(out)
+    words = []
+    for (key, value), short in zip(values.items(), shorts, strict=True):
+        lead = "" if is_name(key) else f"{key if shorts.count(short) > 1 else short}="
+        words.append(lead + as_typed(value))
+    return " ".join(words)
 
 
-def text(value: Any) -> str:
+def as_typed(value: Any) -> str:
     """As one would type it."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -198,24 +197,24 @@ def numeric(value: Any) -> bool:
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
     """Where runs are not on one scale: key -> value -> names of runs."""
     keys = {k for r in records for k in r.recipe if k.startswith("task.")}
-    out: dict[str, dict[str, list[str]]] = {}
+    differing: dict[str, dict[str, list[str]]] = {}
     for key in [*sorted(keys, key=lambda k: (k != "task.name", k)), *TERMS, "eval metric"]:
         by_value: dict[str, list[str]] = {}
         for r in records:
             value = r.summary["eval_metric"] if key == "eval metric" else r.recipe.get(key)
-            by_value.setdefault(text(value), []).append(f"{r.path.parent.name}/{r.path.name}")
-        if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in out):
-            out[key] = by_value
-    return out
+            by_value.setdefault(as_typed(value), []).append(f"{r.path.parent.name}/{r.path.name}")
+        if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in differing):
+            differing[key] = by_value
+    return differing
 
 
-def check_comparable(found: Gathered, force: bool) -> list[str]:
+def check_comparable(gathered: Gathered, force: bool) -> list[str]:
     """What differs all the same, to be named in the title: because a sweep was over it, or by
     force. Raises UsageError naming the runs otherwise."""
     named = []
-    meant = {k.split(".")[0] for k in found.swept if k.startswith("task.")}
-    for key, by_value in differences(found.records).items():
-        if not (force or key in found.swept or key.split(".")[0] in meant):
+    meant = {k.split(".")[0] for k in gathered.swept if k.startswith("task.")}
+    for key, by_value in differences(gathered.records).items():
+        if not (force or key in gathered.swept or key.split(".")[0] in meant):
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
             raise UsageError(
                 f"runs of different {key} are not compared: {', '.join(sides)}; "

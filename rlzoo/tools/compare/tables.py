@@ -1,6 +1,6 @@
 """A comparison as tables: rich for terminals, markdown for pages. The cells are the same."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,14 +23,14 @@ from rlzoo.tools.compare.comparison import (
     reach,
     tokens_spent,
 )
-from rlzoo.tools.compare.records import Row, text
+from rlzoo.tools.compare.records import ComparedRow
 from rlzoo.tools.compare.verdict import method, verdict
 
 WIDE = 160
 
 
 @dataclass
-class Column:
+class TableColumn:
     """A heading and a cell for each row."""
 
     name: str
@@ -38,104 +38,98 @@ class Column:
     left: bool = False
 
 
-def outcome_columns(c: Comparison, *, brief: bool = False) -> list[Column]:
+CellOf = Callable[[ComparedRow], str]
+
+
+def _columns(c: Comparison, cells: Mapping[str, CellOf]) -> list[TableColumn]:
+    return [TableColumn(name, list(map(cell, c.rows))) for name, cell in cells.items()]
+
+
+def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
     """What was reached, against the reference; brief: with short headings."""
-    pairs = [c.pair(row, c.reference) for row in c.rows]
-    several = len(c.rows) > 1
-    columns = [
-        Column("n" if brief else "seeds", [str(len(row.seeds)) for row in c.rows]),
-        Column("final (IQM)", [final(row) for row in c.rows]),
-    ]
-    if several:
-        better = [
-            _against(p, "reference" if row is c.reference else NONE)
-            for row, p in zip(c.rows, pairs, strict=True)
-        ]
-        columns += [
-            Column("minus reference", better),
-            Column(
-                "P(>)" if brief else "P(better)",
-                [NONE if p is None else chance(p.improvement) for p in pairs],
-            ),
-            Column(
-                "p" if brief else "p (Holm)", [NONE if p is None else small(p.p) for p in pairs]
-            ),
-        ]
-    return columns
+
+    def paired(cell: Callable[[Pair], str]) -> CellOf:
+        return lambda row: cell(p) if (p := c.pair(row, c.reference)) else NONE
+
+    def lead(row: ComparedRow) -> str:
+        p = c.pair(row, c.reference)
+        if p is None:
+            return ("reference" if row is c.reference else NONE) + "  "
+        return difference(p.paired) + ((" ▲" if p.paired.mean > 0 else " ▼") if p.shown else "  ")
+
+    cells: dict[str, CellOf] = {
+        "n" if brief else "seeds": lambda row: str(len(row.seeds)),
+        "final (IQM)": final,
+    }
+    if len(c.rows) > 1:
+        cells |= {
+            "minus reference": lead,
+            "P(>)" if brief else "P(better)": paired(lambda p: chance(p.improvement)),
+            "p" if brief else "p (Holm)": paired(lambda p: small(p.p)),
+        }
+    return _columns(c, cells)
 
 
-def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Column]:
+def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[TableColumn]:
     """How it was reached, and at what cost; curves are `width` wide."""
-    columns = [Column("area", [three_decimals(area(row)) for row in c.rows])]
-    if c.threshold is not None:
-        found = [reach(row, c.threshold) for row in c.rows]
-        columns.append(
-            Column(
-                f"steps to {c.threshold:g}",
-                [_time(r, "" if brief else " reached") if r else NONE for r in found],
-            )
-        )
+    cells: dict[str, CellOf] = {"area": lambda row: three_decimals(area(row))}
+    if (goal := c.threshold) is not None:
+        cells[f"steps to {goal:g}"] = lambda row: _steps_to(reach(row, goal), brief)
         if not brief:
-            cells = [_tokens_to(r.tokens, r.last_tokens) if r else NONE for r in found]
-            columns.append(Column("tokens to", cells))
+            cells["tokens to"] = lambda row: _tokens_to(reach(row, goal))
+    if any(kl_spent(row) is not None for row in c.rows):
+        cells["KL"] = lambda row: _number(kl_spent(row), 2)
+    cells |= {
+        "length": lambda row: _number(mean_of(row, lambda run: run.length), 1),
+        "tokens": lambda row: thousands(tokens_spent(row)),
+        "s": lambda row: _number(mean_of(row, lambda run: run.summary["seconds"]), 0),
+    }
+    columns = _columns(c, cells)
     curves = [curve(row) for row in c.rows]
     heights = [v for values in curves for v in values]
-    if any(kl_spent(row) is not None for row in c.rows):
-        columns.append(Column("KL", [_number(kl_spent(row), 2) for row in c.rows]))
-    columns += [
-        Column("length", [_number(mean_of(row, lambda r: r.length), 1) for row in c.rows]),
-        Column("tokens", [thousands(tokens_spent(row)) for row in c.rows]),
-        Column("s", [_number(mean_of(row, lambda r: r.summary["seconds"]), 0) for row in c.rows]),
-    ]
     if heights:
         scale = min(heights), max(heights)
-        columns.append(Column("reward", [sparkline(v, width, scale) for v in curves], left=True))
+        sparks = [sparkline(values, width, scale) for values in curves]
+        columns.append(TableColumn("reward", sparks, left=True))
     return columns
 
 
-def final(row: Row) -> str:
+def final(row: ComparedRow) -> str:
     interval = stats.iqm_interval(row.scores)
     middle = three_decimals(stats.iqm(row.scores))
     return f"{middle} {bracket(interval)}" if interval else middle
-
-
-def _against(p: Pair | None, absent: str) -> str:
-    if p is None:
-        return absent + "  "
-    return difference(p.paired) + ((" ▲" if p.paired.mean > 0 else " ▼") if p.shown else "  ")
 
 
 def _number(value: float | None, decimals: int) -> str:
     return NONE if value is None else f"{value:.{decimals}f}"
 
 
-def _time(r: Reach, word: str) -> str:
-    share = "" if r.reached == r.of else f" ({r.reached}/{r.of}{word})"
+def _steps_to(r: Reach, brief: bool) -> str:
+    share = "" if r.reached == r.of else f" ({r.reached}/{r.of}{'' if brief else ' reached'})"
     return (f">{r.last_step:g}" if r.steps is None else f"{r.steps:g}") + share
 
 
-def _tokens_to(median: float | None, last: float) -> str:
-    return f">{thousands(last)}" if median is None else thousands(median)
+def _tokens_to(r: Reach) -> str:
+    return f">{thousands(r.last_tokens)}" if r.tokens is None else thousands(r.tokens)
 
 
 def view(c: Comparison, width: int, tables: Sequence[TwoWay] = ()) -> list[Any]:
     """Everything that `rlzoo compare` prints: one table, or two where the terminal is narrow."""
-    wide = width >= WIDE
     brief = width < 100
     outcome = outcome_columns(c, brief=brief)
     course = course_columns(c, 10 if brief else 16, brief=brief)
-    if wide:
-        parts: list[Any] = [_table(c, c.title, [*outcome, *course])]
+    if width >= WIDE:
+        blocks: list[Any] = [_table(c, c.title, [*outcome, *course])]
     else:
-        parts = [_table(c, c.title, outcome), _table(c, "how it got there", course)]
-    parts += [two_way_table(c, t) for t in tables]
-    parts += [Text(sentence, style="bold") for sentence in verdict(c)]
-    parts.append(Text(method(c), style="dim"))
-    parts += [Text(f"note: {note}", style="yellow") for note in c.notes]
-    return parts
+        blocks = [_table(c, c.title, outcome), _table(c, "how it got there", course)]
+    blocks += [two_way_table(c, t) for t in tables]
+    blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
+    blocks += [Text(method(c), style="dim")]
+    blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
+    return blocks
 
 
-def _table(c: Comparison, title: str, columns: Sequence[Column]) -> Table:
+def _table(c: Comparison, title: str, columns: Sequence[TableColumn]) -> Table:
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
                   padding=(0, 1, 0, 0))  # fmt: skip
     longest = max(len(word) for row in c.rows for word in row.label.split())
@@ -150,8 +144,7 @@ def _table(c: Comparison, title: str, columns: Sequence[Column]) -> Table:
     for i, row in enumerate(c.rows):
         style = "green" if row is c.best and len(c.rows) > 1 else ""
         table.add_row(Text(row.label), *(Text(col.cells[i]) for col in columns), style=style)
-    for name in sorted(set(c.found.failed) - {row.label for row in c.rows}):
-        reason = next(iter(c.found.failed[name].values()))
+    for name, reason in c.all_failed().items():
         table.add_row(Text(name), Text("failed"), Text(reason), style="red")
     return table
 
@@ -162,9 +155,8 @@ def two_way_table(c: Comparison, t: TwoWay) -> Table:
     table.add_column("", style="bold", overflow="fold")
     for name in t.columns:
         table.add_column(Text(name), justify="right", no_wrap=True)
-    for name in t.rows:
-        cells = [t.cells.get((name, column)) for column in t.columns]
-        table.add_row(Text(name), *(Text(two_way_cell(row)) for row in cells))
+    for cells in two_way_rows(t):
+        table.add_row(*map(Text, cells))
     return table
 
 
@@ -172,30 +164,33 @@ def two_way_title(c: Comparison, t: TwoWay) -> str:
     return f"final {c.metric} (IQM) by {t.key}"
 
 
-def two_way_cell(row: Row | None) -> str:
-    return NONE if row is None else final(row)
+def two_way_rows(t: TwoWay) -> list[list[str]]:
+    """Each row's cells, its name first."""
+
+    def cell(place: tuple[str, str]) -> str:
+        return final(t.cells[place]) if place in t.cells else NONE
+
+    return [[name, *(cell((name, column)) for column in t.columns)] for name in t.rows]
 
 
 def markdown(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     """For pages: the tables, then the verdict."""
     columns = [
-        Column("row", [row.label for row in c.rows], left=True),
+        TableColumn("row", [row.label for row in c.rows], left=True),
         *outcome_columns(c),
         *course_columns(c, 16),
     ]
-    parts = [f"**{c.title}**", _markdown(columns)]
+    paragraphs = [f"**{c.title}**", _markdown(columns)]
     for t in tables:
-        grid = [Column("", t.rows, left=True)]
-        for name in t.columns:
-            cells = [two_way_cell(t.cells.get((row, name))) for row in t.rows]
-            grid.append(Column(text(name), cells))
-        parts += [f"**{two_way_title(c, t)}**", _markdown(grid)]
-    parts += [" ".join(verdict(c)), method(c)]
-    parts += ["\n".join(f"- {note}" for note in c.notes)] if c.notes else []
-    return "\n\n".join(parts)
+        rows, *others = map(list, zip(*two_way_rows(t), strict=True))
+        grid = [TableColumn("", rows, left=True), *map(TableColumn, t.columns, others)]
+        paragraphs += [f"**{two_way_title(c, t)}**", _markdown(grid)]
+    paragraphs += [" ".join(verdict(c)), method(c)]
+    paragraphs += ["\n".join(f"- {note}" for note in c.notes)] if c.notes else []
+    return "\n\n".join(paragraphs)
 
 
-def _markdown(columns: Sequence[Column]) -> str:
+def _markdown(columns: Sequence[TableColumn]) -> str:
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
 

@@ -19,29 +19,30 @@ def verdict(c: Comparison) -> list[str]:
     losses = [p.turned() for p in mine if p.shown and p.paired.mean < 0]
     same = [p for p in mine if not p.shown and p.paired.sd == 0 and p.paired.mean == 0]
     open_ = [p for p in mine if not p.shown and p not in same]
-    out = []
+    sentences = []
     if wins:
-        out.append(f"{anchor.label} beats {_listed([_won(p) for p in wins])}.")
+        sentences.append(f"{anchor.label} beats {_listed([_won(p) for p in wins])}.")
     for p in losses:
-        out.append(f"{p.a.label} beats {_won(p)}.")
+        sentences.append(f"{p.a.label} beats {_won(p)}.")
     if same:
-        out.append(f"{anchor.label} and {_listed([p.b.label for p in same])}: equal in every seed.")
+        others = _listed([p.b.label for p in same])
+        sentences.append(f"{anchor.label} and {others}: equal in every seed.")
     provable = [p for p in open_ if stats.smallest_p(p.paired.n) * len(c.pairs) <= stats.ALPHA]
     hopeless = [p for p in open_ if p not in provable]
     if provable:
         what = _listed([_undecided(p, len(c.pairs)) for p in provable], "; ")
-        out.append(f"{anchor.label} is indistinguishable from {what}.")
+        sentences.append(f"{anchor.label} is indistinguishable from {what}.")
     if hopeless:
         needed = stats.seeds_needed(len(c.pairs))
         n = _range(sorted({p.paired.n for p in hopeless}))
         among = f" among {len(c.pairs)} pairs" if len(c.pairs) > 1 else ""
-        leads = ", ".join(f"{p.b.label} ({_measured(p)})" for p in hopeless)
+        leads = ", ".join(map(_won, hopeless))
         fewer = (
             ""
             if c.chosen or len(c.pairs) < 2
             else ", fewer where one row is named as the reference before"
         )
-        out.append(
+        sentences.append(
             f"Too few seeds to tell {anchor.label} from {leads}: "
             f"{n} seed{'s' if n != '1' else ''} cannot show any difference{among}; "
             f"it takes {needed}{fewer}."
@@ -52,10 +53,10 @@ def verdict(c: Comparison) -> list[str]:
         winners: dict[str, list[str]] = {}
         for p in rest:
             winners.setdefault(p.a.label, []).append(p.b.label)
-        out.append(
+        sentences.append(
             "Besides, " + "; ".join(f"{w} beats {_listed(ls)}" for w, ls in winners.items()) + "."
         )
-    return out
+    return sentences
 
 
 def method(c: Comparison) -> str:

@@ -50,12 +50,12 @@ def against(
     a: np.ndarray, first: np.ndarray, second: np.ndarray, clusters: np.ndarray
 ) -> dict[str, Any]:
     """Advantages (N,) against two references of independent errors."""
-    whole = (first + second) / 2
+    middle = (first + second) / 2
     numbers: dict[str, Any] = {}
     for name, statistic, columns in (
-        ("bias", lambda x, y: float((x - y).mean()), (a, whole)),
-        ("correlation", _correlation, (a, whole)),
-        ("agreement", _sign, (a, whole)),
+        ("bias", lambda x, y: float((x - y).mean()), (a, middle)),
+        ("correlation", _correlation, (a, middle)),
+        ("agreement", _sign, (a, middle)),
         ("squared_error", squared_error, (a, first, second)),
     ):
         numbers[name], numbers[f"{name}_se"] = jackknife(statistic, columns, clusters)
@@ -87,7 +87,6 @@ def critic_against(
     """The critic's V against V^."""
     half = reference.here.shape[1] // 2
     first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)
-    told = against(values, first, second, clusters)
-    ranges = np.array([reference.interval(scores) for scores in reference.here])
-    told["inside"] = int(((ranges[:, 0] <= values) & (values <= ranges[:, 1])).sum())
-    return told
+    low, high = np.array([reference.interval(scores) for scores in reference.here]).T
+    inside = int(((low <= values) & (values <= high)).sum())
+    return {**against(values, first, second, clusters), "inside": inside}

@@ -18,21 +18,21 @@ def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> li
     """A recipe for each estimator, with each of the swept options that it has."""
     expanded = []
     for word in words:
-        key, _, text = word.partition("=")
-        if key in ("estimator", "estimator.name") and text == EVERYTHING:
+        key, _, value = word.partition("=")
+        if key in ("estimator", "estimator.name") and value == EVERYTHING:
             word = f"estimator={','.join(zoo.estimators)}"
-        elif key != "recipe" and not key.startswith("estimator") and has_sweep(text):
+        elif key != "recipe" and not key.startswith("estimator") and has_sweep(value):
             raise RlzooError(
-                f"{key}={text}: diagnose sweeps estimators and their options; give --critic, "
+                f"{key}={value}: diagnose sweeps estimators and their options; give --critic, "
                 "--world and the like once"
             )
         expanded.append(word)
     return variants(expanded, [], zoo, need_recipe=need_recipe)
 
 
-def own_and_others(words: list[str], own: str, zoo: Zoo) -> list[Recipe]:
+def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
     """The run's own estimator first, then all others."""
-    others = ",".join(name for name in zoo.estimators if name != own)
+    others = ",".join(name for name in zoo.estimators if name != estimator)
     # The run's own options stay the run's: a sweep would reset none of the others.
     return estimators_of(words, zoo) + estimators_of([*words, f"estimator={others}"], zoo)
 
@@ -51,8 +51,8 @@ def row_head(component: Component, options: Mapping[str, Any], words: list[str])
 CRITICS = ("exact", "noisy", "zero")
 
 
-def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
+def critics_of(listed: str, noise: float, known: Sequence[str] = CRITICS) -> list[str]:
+    names = [name.strip() for name in listed.split(",")]
     for name in names:
         if name not in known:
             hint = nearest(name, known)
@@ -65,16 +65,16 @@ def critics_of(text: str, noise: float, known: Sequence[str] = CRITICS) -> list[
 SIZES = (4, 16, 64, 256, 1024)  # of batches, unless told
 
 
-def sizes_of(text: str, samples: int) -> tuple[int, ...]:
+def sizes_of(listed: str, samples: int) -> tuple[int, ...]:
     """Batch sizes, rounded up to whole groups; none for 0."""
     try:
-        sizes = [int(part) for part in text.split(",")]
+        sizes = list(map(int, listed.split(",")))
     except ValueError:
-        raise RlzooError(f"--batches must be integers, 4,16,64. Got {text!r}") from None
+        raise RlzooError(f"--batches must be integers, 4,16,64. Got {listed!r}") from None
     if sizes == [0]:
         return ()
     if min(sizes) < 1 or max(sizes) > 8192:
-        raise RlzooError(f"--batches must lie in [1, 8192]. Got {text}")
+        raise RlzooError(f"--batches must lie in [1, 8192]. Got {listed}")
     return tuple(sorted({-(-size // samples) * samples for size in sizes}))
 
 

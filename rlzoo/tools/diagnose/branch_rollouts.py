@@ -18,7 +18,7 @@ from rlzoo.stats import mean_interval, wilson
 STREAM = "branches"  # of noise
 
 
-def choose(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def choose_tokens(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n tokens of a mask (B, T), each as likely as any other: rows and positions, (n,) each.
 
     Every so many-th token of all, in the order of their positions, the rows in random order
@@ -51,9 +51,9 @@ class Reference:
         paid: np.ndarray = (self.taken - self.after).mean(1)
         return paid
 
-    def advantage(self, part: slice) -> np.ndarray:
+    def advantage(self, some: slice) -> np.ndarray:
         """(N,) r + V^(s') - V^(s), by some of the branches."""
-        gain: np.ndarray = self.taken[:, part].mean(1) - self.here[:, part].mean(1)
+        gain: np.ndarray = self.taken[:, some].mean(1) - self.here[:, some].mean(1)
         return gain
 
     @property
@@ -65,7 +65,7 @@ class Reference:
         return self.advantage(slice(self.here.shape[1] // 2, None))
 
     @property
-    def whole(self) -> np.ndarray:
+    def estimate(self) -> np.ndarray:
         return self.advantage(slice(None))
 
     def interval(self, scores: np.ndarray) -> tuple[float, float]:
@@ -139,11 +139,11 @@ def branch(
     """
     of = torch.arange(len(row)).repeat_interleave(rollouts)
     numbers = torch.arange(len(of))  # of the noise: a branch of its own each
-    out = torch.zeros(2, len(of), dtype=torch.float64)
-    for part in begin[of].argsort(stable=True).split(max(batch.rows, rollouts)):
-        i = of[part]
-        out[:, part] = _branch(models, batch, row[i], begin[i], since[i], numbers[part], step)
-    return out[0].view(-1, rollouts), out[1].view(-1, rollouts)
+    paid = torch.zeros(2, len(of), dtype=torch.float64)
+    for some in begin[of].argsort(stable=True).split(max(batch.rows, rollouts)):
+        i = of[some]
+        paid[:, some] = _branch(models, batch, row[i], begin[i], since[i], numbers[some], step)
+    return paid[0].view(-1, rollouts), paid[1].view(-1, rollouts)
 
 
 OF_PROMPT = ("prompts", "answers", "prompt_ids", "prompt_mask", "prompt_index", "group_ids")
@@ -170,19 +170,19 @@ def _branch(
     length = drawn["response_mask"].long().sum(1).cpu()
     cut = (length > room).to(policy.device)
     kept = torch.minimum(length, room).tolist()
-    whole = [
+    responses = [
         tokens + new[:n]
         for tokens, new, n in zip(old, drawn["response_ids"].tolist(), kept, strict=True)
     ]
-    width = max(map(len, whole))
-    end = torch.tensor([len(tokens) for tokens in whole], device=policy.device)
+    width = max(map(len, responses))
+    end = torch.tensor([len(tokens) for tokens in responses], device=policy.device)
     places = torch.arange(width, device=policy.device)
     live = (places < end[:, None]).float()
     picked = batch.select(row.to(policy.device))
     columns = {
         **{name: picked[name] for name in OF_PROMPT},
         "response_ids": torch.tensor(
-            [tokens + [policy.pad_id] * (width - len(tokens)) for tokens in whole],
+            [tokens + [policy.pad_id] * (width - len(tokens)) for tokens in responses],
             device=policy.device,
         ),
         "response_mask": live,
@@ -196,5 +196,5 @@ def _branch(
     if "noise" in plan.needs:
         columns["noise"] = live * _fresh_noise(models, picked, numbers, since, width, step)
     scores = mdp.score(plan, columns)["scores"].double().cpu()
-    parts = [scores * (torch.arange(width) >= first[:, None]) for first in (since, begin)]
-    return torch.stack(parts).sum(2)
+    later = [scores * (torch.arange(width) >= first[:, None]) for first in (since, begin)]
+    return torch.stack(later).sum(2)

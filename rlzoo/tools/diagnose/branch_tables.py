@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlzoo.show.text import readable
-from rlzoo.tools.diagnose.tables import dim, make_table, name_of, number, page, with_error
+from rlzoo.tools.diagnose.tables import dim, make_table, name_of, page, two_digits, with_error
 
 SHOWN = 12  # states in the table; all are in the document
 
@@ -36,8 +36,8 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         "bias: mean of a - A^; corr, sign: with A^, sign weighted by |A^|; MSE: against the truth, "
         f"by two halves of {k // 2} branches; ± one standard error over states, those of a prompt "
         "together",
-        f"truth: E[A²] = {number(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
-        f"estimator that says 0; noise of A^: {number(quality['noise'])}",
+        f"truth: E[A²] = {two_digits(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
+        f"estimator that says 0; noise of A^: {two_digits(quality['noise'])}",
     ]
     best = quality["best_correlation"] or 0.0
     after[-1] += f"; so corr can reach about {best:.2f}"
@@ -92,7 +92,7 @@ def _estimator_table(document: Mapping[str, Any]) -> Any:
     table = make_table(["estimator", "bias", "95 %", "corr", "sign", "MSE"])
     for row in document["estimators"]:
         interval = row["bias_interval"]
-        between = f"[{number(interval[0])}, {number(interval[1])}]" if interval else "-"
+        between = f"[{two_digits(interval[0])}, {two_digits(interval[1])}]" if interval else "-"
         cells = [with_error(row, key) for key in ("correlation", "agreement", "squared_error")]
         table.add_row(name_of(row), with_error(row, "bias"), between, *cells)
     return table

@@ -31,7 +31,7 @@ from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.show.text import readable
 from rlzoo.tools.diagnose.against import against, critic_against, reference_quality
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
-from rlzoo.tools.diagnose.branch_rollouts import STREAM, Reference, choose, make_reference
+from rlzoo.tools.diagnose.branch_rollouts import STREAM, Reference, choose_tokens, make_reference
 from rlzoo.train.checkpoint import load_checkpoint
 
 
@@ -65,11 +65,11 @@ def diagnose_branches(
         raise RlzooError(f"--states must be at least 2. Got {states}")
     folder = open_folder(path)
     zoo = load_zoo()
-    own, plans, undone = _plans(folder, words, zoo)
-    models = build_models(together([own, *(plan for _, plan in plans)]))
+    run_plan, plans, undone = _plans(folder, words, zoo)
+    models = build_models(together([run_plan, *(plan for _, plan in plans)]))
     source, step = _load(folder, models)
     batch, tokens = _fresh_batch(models, step)
-    row, at = _choose(own, batch, states, step)
+    row, at = _start_states(run_plan, batch, states, step)
     reference = make_reference(models, batch, row, at, branches, step)
     tokens["all"] = models.meter.tokens
     tokens["branches"] = tokens["all"] - tokens["batch"] - tokens["columns"]
@@ -91,7 +91,7 @@ def diagnose_branches(
         "run": str(folder.path),
         "source": source,
         "step": step,
-        "task": own.task_name,
+        "task": run_plan.task_name,
         "rows": batch.rows,
         "mean_score": batch["sequence_scores"].double().mean().item(),
         "branches": branches,
@@ -115,13 +115,14 @@ def _plans(
     """The run's own plan, that of each estimator, and those that cannot be asked."""
     base = [f"recipe={folder.path / 'recipe.yaml'}", "kl.place=none"]
     other = [w for w in words if not w.startswith("estimator")]
-    own = make_plan(compose([*base, *other], zoo), zoo)
+    run_plan = make_plan(compose([*base, *other], zoo), zoo)
     named = len(other) < len(words)
     if named:
         recipes = estimators_of([*base, *words], zoo)
     else:
-        recipes = own_and_others([*base, *other], own.estimator.name, zoo)
+        recipes = own_and_others([*base, *other], run_plan.estimator.name, zoo)
     plans, undone = [], {}
+    made = {column.name for column in run_plan.columns}
     for recipe in recipes:
         name = recipe.config.estimator.name
         try:
@@ -130,16 +131,17 @@ def _plans(
             undone[name] = str(error).split(": ", 1)[-1]
             continue
         wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
-        if wanted and not own.critic:
+        more = {column.name for column in plan.columns} - made
+        if wanted and not run_plan.critic:
             undone[name] = f"needs {min(wanted)}, and this run has no critic"
-        elif not named and (more := {c.name for c in plan.columns} - {c.name for c in own.columns}):
+        elif more and not named:
             undone[name] = f"needs {', '.join(sorted(more))}, which the run does not make; name it"
         else:
             plans.append((recipe, plan))
     if not plans:
         name, why = next(iter(undone.items()))
         raise RunError(f"{folder.path}: no estimator can be asked: {name}: {why}")
-    return own, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
+    return run_plan, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
 
 
 def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
@@ -179,14 +181,14 @@ def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
 STATES = 64  # unless told, or all of a batch that has fewer
 
 
-def _choose(plan: Plan, batch: Batch, states: int | None, step: int) -> tuple[Tensor, Tensor]:
+def _start_states(plan: Plan, batch: Batch, states: int | None, step: int) -> tuple[Tensor, Tensor]:
     """Rows and positions, (N,) each, of the states to start from."""
     mask = loss_mask(plan, batch).cpu()
     there = int(mask.sum())
     if there < 2 or (states or 0) > there:
         raise RlzooError(f"--states: this batch has {there} tokens. Got {states or STATES}")
     draw = noise.generator(plan.recipe.config.seed, f"{STREAM}/states", step)
-    return choose(mask, states or min(STATES, there), draw)
+    return choose_tokens(mask, states or min(STATES, there), draw)
 
 
 def _states(
@@ -216,7 +218,7 @@ def _states(
                 "ended": bool(reference.ended[i]),
                 "value_after": float(reference.after[i].mean()),
                 "interval_after": after[i],
-                "advantage": float(reference.whole[i]),
+                "advantage": float(reference.estimate[i]),
             }
         )
     return states

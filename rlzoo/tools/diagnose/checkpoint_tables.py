@@ -9,8 +9,8 @@ from rlzoo.tools.diagnose.tables import (
     make_table,
     name_of,
     notes_of,
-    number,
     page,
+    two_digits,
 )
 
 
@@ -35,15 +35,13 @@ def _critics(stages: list[dict[str, Any]], padding: int) -> Any:
     heads = ["J", "length", "KL", "inside", "mean V", "mean V^π", "sd V^π", "RMSE", "expl. var"]
     table = make_table(["step", *heads], padding=padding)
     for stage in stages:
-        own = stage["own_critic"]
-        told = ["-"] * 5
-        if own:
-            told = [number(own[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
-            told.append(f"{round(own['explained_variance'], 2) + 0.0:.2f}")
-        table.add_row(
-            str(stage["step"]), f"{stage['expected_return']:.3f}",
-            f"{stage['expected_length']:.2f}", number(stage["kl"]), f"{stage['share']:.2f}", *told,
-        )  # fmt: skip
+        critic = ["-"] * 5
+        if error := stage["own_critic"]:
+            critic = [two_digits(error[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
+            critic.append(f"{round(error['explained_variance'], 2) + 0.0:.2f}")
+        world = [f"{stage['expected_return']:.3f}", f"{stage['expected_length']:.2f}"]
+        world += [two_digits(stage["kl"]), f"{stage['share']:.2f}"]
+        table.add_row(str(stage["step"]), *world, *critic)
     return table
 
 

@@ -73,8 +73,8 @@ def diagnose_checkpoints(
         oracle = space.oracle
         episodes = enumerate_episodes(oracle, arguments.cut)
         setting = Setting(recipes[0], zoo, oracle, episodes, samples, coef, space)
-        own = space.values(models.critic) if "critic" in stage.networks else None
-        critics = _critics(asked, own, oracle, arguments.noise, plan.recipe.config.seed)
+        values = space.values(models.critic) if "critic" in stage.networks else None
+        critics = _critics(asked, values, oracle, arguments.noise, plan.recipe.config.seed)
         rows = setting.ask(recipes, words, critics, sizes)
         failed += [{**fault, "step": stage.step} for fault in rows["failed"]]
         entries.append(
@@ -86,13 +86,13 @@ def diagnose_checkpoints(
                 "kl": oracle.kl(),
                 "kl_coef": coef,
                 "share": space.share(),
-                "own_critic": None if own is None else critic_error(oracle, own),
+                "own_critic": None if values is None else critic_error(oracle, values),
                 "estimators": rows["estimators"],
             }
         )
     return {
         "run": str(folder.path),
-        "world": setting.facts("", arguments.cut, arguments.noise),
+        "world": setting.facts(arguments),
         "checkpoints": entries,
         "not_diagnosable": rows["not_diagnosable"],
         "failed": failed,
@@ -177,11 +177,11 @@ def _space(plan: Plan, models: Models, stages: list[_Stage], tree: Tree) -> Mode
 
 
 def _critics(
-    asked: list[str], own: Tensor | None, oracle: Oracle, noise: float, seed: int
+    asked: list[str], of_run: Tensor | None, oracle: Oracle, noise: float, seed: int
 ) -> dict[str, Tensor]:
     """The values (S,) of each critic that is there; the exact ones where none is."""
     values = {
-        name: own if name == OWN else make_critic(name, oracle, size=noise, seed=seed)
+        name: of_run if name == OWN else make_critic(name, oracle, size=noise, seed=seed)
         for name in asked
     }
     return {n: v for n, v in values.items() if v is not None} or {CRITICS[0]: oracle.v}

@@ -3,6 +3,7 @@
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rlzoo.tools.diagnose.branch_tables import branch_tables
 from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo.tools.diagnose.exact import diagnose
 from rlzoo.tools.diagnose.plot import write_html, write_plot
-from rlzoo.tools.diagnose.tables import tables
+from rlzoo.tools.diagnose.tables import exact_tables
 from rlzoo.tools.verb import Result
 
 
@@ -40,7 +41,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    words = list(arguments.words)
+    words = arguments.words
     if not words:
         raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
     if arguments.checkpoints:
@@ -60,15 +61,8 @@ def run(arguments: argparse.Namespace) -> Result:
     document = diagnose(words, arguments)
     document["seconds"] = time.perf_counter() - began
 
-    def plot(path: Path) -> None:
-
-        write_plot(document, path)
-
-    def page(path: Path) -> None:
-
-        write_html(document, path)
-
-    return _result(document, tables, plot=plot, html=page)
+    files = {"plot": partial(write_plot, document), "html": partial(write_html, document)}
+    return _result(document, exact_tables, **files)
 
 
 def _result(document: dict[str, Any], view: Any, **files: Callable[[Path], None]) -> Result:

@@ -58,7 +58,7 @@ def diagnose(
     reached = episodes.reached(tree.states)[:, None]
     return {
         "world": {
-            **setting.facts(arguments.world, arguments.cut, arguments.noise),
+            **setting.facts(arguments),
             "expected_return": oracle.expected_return,
             "expected_length": oracle.expected_length,
             "kl_coef": kl_coef,

@@ -110,9 +110,9 @@ class ModelWorld:
         return float(self.oracle.improvement(logits))
 
     def _move(self, origin: list[Tensor], by: Tensor) -> None:
-        parts = by.split([w.numel() for w in origin])
-        for weight, start, part in zip(self.weights, origin, parts, strict=True):
-            weight.copy_(start + part.view_as(start).to(start))
+        steps = by.split([w.numel() for w in origin])
+        for weight, start, step in zip(self.weights, origin, steps, strict=True):
+            weight.copy_(start + step.view_as(start).to(start))
 
 
 def make_model_world(recipe: Recipe, zoo: Zoo, tree: Tree, *, kl_coef: float = 0.0) -> ModelWorld:
@@ -183,10 +183,10 @@ def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str
 def greedy_mass(policy: Any, examples: list[Example], tree: Tree) -> Tensor:
     """(model's vocabulary,) the summed probability of each token along the greedy responses."""
     ids = [encode(policy.tokenizer, e.prompt) for e in examples]
-    given = _prompt_columns(policy, ids, torch.arange(len(ids)))
-    drawn = policy.generate(given["prompt_ids"], given["prompt_mask"], None, tree.horizon)
+    prompts = _prompt_columns(policy, ids, torch.arange(len(ids)))
+    drawn = policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, tree.horizon)
     response = drawn["response_ids"]
-    columns = {**given, "response_ids": response, "response_attention": torch.ones_like(response)}
+    columns = {**prompts, "response_ids": response, "response_attention": torch.ones_like(response)}
     logits = policy.logits(columns)
     return (logits.float() / policy.temperature).softmax(-1).flatten(0, 1).sum(0)
 
@@ -208,10 +208,10 @@ class _Reading:
         leaves = tree.level(tree.horizon - 1)
         tokens = tree.prefixes[leaves, : tree.horizon - 1]
         response = allowed.cpu()[tokens].to(policy.device)
-        given = _prompt_columns(policy, ids, tree.prompt[leaves])
+        prompts = _prompt_columns(policy, ids, tree.prompt[leaves])
         real = torch.ones_like(response)
         self.columns = {
-            **given, "response_ids": response, "response_mask": real, "response_attention": real
+            **prompts, "response_ids": response, "response_mask": real, "response_attention": real
         }  # fmt: skip
         at = torch.arange(leaves.start, leaves.stop)
         where = torch.empty(tree.states, 2, dtype=torch.long)  # a leaf below a state, and its depth

@@ -9,7 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.show import page as html
 from rlzoo.show.figure import SERIES, add_axes, add_legend, colour, new_figure, svg, write_figure
 from rlzoo.show.page import row, tag
-from rlzoo.tools.diagnose.tables import headline, name_of, number
+from rlzoo.tools.diagnose.tables import headline, name_of, two_digits, undiagnosable
 
 # By critic.
 MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}
@@ -69,13 +69,10 @@ def write_html(document: Mapping[str, Any], path: Path) -> None:
     """One page with everything in it. Raises RlzooError where its folder is none."""
     _writable(path, "--html")
     figure = svg(draw(document), "diagnose")
-    parts = [tag("p", headline(document)), _table(document)]
-    parts += [
-        tag("p", f"{r['estimator']}: not diagnosable: needs {', '.join(r['needs'])}", "muted")
-        for r in document["not_diagnosable"]
-    ]
-    parts.append(f"<figure>{figure}</figure>")
-    path.write_text(html.page("Against the exact truth", parts, CSS), encoding="utf-8")
+    blocks = [tag("p", headline(document)), _table(document)]
+    blocks += [tag("p", line, "muted") for line in undiagnosable(document)]
+    blocks.append(f"<figure>{figure}</figure>")
+    path.write_text(html.page("Against the exact truth", blocks, CSS), encoding="utf-8")
 
 
 def _writable(path: Path, option: str) -> None:
@@ -90,12 +87,11 @@ def _table(document: Mapping[str, Any]) -> str:
     heads += ["SNR", *(f"cos@{s}" for s in sizes), "gain", *(f"gain@{s}" for s in sizes), "how"]
     lines = []
     for r in rows:
-        cells = [name_of(r), r["critic"] or "-", number(r["b_perp2"], r["b_perp2_se"])]
-        cells += [number(r[k]) for k in ("bias2", "variance", "squared_error")]
-        cells += [f"{r['sign']:.2f}", f"{r['cosine']:.3f}", number(r["scale"])]
-        cells += [number(r["snr"]), *(f"{r['batches'][s]['cosine']:.2f}" for s in sizes)]
-        cells += [f"{r['gain']:.2f}", *(f"{r['batches'][s]['gain']:.2f}" for s in sizes)]
-        cells += [r["method"]]
+        drawn = [r["batches"][s] for s in sizes]
+        cells = [name_of(r), r["critic"] or "-", two_digits(r["b_perp2"], r["b_perp2_se"])]
+        cells += [two_digits(r[k]) for k in ("bias2", "variance", "squared_error")]
+        cells += [f"{r['sign']:.2f}", f"{r['cosine']:.3f}", two_digits(r["scale"])]
+        cells += [two_digits(r["snr"]), *(f"{batch['cosine']:.2f}" for batch in drawn)]
+        cells += [f"{r['gain']:.2f}", *(f"{batch['gain']:.2f}" for batch in drawn), r["method"]]
         lines.append(row(tag("td", cell) for cell in cells))
-    left = [tag("th", head, "left") for head in heads[:2]]
-    return html.table([*left, *(tag("th", head) for head in heads[2:])], lines)
+    return html.table([tag("th", head, "left" * (i < 2)) for i, head in enumerate(heads)], lines)

@@ -23,7 +23,7 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.rollout.advantages import loss_mask, whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
-from rlzoo.tools.diagnose.tables import make_table, name_of, number, page, undiagnosable
+from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo.train.update import policy_loss_gradient
 
 
@@ -68,13 +68,15 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         )
     if not rows:
         raise RunError(f"{file}: no estimator can be asked: {undone[0]['needs'][0]} is missing")
+    centred = torch.stack(advantages)  # (estimators, tokens)
+    centred -= centred.mean(1, keepdim=True)
     document = {
         "run": str(folder.path),
         "batch": file.name,
         "rows": mask.shape[0],
         "tokens": int(mask.sum()),
         "estimators": rows,
-        "correlation": _correlations(torch.stack(advantages)),
+        "correlation": _cosines(centred),
         "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
@@ -128,12 +130,8 @@ def _in_parameters(
     return torch.stack(rows)
 
 
-def _correlations(x: Tensor) -> list[list[float]]:
-    """Of rows (N, tokens); 0 with one that is constant."""
-    return _cosines(x - x.mean(1, keepdim=True))
-
-
 def _cosines(x: Tensor) -> list[list[float]]:
+    """Of rows (N, tokens); 0 with one of zeros."""
     unit = x.double() / x.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
     return (unit @ unit.T).tolist()
 
@@ -144,7 +142,7 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     likeness = {head: key for head, key in likeness.items() if key in document}
     table = make_table(["estimator", "mean", "var", "zero", "> 0", *likeness])
     for i, row in enumerate(rows):
-        cells = [number(row["mean"]), number(row["variance"])]
+        cells = [two_digits(row["mean"]), two_digits(row["variance"])]
         cells += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
         cells += [f"{document[key][0][i]:.3f}" for key in likeness.values()]
         table.add_row(name_of(row), *cells)

@@ -1,5 +1,6 @@
 """A world and what a recipe does in it: each estimator asked about it, and measured."""
 
+import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,22 +35,22 @@ class Setting:
     kl_coef: float
     space: ModelWorld | None = None
 
-    def facts(self, name: str, cut: int | None, critic_noise: float) -> dict[str, Any]:
+    def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
         """What a document says of the world, whatever the policy."""
-        config, tree = self.recipe.config, self.oracle.tree
+        config, tree, name = self.recipe.config, self.oracle.tree, arguments.world
+        if self.space:
+            name = f"{config.task.name} on {config.model.name or config.model.path}"
         return {
-            "name": f"{config.task.name} on {config.model.name or config.model.path}"
-            if self.space
-            else name,
+            "name": name,
             "vocabulary": tree.vocabulary,
             "horizon": tree.horizon,
             "prompts": tree.prompts,
             "eos": tree.stops,
-            "cut": cut,
+            "cut": arguments.cut,
             "states": tree.states,
             "episodes": len(self.episodes.probability),
             "samples": self.samples,
-            "critic_noise": critic_noise,
+            "critic_noise": arguments.noise,
             "step_kl": STEP_KL,
             "seed": config.seed,
             **(self.space.describe() if self.space else {}),
@@ -64,9 +65,8 @@ class Setting:
     ) -> dict[str, list[dict[str, Any]]]:
         """The lists of a document: `estimators`, a row for each under each critic, name -> V (S,),
         that it reads; `not_diagnosable` and `failed`."""
-        rows: dict[str, list[dict[str, Any]]] = {
-            "estimators": [], "not_diagnosable": [], "failed": []
-        }  # fmt: skip
+        lists = ("estimators", "not_diagnosable", "failed")
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for recipe in recipes:
             component = self.zoo.estimators[recipe.config.estimator.name]
             options = recipe.options("estimator")

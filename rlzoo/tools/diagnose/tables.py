@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
-def number(x: float, se: float = 0.0) -> str:
+def two_digits(x: float, se: float = 0.0) -> str:
     """Two digits; a standard error beside it where there is one."""
     if se >= 1e-12:
         return f"{_digits(x, 2)}±{_digits(se, 1)}"
@@ -12,12 +12,12 @@ def number(x: float, se: float = 0.0) -> str:
 
 
 def _digits(x: float, digits: int) -> str:
-    text = f"{x:.{digits}g}" if 0.001 <= abs(x) < 1000 else f"{x:.{digits - 1}e}"
-    return text.replace("e-0", "e-").replace("e+0", "e+")
+    short = f"{x:.{digits}g}" if 0.001 <= abs(x) < 1000 else f"{x:.{digits - 1}e}"
+    return short.replace("e-0", "e-").replace("e+0", "e+")
 
 
 def with_error(row: Mapping[str, Any], key: str) -> str:
-    return "-" if row[key] is None else number(row[key], row[f"{key}_se"] or 0.0)
+    return "-" if row[key] is None else two_digits(row[key], row[f"{key}_se"] or 0.0)
 
 
 def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
@@ -55,22 +55,22 @@ def headline(document: Mapping[str, Any]) -> str:
     """The world in a line; of several policies without what changes from one to the next."""
     w = document["world"]
     ends = "EOS included" if w["eos"] else "no EOS"
-    parts = [
+    facts = [
         f"{w['name']}: |V| = {w['vocabulary']} ({ends}), T = {w['horizon']}: {w['states']:,} "
         f"states, {w['episodes']:,} episodes"
     ]
     if "expected_return" in w:
-        parts.append(f"J = {w['expected_return']:.3f}, mean length {w['expected_length']:.2f}")
-    parts.append(f"groups of {w['samples']}")
+        facts.append(f"J = {w['expected_return']:.3f}, mean length {w['expected_length']:.2f}")
+    facts.append(f"groups of {w['samples']}")
     if w["prompts"] > 1:
-        parts.append(f"{w['prompts']} prompts")
+        facts.append(f"{w['prompts']} prompts")
     if w["cut"]:
-        parts.append(f"rows cut at {w['cut']}")
+        facts.append(f"rows cut at {w['cut']}")
     if w.get("kl_coef"):
-        parts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
+        facts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
     if "tokens" in w:
-        parts.append(f"tokens {w['tokens']}")
-    return "; ".join(parts)
+        facts.append(f"tokens {w['tokens']}")
+    return "; ".join(facts)
 
 
 def cells(
@@ -82,14 +82,14 @@ def cells(
     in_parameters = bool(rows) and "parameters" in rows[0]
     # (head, whether it is shown, a row's cell)
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
-        ("b_perp²", True, lambda row: number(row["b_perp2"], row["b_perp2_se"])),
-        ("bias²", wide, lambda row: number(row["bias2"])),
-        ("var", True, lambda row: number(row["variance"])),
-        ("MSE", wide, lambda row: number(row["squared_error"])),
+        ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
+        ("bias²", wide, lambda row: two_digits(row["bias2"])),
+        ("var", True, lambda row: two_digits(row["variance"])),
+        ("MSE", wide, lambda row: two_digits(row["squared_error"])),
         ("sign", True, lambda row: f"{row['sign']:.2f}"),
         ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
-        ("scale", True, lambda row: number(row["scale"])),
-        ("SNR", wide, lambda row: number(row["snr"])),
+        ("scale", True, lambda row: two_digits(row["scale"])),
+        ("SNR", wide, lambda row: two_digits(row["snr"])),
         ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
         *(
             (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
@@ -110,7 +110,7 @@ def _cosine(x: float, se: float) -> str:
     return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
 
 
-def tables(document: Mapping[str, Any], width: int) -> list[Any]:
+def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     rows = document["estimators"]
     wide = width >= 110
     heads, cells_of = cells(rows, wide)

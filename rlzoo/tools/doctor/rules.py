@@ -12,7 +12,7 @@ from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
-from rlzoo.tools.doctor.series import Finding, first, last, spans, trend
+from rlzoo.tools.doctor.series import Finding, ends, last, spans, trend
 
 SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
 
@@ -167,20 +167,20 @@ def reward_flat(run: Record) -> Finding | None:
     change, error = trend(values)
     if change > 2 * error or change < -3 * error or run.improved or run.solved:
         return None
-    if held_out_falls(run):  # says more
-        return None
     spread = run.series(names.SCORE_STD)
-    if len(set(values)) == 1 and spread and max(spread) < 1e-8:
-        return None  # `reward_constant` says more
+    constant = len(set(values)) == 1 and spread and max(spread) < 1e-8
+    if constant or held_out_falls(run):  # `reward_constant`, `held_out_falls` say more
+        return None
+    before, after = ends(values)
     return Finding(
         "warning",
-        f"The reward is flat: {fmean(first(values)):.3g} in {early}, "
-        f"{fmean(last(values)):.3g} in {late}; the change of {change:+.2g} is within "
+        f"The reward is flat: {before:.3g} in {early}, "
+        f"{after:.3g} in {late}; the change of {change:+.2g} is within "
         f"its noise (standard error {error:.2g})"
         + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else "."),
         "Train longer; raise actor.lr; more prompts per step (rollout.prompts) for less noise. "
         "Read samples.jsonl: does any response score?",
-        {"first": fmean(first(values)), "last": fmean(last(values)), "standard_error": error},
+        {"first": before, "last": after, "standard_error": error},
     )
 
 
@@ -192,13 +192,14 @@ def reward_falling(run: Record) -> Finding | None:
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:
         return None
+    before, after = ends(values)
     return Finding(
         "problem",
-        f"The reward falls: {fmean(first(values)):.3g} in {early}, "
-        f"{fmean(last(values)):.3g} in {late} (standard error {error:.2g}).",
+        f"The reward falls: {before:.3g} in {early}, "
+        f"{after:.3g} in {late} (standard error {error:.2g}).",
         "Lower actor.lr, train.epochs or train.minibatches; raise kl.coef. If it fell at once, "
         "look for a reward whose sign is wrong.",
-        {"first": fmean(first(values)), "last": fmean(last(values)), "standard_error": error},
+        {"first": before, "last": after, "standard_error": error},
     )
 
 
@@ -314,12 +315,9 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
     ratios, kls = run.series(names.RATIO), run.series(names.PPO_KL)
     away = median(abs(r - 1) for r in ratios)
     kl = median(abs(k) for k in kls)
-    if updates == 1:
-        wrong = away > 1e-3 or kl > 1e-3
-    else:
-        # Updates move the mean of a small batch too, the less the smaller the KL they make.
-        wrong = away > 0.02 + 2 * kl
-    if not wrong:
+    # Updates move the mean of a small batch too, the less the smaller the KL they make.
+    right = max(away, kl) <= 1e-3 if updates == 1 else away <= 0.02 + 2 * kl
+    if right:
         return None
     when = "before the only update of a step" if updates == 1 else "on average"
     return Finding(
@@ -357,7 +355,7 @@ def truncation_rising(run: Record) -> Finding | None:
     """More and more responses run into the length limit, or most do."""
     early, late = spans(run, names.TRUNCATED)
     values = run.series(names.TRUNCATED)
-    before, tail = fmean(first(values)), fmean(last(values))
+    before, tail = ends(values)
     rising = len(values) >= SHORTEST_TREND and tail > 0.2 and tail - before > 0.1
     if not rising and tail <= 0.5:
         return None

@@ -36,30 +36,34 @@ def trend(values: list[float]) -> tuple[float, float]:
     a slope does not count as noise."""
     gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
     variance = fmean(gaps) / 2 if gaps else 0.0
-    n = max(1, len(values) // 3)
-    return fmean(last(values)) - fmean(first(values)), math.sqrt(2 * variance / n)
+    before, after = ends(values)
+    return after - before, math.sqrt(2 * variance / len(first(values)))
 
 
 def spans(run: Record, name: str) -> tuple[str, str]:
     """`steps 1 to 20`: where the first and the last third of a metric lie."""
     numbers = [n for n, _ in run.points(name)]
 
-    def words(part: list[int]) -> str:
-        return f"steps {part[0]} to {part[-1]}" if len(part) > 1 else f"step {part[0]}"
+    def span(third: list[int]) -> str:
+        return f"steps {third[0]} to {third[-1]}" if len(third) > 1 else f"step {third[0]}"
 
-    return words(first(numbers)), words(last(numbers))
+    return span(first(numbers)), span(last(numbers))
 
 
-def read(folder: RunFolder) -> tuple[Record, list[str]]:
-    """A run's record, and what is wrong with its folder."""
+def ends(values: list[float]) -> tuple[float, float]:
+    """(mean of the first third, mean of the last)."""
+    return fmean(first(values)), fmean(last(values))
+
+
+def read_run(folder: RunFolder) -> Record:
+    """A run's record; its troubles say too where it is not finished."""
     record = read_record(folder.path)
-    troubles = list(record.troubles)
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")
         of = f" of {planned}" if planned else ""
-        troubles.append(
+        record.troubles.append(
             f"the run is not finished: step {done}{of}; it may still be going, or "
             f"`rlzoo resume {folder.path}` goes on with it"
         )
-    return record, troubles
+    return record

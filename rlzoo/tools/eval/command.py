@@ -8,7 +8,7 @@ from typing import Any
 
 from rlzoo.errors import UsageError
 from rlzoo.tools.eval.policy import DEFAULT_SHOWN, evaluate_policy
-from rlzoo.tools.eval.tables import show
+from rlzoo.tools.eval.tables import eval_tables
 from rlzoo.tools.verb import Result
 
 
@@ -26,10 +26,10 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    document, rows = find(arguments)
+    document, rows = evaluate(arguments)
 
     def view(_: Any) -> Iterator[Any]:
-        yield from show(document)
+        yield from eval_tables(document)
         if arguments.out:
             yield f"{len(rows)} samples: {arguments.out}"
 
@@ -40,13 +40,13 @@ def run(arguments: argparse.Namespace) -> Result:
     return Result(document, view, files={"out": write})
 
 
-def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What the command line asks for: what `--json` prints, and every sample."""
+def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What `--json` prints, and every sample."""
     ks = sorted({_count("--k", word) for word in arguments.k.split(",")})
     shown = _count("--samples", arguments.samples, least=0)
-    responses = (
-        ks[-1] if arguments.responses is None else _count("--responses", arguments.responses)
-    )
+    responses = ks[-1]
+    if arguments.responses is not None:
+        responses = _count("--responses", arguments.responses)
     if responses < ks[-1]:
         raise UsageError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
     if arguments.greedy and responses > 1:
@@ -74,7 +74,7 @@ def find(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, 
     )
 
 
-def _count(flag: str, text: str, least: int = 1) -> int:
-    if not text.strip().isdecimal() or int(text) < least:
-        raise UsageError(f"{flag}: must be a whole number from {least}. Got {text!r}")
-    return int(text)
+def _count(flag: str, word: str, least: int = 1) -> int:
+    if not word.strip().isdecimal() or int(word) < least:
+        raise UsageError(f"{flag}: must be a whole number from {least}. Got {word!r}")
+    return int(word)

@@ -56,6 +56,7 @@ def evaluate_policy(
         weights.load_into(policy.model)
     models = Models(plan, policy, seed=config.seed)
     prompts = config.eval.samples
+    shown = min(shown, prompts)
     rows = list(_samples(models, prompts, responses, split))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
@@ -73,8 +74,8 @@ def evaluate_policy(
         "max_new_tokens": config.rollout.max_new_tokens,
         "seed": config.seed,
         "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
-        "own": None if folder is None else _own(folder.summary()),
-        "samples": _spread(rows, shown, prompts),
+        "own": None if folder is None else _said_by_run(folder.summary()),
+        "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
     return document, rows
 
@@ -101,8 +102,8 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
                 "truncated": bool(batch["truncated"][i]),
                 "length": int(batch["response_mask"][i].sum()),
             }
-            parts = batch["score_components"][i].tolist()
-            row["rewards"] = dict(zip(models.plan.rewards, parts, strict=True))
+            scores = batch["score_components"][i].tolist()
+            row["rewards"] = dict(zip(models.plan.rewards, scores, strict=True))
             if right is not None:
                 row["right"] = bool(right[i])
                 # What is cut off is no answer: it votes for nothing.
@@ -120,42 +121,33 @@ def metrics(
     def mean(name: str) -> float:
         return sum(row[name] for row in rows) / len(rows)
 
-    out: dict[str, Any] = {"eval/score": mean("score")}
+    line: dict[str, Any] = {"eval/score": mean("score")}
     by_prompt = [sum(row["score"] for row in group) / responses for group in groups]
-    out["eval/score_low"], out["eval/score_high"] = mean_interval(by_prompt)
+    line["eval/score_low"], line["eval/score_high"] = mean_interval(by_prompt)
     for name in rows[0]["rewards"]:
-        out[f"eval/reward/{name}"] = sum(row["rewards"][name] for row in rows) / len(rows)
+        line[f"eval/reward/{name}"] = sum(row["rewards"][name] for row in rows) / len(rows)
     if "right" in rows[0]:
-        shares: dict[str, list[float]] = {
-            "eval/accuracy": [sum(row["right"] for row in group) / responses for group in groups]
-        }
+        right = [[row["right"] for row in group] for group in groups]
+        shares = {"eval/accuracy": [sum(marks) / responses for marks in right]}
         for k in ks if ks != [1] else ():
-            counts = [sum(row["right"] for row in group) for group in groups]
-            shares[f"eval/pass@{k}"] = [pass_at_k(responses, c, k) for c in counts]
-            if k == 1:  # the majority of one
-                continue
-            shares[f"eval/maj@{k}"] = [
-                majority_at_k([row["vote"] for row in g], [row["right"] for row in g], k)
-                for g in groups
-            ]
-        for name, found in shares.items():
-            out[name] = sum(found) / prompts
-            out[f"{name}_low"], out[f"{name}_high"] = share_interval(found, responses)
-    out["eval/samples"] = len(rows)
-    out["eval/response_length"] = mean("length")
-    out["eval/truncated"] = mean("truncated")
-    return out
+            shares[f"eval/pass@{k}"] = [pass_at_k(responses, sum(marks), k) for marks in right]
+            if k > 1:  # else the majority of one
+                votes = [[row["vote"] for row in group] for group in groups]
+                shares[f"eval/maj@{k}"] = [
+                    majority_at_k(*said, k) for said in zip(votes, right, strict=True)
+                ]
+        for name, values in shares.items():
+            line[name] = sum(values) / prompts
+            line[f"{name}_low"], line[f"{name}_high"] = share_interval(values, responses)
+    line["eval/samples"] = len(rows)
+    line["eval/response_length"] = mean("length")
+    line["eval/truncated"] = mean("truncated")
+    return line
 
 
-def _own(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     """What the run said of itself."""
     if not summary:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
     return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
-
-
-def _spread(rows: list[dict[str, Any]], n: int, prompts: int) -> list[dict[str, Any]]:
-    """n of the first responses, spread over the prompts."""
-    n = min(n, prompts)
-    return [rows[i * prompts // n] for i in range(n)]

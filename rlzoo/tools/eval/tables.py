@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def show(document: Mapping[str, Any]) -> list[Any]:
+def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     from rich.table import Table
     from rich.text import Text
 
-    found = document["metrics"]
+    metrics = document["metrics"]
     who = document["run"] or document["model"]
     if document["weights"]:
         who += f" ({document['weights']}, step {document['step']})"
@@ -24,32 +24,32 @@ def show(document: Mapping[str, Any]) -> list[Any]:
     table.add_column("95 % interval", justify="right")
     order = ["accuracy", *(f"{w}@{k}" for w in ("pass", "maj") for k in document["k"]), "score"]
     for name in order:
-        if f"eval/{name}" in found:
-            low, high = found[f"eval/{name}_low"], found[f"eval/{name}_high"]
-            table.add_row(name, f"{found[f'eval/{name}']:.3f}", f"{low:.3f} - {high:.3f}")
-    rewards = [name for name in found if name.startswith("eval/reward/")]
+        if f"eval/{name}" in metrics:
+            low, high = metrics[f"eval/{name}_low"], metrics[f"eval/{name}_high"]
+            table.add_row(name, f"{metrics[f'eval/{name}']:.3f}", f"{low:.3f} - {high:.3f}")
+    rewards = [name for name in metrics if name.startswith("eval/reward/")]
     for name in rewards if len(rewards) > 1 else ():
-        table.add_row(name.removeprefix("eval/"), f"{found[name]:.3f}", "")
-    table.add_row("truncated", f"{found['eval/truncated']:.3f}", "")
-    table.add_row("response length", f"{found['eval/response_length']:.1f}", "")
-    parts: list[Any] = [head, table]
-    own = document["own"]
-    if own:
-        low, high = own["eval_after_interval"]
-        parts.append(
+        table.add_row(name.removeprefix("eval/"), f"{metrics[name]:.3f}", "")
+    table.add_row("truncated", f"{metrics['eval/truncated']:.3f}", "")
+    table.add_row("response length", f"{metrics['eval/response_length']:.1f}", "")
+    blocks: list[Any] = [head, table]
+    if said := document["own"]:
+        low, high = said["eval_after_interval"]
+        blocks.append(
             Text(
-                f"the run itself said: {own['eval_metric']} {own['eval_before']:.3f} before, "
-                f"{own['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
-                f"{own['eval_samples']} prompts"
+                f"the run itself said: {said['eval_metric']} {said['eval_before']:.3f} before, "
+                f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
+                f"{said['eval_samples']} prompts"
             )
         )
     if document["samples"]:
         samples = Table(title="samples", title_justify="left")
-        for name in ("prompt", "response", "answer"):
+        texts = ("prompt", "response", "answer")
+        for name in texts:
             samples.add_column(name, overflow="fold")
         samples.add_column("score", justify="right")
         for row in document["samples"]:
-            texts = (Text(str(row[name])) for name in ("prompt", "response", "answer"))
-            samples.add_row(*texts, f"{row['score']:.2f}" + " cut" * row["truncated"])
-        parts.append(samples)
-    return parts
+            score = f"{row['score']:.2f}" + " cut" * row["truncated"]
+            samples.add_row(*(Text(str(row[name])) for name in texts), score)
+        blocks.append(samples)
+    return blocks

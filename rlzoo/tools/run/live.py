@@ -35,8 +35,8 @@ class Plain(Silent):
         self.every = every
         self._last = 0.0
 
-    def _print(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+    def _print(self, line: str) -> None:
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def start(self, plan: Any, folder: Any) -> None:
         self._print(f"{headline(plan)} -> {folder.path}")
@@ -49,8 +49,8 @@ class Plain(Silent):
         shown = "  ".join(f"{n} {f.format(line[k])}" for n, k, f in SHOWN if k in line)
         self._print(f"step {line['step']:>4} {progress:4.0%}  {shown}")
 
-    def evaluation(self, found: dict[str, Any]) -> None:
-        self._print(f"step {found['step']:>4} held-out {evaluation_text(found)}")
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self._print(f"step {line['step']:>4} held-out {evaluation_text(line)}")
 
     def note(self, text: str) -> None:
         self._print(text)
@@ -102,8 +102,8 @@ class Panelled(Silent):
             self.task, completed=progress, left=self.left, description=f"step {line['step']}"
         )
 
-    def evaluation(self, found: dict[str, Any]) -> None:
-        self.evaluated = Text(f"held-out at step {found['step']}: {evaluation_text(found)}")
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.evaluated = Text(f"held-out at step {line['step']}: {evaluation_text(line)}")
 
     def note(self, text: str) -> None:
         self.live.console.print(Text(text, style="yellow"))

@@ -1,10 +1,13 @@
 """Tables of runs. No torch here."""
 
+from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.runs.folder import list_runs
+from rlzoo.runs.metrics import REWARD
 from rlzoo.show.curve import sparkline
 
 
@@ -19,22 +22,28 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
 
 def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int = 8) -> Table:
     """This run and earlier ones of the same task and model in the folder beside it."""
-    from rlzoo.runs.folder import list_runs
-
     table = Table(
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
         f"{summary['eval_samples']} samples, 95 % interval",
         title_justify="left",
     )
-    wide = width >= 100
-    table.add_column("run", overflow="fold")
-    table.add_column("estimator", overflow="fold")
-    for name in ("seed", "before", "after", "interval"):
-        table.add_column(name, justify="right", no_wrap=True)
-    if wide:
-        table.add_column("reward", no_wrap=True)
-        table.add_column("tokens", justify="right", no_wrap=True)
-    table.add_column("s", justify="right", no_wrap=True)
+    columns: dict[str, Callable[[Any, dict[str, Any]], str]] = {
+        "run": lambda run, values: run.path.name,
+        "estimator": lambda run, values: values["estimator"],
+        "seed": lambda run, values: str(values["seed"]),
+        "before": lambda run, values: f"{values['eval_before']:.3f}",
+        "after": lambda run, values: f"{values['eval_after']:.3f}",
+        "interval": lambda run, values: "{:.3f}-{:.3f}".format(*values["eval_after_interval"]),
+    }
+    if width >= 100:
+        columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
+        columns["tokens"] = lambda run, values: f"{values['tokens']:,}"
+    columns["s"] = lambda run, values: f"{values['seconds']:.0f}"
+    for name in columns:
+        if name in ("run", "estimator"):
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="left" if name == "reward" else "right", no_wrap=True)
     same = ("task", "model", "eval_metric", "eval_samples")
     others = [
         (run, other)
@@ -43,31 +52,22 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         and all((other := run.summary()).get(k) == summary[k] for k in same)
     ][-most:]
     for run, values in [*others, (folder, summary)]:
-        low, high = values["eval_after_interval"]
-        cells = [
-            run.path.name,
-            values["estimator"],
-            str(values["seed"]),
-            f"{values['eval_before']:.3f}",
-            f"{values['eval_after']:.3f}",
-            f"{low:.3f}-{high:.3f}",
-        ]
-        if wide:
-            curve = [r["reward/mean"] for r in run.read("metrics.jsonl") if "reward/mean" in r]
-            cells += [sparkline(curve, 12), f"{values['tokens']:,}"]
-        cells.append(f"{values['seconds']:.0f}")
+        cells = [cell(run, values) for cell in columns.values()]
         table.add_row(*cells, style="bold" if run is folder else "")
     return table
+
+
+def _rewards(run: Any) -> list[float]:
+    return [line[REWARD] for line in run.read("metrics.jsonl") if REWARD in line]
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:
     """The last samples of a run."""
     table = Table(title="last samples", title_justify="left")
-    for name in ("prompt", "response", "answer"):
+    texts = ("prompt", "response", "answer")
+    for name in texts:
         table.add_column(name, overflow="fold")
     table.add_column("score", justify="right")
-    for s in folder.read("samples.jsonl")[-most:]:
-        table.add_row(
-            *(Text(str(s[k])) for k in ("prompt", "response", "answer")), f"{s['score']:.2f}"
-        )
+    for sample in folder.read("samples.jsonl")[-most:]:
+        table.add_row(*(Text(str(sample[k])) for k in texts), f"{sample['score']:.2f}")
     return table

@@ -13,7 +13,7 @@ from rlzoo.tools.sweep.plan import Job, Sweep
 
 
 def make_board(console: Console, sweep: Sweep, missing: int, workers: int) -> "Board":
-    kind = Panel if console.is_terminal else Board
+    kind = LiveBoard if console.is_terminal else Board
     return kind(console, sweep, missing, workers)
 
 
@@ -38,16 +38,20 @@ class Board:
 
     def __exit__(self, *_: Any) -> None: ...
 
-    def say(self, text: str, style: str = "") -> None:
-        self.console.print(Text(text, style=style), soft_wrap=True)
+    def say(self, line: str, style: str = "") -> None:
+        self.console.print(Text(line, style=style), soft_wrap=True)
+
+    @property
+    def progress(self) -> float:
+        """The share of the missing runs that is done."""
+        return (self.ended + sum(self.shares.values())) / self.missing
 
     @property
     def left(self) -> str:
         """Time left, by what is done so far."""
-        done = (self.ended + sum(self.shares.values())) / self.missing
-        if done <= 0.01:
+        if self.progress <= 0.01:
             return ""
-        seconds = (time.monotonic() - self.began) / done * (1 - done)
+        seconds = (time.monotonic() - self.began) * (1 / self.progress - 1)
         return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
     @property
@@ -66,10 +70,9 @@ class Board:
 
     def done(self, job: Job, summary: dict[str, Any]) -> None:
         self._end(job)
-        text = (
-            f"{summary['eval_metric']} {summary['eval_before']:.3f} -> {summary['eval_after']:.3f}"
-        )
-        self.say(f"{self.count}  {job.name}  {text}  {summary['seconds']:.0f} s  {self.left}")
+        before, after = summary["eval_before"], summary["eval_after"]
+        scores = f"{summary['eval_metric']} {before:.3f} -> {after:.3f}"
+        self.say(f"{self.count}  {job.name}  {scores}  {summary['seconds']:.0f} s  {self.left}")
 
     def failed(self, job: Job, reason: str) -> None:
         self.failures += 1
@@ -83,7 +86,7 @@ class Board:
     def tick(self) -> None: ...
 
 
-class Panel(Board):
+class LiveBoard(Board):
     """One live table: a line for each run under way; runs that end are printed above it."""
 
     def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
@@ -91,7 +94,7 @@ class Panel(Board):
         self.lines: dict[str, list[str]] = {}
         self.live = Live(self, console=console, refresh_per_second=4, transient=True)
 
-    def __enter__(self) -> "Panel":
+    def __enter__(self) -> "LiveBoard":
         super().__enter__()
         self.live.start()
         return self
@@ -118,10 +121,9 @@ class Panel(Board):
     def __rich__(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
         wide = self.console.width >= 100
-        whole = (self.ended + sum(self.shares.values())) / self.missing
         table.add_row(
             Text(self.count, style="bold"),
-            ProgressBar(1.0, whole, width=20),
+            ProgressBar(1.0, self.progress, width=20),
             Text(self.left, style="bold"),
         )
         for name, share in self.shares.items():

@@ -4,12 +4,13 @@ import argparse
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from rlzoo.errors import RecipeError, Unfinished
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.record import failure
+from rlzoo.tools.compare.command import document
+from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, locked, write_index
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
 from rlzoo.tools.sweep.workers import run_all
@@ -41,8 +42,8 @@ def _cores() -> int:
 
 
 def _free_memory() -> float:
-    found = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
-    free = int(found[1]) * 1024.0 if found else float("inf")
+    available = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    free = int(available[1]) * 1024.0 if available else float("inf")
     limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
     if limit.strip().isdigit() and used.strip().isdigit():
         free = min(free, float(int(limit) - int(used)))
@@ -66,14 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
     sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
     check_folder(sweep)
     if arguments.reference:
-        from rlzoo.tools.compare.comparison import find_row
-
         find_row(arguments.reference, sweep.rows)  # not only after hours
     again = f"the same command goes on with what is missing in {sweep.path}"
     try:
@@ -89,19 +87,17 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
-    from rich.console import Console
+    from rich.console import Console  # here, and below: --help needs no rich
 
-    from rlzoo.tools.compare.command import document, show
-    from rlzoo.tools.compare.comparison import compare
     from rlzoo.tools.compare.html import write_report
+    from rlzoo.tools.compare.tables import view
     from rlzoo.tools.sweep.board import make_board
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        board = make_board(Console(stderr=arguments.json), sweep, len(missing), jobs)
-        with board:
+        with make_board(Console(stderr=arguments.json), sweep, len(missing), jobs) as board:
             run_all(missing, jobs, sweep.path, board)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
@@ -112,9 +108,8 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     )
     report = sweep.path / "report.html"
     write_report(comparison, report)
-    found = {"path": str(sweep.path), "report": str(report), **document(comparison)}
-
-    def view(console: Any) -> list[Any]:
-        return [*show(comparison, console.width), f"report: {report}"]
-
-    return Result(found, view, status=1 if failed else 0)
+    return Result(
+        {"path": str(sweep.path), "report": str(report), **document(comparison)},
+        lambda console: [*view(comparison, console.width), f"report: {report}"],
+        status=1 if failed else 0,
+    )

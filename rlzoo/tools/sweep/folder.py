@@ -18,8 +18,9 @@ from rlzoo.tools.sweep.plan import Job, Sweep
 
 def check_folder(sweep: Sweep) -> None:
     """The sweep's folder is new, or holds this sweep or a part of it."""
-    if not read_sweep(sweep.path) and sweep.path.exists() and any(_visible(sweep.path)):
-        raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+    if not read_sweep(sweep.path) and sweep.path.exists():
+        if any(not path.name.startswith(".") for path in sweep.path.iterdir()):
+            raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
     for job in sweep.jobs:
         _check_same(job)
 
@@ -40,10 +41,6 @@ def write_index(sweep: Sweep) -> None:
     keys = list(dict.fromkeys([*before.get("keys", []), *sweep.keys]))
     index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
     write_json(sweep.path / "sweep.json", index)
-
-
-def _visible(path: Path) -> list[Path]:
-    return [p for p in path.iterdir() if not p.name.startswith(".")]
 
 
 def _check_same(job: Job) -> None:

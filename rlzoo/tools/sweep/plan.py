@@ -116,8 +116,8 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         row_words = [f"{k}={v}" for k, v in combination.items()]
         with _naming(chosen):
             recipe = compose(row_words, zoo)
-            for text in prepare(recipe, zoo).warnings:
-                warnings.warn(text, stacklevel=2)
+            for warning in prepare(recipe, zoo).warnings:
+                warnings.warn(warning, stacklevel=2)
         tree: Any = OmegaConf.to_container(recipe.config)
         flat = flat_config(tree, recipe.name)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
@@ -139,14 +139,14 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
     )
 
 
-def _seeds(texts: list[str]) -> tuple[int, ...]:
+def _seeds(words: list[str]) -> tuple[int, ...]:
     """`0`, `3`, `0..19` (both ends included)."""
     seeds: list[int] = []
-    for text in texts:
-        ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    for word in words:
+        ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", word)
         if not ends or (ends[2] and int(ends[2]) < int(ends[1])):
             raise RecipeError(f"seed (command line): {KEYS['seed'].type_text}, or a range 0..19. "
-                              f"Got {text!r}")  # fmt: skip
+                              f"Got {word!r}")  # fmt: skip
         seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
     return tuple(dict.fromkeys(seeds))
 

@@ -190,9 +190,9 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     with contextlib.suppress(OSError):
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
     import torch
 
     torch.set_num_threads(1)
@@ -208,11 +208,13 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
             if disk_is_full(error):
                 pipe.send(("disk", "no space left on device"))
                 return
+            reason = first_line(error)
             if not isinstance(error, RlzooError):
+                reason = f"{type(error).__name__}: {reason}"
                 with contextlib.suppress(OSError):
                     print(f"{job.path}:", file=sys.stderr)
                     traceback.print_exc()
-            pipe.send(("failed", _reason(error)))
+            pipe.send(("failed", reason))
         else:
             pipe.send(("done", summary))
 
@@ -222,11 +224,6 @@ def _die_with_the_parent() -> None:
     if parent is not None:
         parent.join()
         os._exit(1)
-
-
-def _reason(error: Exception) -> str:
-    first = first_line(error)
-    return first if isinstance(error, RlzooError) else f"{type(error).__name__}: {first}"
 
 
 def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.variants import variants
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.trace.html import page
-from rlzoo.tools.trace.tables import show
+from rlzoo.tools.trace.tables import trace_view
 from rlzoo.tools.trace.trace import Trace
 from rlzoo.tools.verb import Result
 
@@ -42,8 +42,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
-    """Tell what the parser left apart: `words`, and `given`, (name, value) of each `--name X`."""
-    arguments.words, arguments.given = [], []
+    """Tell what the parser left apart: `words`, and `flags`, (name, value) of each `--name X`."""
+    arguments.words, arguments.flags = [], []
     queue = iter(rest)
     for word in queue:
         if not word.startswith("-"):
@@ -51,30 +51,29 @@ def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
         elif word != "--":
             name, equals, value = word.partition("=")
             name = name.lstrip("-").replace("-", "_")
-            arguments.given.append((name, value if equals else next(queue, None)))
+            arguments.flags.append((name, value if equals else next(queue, None)))
 
 
 def run(arguments: argparse.Namespace) -> Result:
-
-    traced = find(arguments, load_zoo())
+    traced = trace(arguments, load_zoo())
 
     def view(console: Any) -> Iterator[Any]:
-        yield from show(traced, console, explain=arguments.explain or arguments.rewards is not None)
+        explain = arguments.explain or arguments.rewards is not None
+        yield from trace_view(traced, console, explain=explain)
         if arguments.html:
             yield f"written: {arguments.html}"
 
     def write(path: Path) -> None:
-
         path.write_text(page(traced), encoding="utf-8")
 
     return Result(traced.as_json(), view, files={"html": write})
 
 
-def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
+def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     """The trace that the command line asks for."""
     runs = [w for w in arguments.words if "=" not in w]
     words = [w for w in arguments.words if "=" in w]
-    typed, options = _sort_out(arguments, zoo)
+    typed, options = _typed_and_options(arguments, zoo)
     if len(runs) > 1:
         raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
@@ -87,45 +86,38 @@ def find(arguments: argparse.Namespace, zoo: Any) -> Trace:
         raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
     if arguments.answer is not None and arguments.prompt is None:
         raise UsageError("trace: --answer belongs to --prompt")
-    from rlzoo.tools.trace.sources import of_recipe, of_run
+    from rlzoo.tools.trace.sources import of_recipe, of_run  # here, and below: torch
     from rlzoo.tools.trace.typed import of_numbers
 
     if runs:
         folder = open_folder(runs[0])
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
-        recipes = variants(words, options, zoo)
-        return of_run(
-            folder, recipes, zoo, prompt=arguments.prompt, answer=arguments.answer,
-            row=arguments.row, step=arguments.step, fresh=arguments.fresh,
-        )  # fmt: skip
+        return of_run(folder, variants(words, options, zoo), zoo, arguments)
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:
         return of_numbers(typed, recipes, zoo, row=arguments.row)
     if arguments.step is not None or arguments.fresh:
         raise UsageError("trace: --step and --fresh belong to a RUN")
-    return of_recipe(
-        recipes, zoo, prompt=arguments.prompt, answer=arguments.answer, row=arguments.row
-    )
+    return of_recipe(recipes, zoo, arguments)
 
 
-def _sort_out(
+def _typed_and_options(
     arguments: argparse.Namespace, zoo: Any
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Typed columns, name -> text, and options of the estimator, (name, text)."""
-    names = (("rewards", "rewards"), ("values", "values"), ("bootstrap", "bootstrap_values"))
-    typed = {
-        column: text for name, column in names if (text := getattr(arguments, name)) is not None
-    }
+    typed = {"rewards": arguments.rewards, "values": arguments.values,
+             "bootstrap_values": arguments.bootstrap}  # fmt: skip
+    typed = {column: numbers for column, numbers in typed.items() if numbers is not None}
     options = [("name", arguments.estimator)] if arguments.estimator else []
     known = {o for e in zoo.estimators.values() for o in e.options}
     columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")}
-    for name, text in arguments.given:
-        if text is None:
+    for name, value in arguments.flags:
+        if value is None:
             raise UsageError(f"--{name} needs a value")
         if name in known:
-            options.append((name, text))
+            options.append((name, value))
         elif name in columns:
-            typed[name] = text
+            typed[name] = value
         else:
             declared = ["prompt", "answer", "row", "step", "rewards", "values", "bootstrap"]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]

@@ -21,14 +21,14 @@ from rlzoo.tools.trace.trace import Derivation
 
 def plain(x: float) -> str:
     """Six significant digits, as arithmetic is written."""
-    text = f"{x:.6g}"
-    return "0" if text == "-0" else text
+    digits = f"{x:.6g}"
+    return "0" if digits == "-0" else digits
 
 
 def factor(x: float) -> str:
     """A number after an operator: negative ones in brackets."""
-    text = plain(x)
-    return f"({text})" if text.startswith("-") else text
+    digits = plain(x)
+    return f"({digits})" if digits.startswith("-") else digits
 
 
 def equation(name: str, form: str, value: float, **terms: tuple[str, float | str]) -> str:
@@ -47,10 +47,8 @@ def equation(name: str, form: str, value: float, **terms: tuple[str, float | str
 
 def _line(name: str, symbols: str, numbers: str, value: float) -> str:
     """Without repeating what is already a single number."""
-    parts = [name, symbols, numbers, plain(value)]
-    if numbers in (plain(value), factor(value)):
-        parts.pop(2)
-    return " = ".join(parts)
+    single = numbers in (plain(value), factor(value))
+    return " = ".join([name, symbols, *([] if single else [numbers]), plain(value)])
 
 
 class BatchRow:
@@ -121,17 +119,14 @@ def explain_credit(
     plan: Plan, batch: Batch, row: int, columns: Mapping[str, Tensor]
 ) -> list[Derivation]:
     """TD errors, advantages, returns and whitening of one estimator. `columns`: what it made."""
-    one = BatchRow(batch, row)
-    found = []
-    gamma = plan.gamma
-    if "delta" in columns:
-        found.append(_delta(one, columns["delta"], gamma))
-    found.append(_advantages(plan.estimator, batch, one, columns["raw_advantages"], gamma))
+    one, raw, gamma = BatchRow(batch, row), columns["raw_advantages"], plan.gamma
+    derivations = [_delta(one, columns["delta"], gamma)] if "delta" in columns else []
+    derivations.append(_advantages(plan.estimator, batch, one, raw, gamma))
     if "returns" in columns:
-        found.append(_returns(one, columns["raw_advantages"], columns["returns"]))
+        derivations.append(_returns(one, raw, columns["returns"]))
     if plan.recipe.config.whiten != "none":
-        found.append(_whitening(plan, batch, one, columns))
-    return found
+        derivations.append(_whitening(plan, batch, one, columns))
+    return derivations
 
 
 def _delta(one: BatchRow, delta: Tensor, gamma: float) -> Derivation:
@@ -285,8 +280,11 @@ def _recursion(probe: _Probe, one: BatchRow, raw: Tensor, gamma: float) -> list[
 
 def _base(estimator: Bound, columns: Mapping[str, Any], gamma: float) -> Tensor:
     """delta (B, T), or the rewards where the estimator has no values."""
-    if "values" not in estimator.needs:
-        return columns["rewards"]
+    return td_errors(columns, gamma) if "values" in estimator.needs else columns["rewards"]
+
+
+def td_errors(columns: Mapping[str, Any], gamma: float) -> Tensor:
+    """delta_t = r_t + gamma V_next - V_t (B, T)."""
     names = ("rewards", "values", "bootstrap_values", "response_mask")
     return td_lambda(*(columns[n] for n in names), gamma=gamma, lam=0.0)
 

@@ -11,11 +11,11 @@ from rlzoo.show.text import printable
 from rlzoo.tools.trace.tables import (
     BLUE,
     ORANGE,
-    OWN,
     SHARED,
     all_derivations,
     largest,
     legend,
+    own_columns,
     shade,
 )
 from rlzoo.tools.trace.trace import Credit, Numbers, Trace
@@ -39,35 +39,40 @@ summary { cursor: pointer; }
 
 def page(traced: Trace) -> str:
     """The whole document."""
-    parts = []
+    blocks = []
     if traced.prompt is not None:
         told = [] if traced.answer is None else [f"answer {traced.answer}"]
         told += [] if traced.score is None else [f"score {number(traced.score)}"]
         prompt = tag("bdi", printable(traced.prompt))
-        parts.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
-        parts.append(tag("p", " · ".join(told), "muted"))
+        blocks.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
+        blocks.append(tag("p", " · ".join(told), "muted"))
     if traced.credits:
         up, down = _paint(BLUE, 0.7), _paint(ORANGE, 0.7)
-        parts.append(
+        blocks.append(
             f'<p class="muted key"><span style="{up}">made likelier</span> '
             f'<span style="{down}">made less likely</span> the stronger, the larger the '
             "advantage; a token leads to its row</p>"
         )
     else:
-        parts.append(_tokens(traced, None, ""))
+        blocks.append(_tokens(traced, None, ""))
     for i, credit in enumerate(traced.credits):
-        parts += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
-        parts.append(_table(traced, _own(credit), str(i)))
-    parts += ["<h2>What went in</h2>", _table(traced, _shared(traced), "")]
-    parts += [tag("p", text, "muted") for text in [*legend(traced), *traced.notes]]
-    parts.append("<h2>Where the numbers come from</h2>")
+        blocks += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
+        blocks.append(_table(traced, _own_columns(credit), str(i)))
+    shared: list[HtmlColumn] = [
+        (header, traced.columns[name], False)
+        for name, header in SHARED.items()
+        if name in traced.columns
+    ]
+    blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
+    blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
+    blocks.append("<h2>Where the numbers come from</h2>")
     for where, derivation in all_derivations(traced):
-        parts.append(
+        blocks.append(
             f"<details open><summary>{tag('b', where)}{escape(derivation.formula)}</summary>"
             f"{tag('pre', chr(10).join(derivation.lines))}</details>"
         )
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
-    return html.page(title, parts, _CSS)
+    return html.page(title, blocks, _CSS)
 
 
 def _paint(colour: tuple[int, int, int], strength: float) -> str:
@@ -85,36 +90,30 @@ def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
     top = largest(values)
     spans = []
     for token, value in zip(traced.tokens, values, strict=True):
-        text = tag("bdi", token.text or f"{token.t}")
+        word = tag("bdi", token.text or f"{token.t}")
         told = f"advantage {number(value)}" if value is not None else "not chosen by the policy"
         other = "" if token.action else ' class="other"'
         spans.append(
             f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
-            f"{other}{_style(value, top)}>{text}</a>"
+            f"{other}{_style(value, top)}>{word}</a>"
         )
     return f'<div class="tokens">{"".join(spans)}</div>'
 
 
-Column = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it is shaded
+HtmlColumn = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it is shaded
 
 
-def _shared(traced: Trace) -> list[Column]:
-    columns = traced.columns
-    return [(header, columns[name], False) for name, header in SHARED.items() if name in columns]
-
-
-def _own(credit: Credit) -> list[Column]:
-    columns: list[Column] = []
-    for name, header in OWN.items():
-        if name in credit.columns and (name != "advantages" or credit.whitened):
-            header = header if credit.whitened else header.removesuffix("\nraw")
-            columns.append((header, credit.columns[name], "advantages" in name))
+def _own_columns(credit: Credit) -> list[HtmlColumn]:
+    columns: list[HtmlColumn] = [
+        (header, credit.columns[name], "advantages" in name)
+        for name, header in own_columns(credit).items()
+    ]
     if credit.clipped is not None:
         columns.append(("clipped", credit.clipped, False))
     return columns
 
 
-def _table(traced: Trace, columns: list[Column], name: str) -> str:
+def _table(traced: Trace, columns: list[HtmlColumn], name: str) -> str:
     head = [tag("th", "t"), tag("th", "token", "left"), *(tag("th", c[0]) for c in columns)]
     tops = [largest(values) if shaded else 0.0 for _, values, shaded in columns]
     texts = [_cells(values) for _, values, _ in columns]
@@ -125,8 +124,8 @@ def _table(traced: Trace, columns: list[Column], name: str) -> str:
             for (_, values, shaded), top, cells_of in zip(columns, tops, texts, strict=True)
         )
         other = "" if token.action else ' class="other"'
-        text = f'<td class="token">{tag("bdi", token.text)}</td>'
-        rows.append(f'<tr id="t{name}-{token.t}"{other}><td>{token.t}</td>{text}{cells}</tr>')
+        word = f'<td class="token">{tag("bdi", token.text)}</td>'
+        rows.append(f'<tr id="t{name}-{token.t}"{other}><td>{token.t}</td>{word}{cells}</tr>')
     headers = [header for header, _, _ in columns]
     if traced.bootstrap is not None and SHARED["values"] in headers:
         after = number(traced.bootstrap)
@@ -141,9 +140,9 @@ def _cells(values: Sequence[Any]) -> list[str]:
     if any(isinstance(v, str) for v in values):
         return [escape(v) for v in values]
     cells = []
-    for text in aligned([number(v) for v in values]):
-        shown = text.strip()
-        short = text[len(text.rstrip()) :]
+    for padded in aligned([number(v) for v in values]):
+        shown = padded.strip()
+        short = padded[len(padded.rstrip()) :]
         if short and "." not in shown:
             short = "\u2008" + short[1:]
         cells.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))

@@ -9,12 +9,11 @@ from torch import Tensor
 
 from rlzoo.errors import UsageError
 from rlzoo.mdp.batch import Batch
-from rlzoo.ops import td_lambda
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import add_advantages, loss_mask
 from rlzoo.show.numbers import number
 from rlzoo.show.text import readable
-from rlzoo.tools.trace.explain import explain_credit, explain_shared
+from rlzoo.tools.trace.explain import explain_credit, explain_shared, td_errors
 from rlzoo.tools.trace.trace import Credit, Numbers, Token, Trace, option_text
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
@@ -68,12 +67,12 @@ def make_trace(
     if scored:
         traced.derivations = explain_shared(plans[0], batch, row, kl=kl, kl_coef=kl_coef)
         for plan, label in zip(plans, _labels(plans), strict=True):
-            whole = copy.deepcopy(batch)
+            credited = copy.deepcopy(batch)
             if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
-                whole.update(made[1])
+                credited.update(made[1])
             else:
-                add_advantages(plan, whole)
-            traced.credits.append(_credit(plan, whole, row, label, cut))
+                add_advantages(plan, credited)
+            traced.credits.append(_credit(plan, credited, row, label, cut))
     return traced
 
 
@@ -102,7 +101,7 @@ def _credit_key(plan: Plan) -> tuple[Any, ...]:
 def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
     columns = {n: batch[n] for n in CREDITED if n in batch}
     if "values" in plan.estimator.needs:
-        columns = {"delta": delta(plan, batch), **columns}
+        columns = {"delta": td_errors(batch, plan.gamma), **columns}
     return Credit(
         label=label,
         name=plan.estimator.name,
@@ -113,15 +112,6 @@ def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:
         whitened=_whitened(plan, batch, row),
         derivations=explain_credit(plan, batch, row, columns),
     )
-
-
-def delta(plan: Plan, batch: Mapping[str, Any]) -> Tensor:
-    """delta_t = r_t + gamma V_next - V_t (B, T), gamma the estimator's or 1."""
-    gamma = plan.gamma
-    return td_lambda(
-        batch["rewards"], batch["values"], batch["bootstrap_values"], batch["response_mask"],
-        gamma=gamma, lam=0.0,
-    )  # fmt: skip
 
 
 def _kl(plan: Plan, batch: Batch) -> Tensor | None:

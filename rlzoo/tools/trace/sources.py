@@ -1,6 +1,7 @@
 """From a run or a recipe to a `Trace`: the same rollout, rewards and estimator as in training, and
 one row of the batch that they give."""
 
+import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,57 +23,51 @@ from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import KL_COEF
 from rlzoo.tools.trace.make import CREDITED, make_trace
 from rlzoo.tools.trace.trace import Trace
 from rlzoo.train.checkpoint import damage, load_networks, saved_steps
 
+# `asked` is the command line: prompt, answer, row, step, fresh.
 
-def of_recipe(
-    recipes: Sequence[Recipe], zoo: Zoo, *, prompt: str | None, answer: str | None, row: int
-) -> Trace:
+
+def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) -> Trace:
     """A fresh response of a recipe's base model."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
     models = build_models(together(plans))
     coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
     model = recipes[0].config.model
     what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
-    traced = _fresh(models, plans, what, prompt, answer, row, step=0, kl_coef=coef)
+    traced = _fresh(models, plans, what, asked, step=0, kl_coef=coef)
     if models.critic is not None:
         traced.notes.append("The critic is untrained: its values mean nothing yet.")
     return traced
 
 
 def of_run(
-    folder: RunFolder,
-    recipes: Sequence[Recipe],
-    zoo: Zoo,
-    *,
-    prompt: str | None,
-    answer: str | None,
-    row: int,
-    step: int | None,
-    fresh: bool,
+    folder: RunFolder, recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace
 ) -> Trace:
     """A response of a run: from its last saved batch, else a fresh one of its last checkpoint."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
     batches = sorted((folder.path / "batches").glob("step-*.safetensors"))
-    if batches and prompt is None and not fresh:
-        return _saved(folder, _choose(batches, step), plans, zoo, row)
+    if batches and asked.prompt is None and not asked.fresh:
+        return _saved(folder, _of_step(batches, asked.step), plans, zoo, asked.row)
     models = build_models(together(plans))
-    state, notes = _load(folder, step, models)
+    state, notes = _load(folder, asked.step, models)
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
-    seen = None
-    if prompt is not None and answer is None:
-        lines = folder.read("samples.jsonl")
-        seen = next((Example(prompt, r["answer"]) for r in lines if r["prompt"] == prompt), None)
-    traced = _fresh(models, plans, what, prompt, answer, row, step=at, kl_coef=coef, seen=seen)
+    seen = [
+        Example(r["prompt"], r["answer"])
+        for r in folder.read("samples.jsonl")
+        if r["prompt"] == asked.prompt
+    ]
+    traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
     traced.notes += notes
     return traced
 
 
-def _choose(saved: list[Path], step: int | None) -> Path:
+def _of_step(saved: list[Path], step: int | None) -> Path:
     """The newest of some `step-N...`, or that of `step`."""
     steps = {int(p.name.split(".")[0].removeprefix("step-")): p for p in saved}
     if step is None:
@@ -89,7 +84,7 @@ def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str
     if step is not None and not paths:
         raise UsageError(f"--step: {folder.path} has no checkpoint")
     if step is not None:
-        paths = [_choose(paths, step)]
+        paths = [_of_step(paths, step)]
     notes = []
     for path in reversed(paths):
         fault = damage(path)
@@ -111,13 +106,11 @@ def _fresh(
     models: Models,
     plans: Sequence[Plan],
     source: str,
-    prompt: str | None,
-    answer: str | None,
-    row: int,
+    asked: argparse.Namespace,
     *,
     step: int,
     kl_coef: float,
-    seen: Example | None = None,
+    seen: Sequence[Example] = (),
 ) -> Trace:
     """A batch as in training, of held-out prompts or with `prompt` as its first, and one row.
 
@@ -126,19 +119,19 @@ def _fresh(
     config = models.plan.recipe.config
     drawn = draw(models, "test", config.rollout.prompts, "trace", step)
     scored = True
-    if prompt is not None:
-        if row >= config.rollout.samples:
+    if asked.prompt is not None:
+        if asked.row >= config.rollout.samples:
             raise UsageError(
-                f"--row {row}: this prompt has {config.rollout.samples} responses, from 0 on "
+                f"--row {asked.row}: this prompt has {config.rollout.samples} responses, from 0 on "
                 "(rollout.samples)"
             )
-        models.prompt_format.encode(prompt)  # raises where the tokenizer does not know a character
-        example, scored = _example(models, prompt, answer, seen, like=drawn[0].answer)
+        models.prompt_format.encode(asked.prompt)  # raises on a character that has no token
+        example, scored = _example(models, asked, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(models, drawn, step, kl_coef, stream="trace")
     _add_current(models, batch)
     traced = make_trace(
-        source, batch, plans, row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
+        source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
     )
     if not scored:
         traced.notes.append(
@@ -149,13 +142,13 @@ def _fresh(
 
 
 def _example(
-    models: Models, prompt: str, answer: str | None, seen: Example | None, like: Any
+    models: Models, asked: argparse.Namespace, seen: Sequence[Example], like: Any
 ) -> tuple[Example, bool]:
     """The prompt with its answer, and whether that is known; else it is `like`, a stand-in."""
-    if answer is not None:
-        return Example(prompt, _as_answer(answer, like)), True
-    known = seen or _find_answer(models, prompt)
-    return known or Example(prompt, like), known is not None
+    if asked.answer is not None:
+        return Example(asked.prompt, _as_answer(asked.answer, like)), True
+    known = seen[0] if seen else _find_answer(models, asked.prompt)
+    return known or Example(asked.prompt, like), known is not None
 
 
 SEARCHED = 4000  # prompts drawn at a time in search of an answer
@@ -171,9 +164,8 @@ def _find_answer(models: Models, prompt: str) -> Example | None:
         generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
-            drawn = {
-                item[0]: item for item in models.plan.task.draw(split_name, SEARCHED, generator)
-            }
+            items = models.plan.task.draw(split_name, SEARCHED, generator)
+            drawn = {item[0]: item for item in items}
             if prompt in drawn:
                 return Example(*drawn[prompt])
             new = len(drawn.keys() - met)
@@ -220,14 +212,14 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     "do not hold; --fresh draws a batch that has it"
                 )
     _add_current(models, batch)
-    key = "actor/kl_coef"  # an adaptive one has moved on since
-    lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and key in r]
-    coef = lines[0][key] if lines else config.kl.coef
-    own = make_plan(compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo), zoo)
+    # An adaptive coefficient has moved on since.
+    lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
+    coef = lines[0][KL_COEF] if lines else config.kl.coef
+    plan = make_plan(compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo), zoo)
     at = state.get("step", 0)
     source = f"{folder.path}, saved batch of step {step}"
     traced = make_trace(
-        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(own, made)
+        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(plan, made)
     )
     traced.notes += notes
     traced.notes.append(
@@ -240,7 +232,6 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
 @torch.no_grad()
 def _add_current(models: Models, batch: Batch) -> None:
     """`log_probs` and `entropy` of the policy as it is now."""
-
     stats = models.policy.log_prob_stats
     batch.update(
         models.passes.map(batch, lambda c: stats(c, want=("entropy",), entropy_grad=False))

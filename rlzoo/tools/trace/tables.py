@@ -6,7 +6,7 @@ from typing import Any
 
 from rlzoo.show.numbers import aligned, number
 from rlzoo.show.text import printable
-from rlzoo.tools.trace.trace import Derivation, Numbers, Trace, option_text
+from rlzoo.tools.trace.trace import Credit, Derivation, Numbers, Trace, option_text
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {
@@ -26,6 +26,15 @@ OWN = {
     "advantages": "advantage",
     "returns": "return",
 }
+
+
+def own_columns(credit: Credit) -> dict[str, str]:
+    """Batch column -> header of what an estimator made: advantages once if not whitened."""
+    headers = {name: header for name, header in OWN.items() if name in credit.columns}
+    if not credit.whitened:
+        headers["raw_advantages"] = headers.pop("advantages")
+    return headers
+
 
 BLUE, ORANGE = (86, 156, 235), (245, 150, 60)
 
@@ -87,13 +96,9 @@ def _columns(traced: Trace) -> list[list[Shown]]:
     for credit in traced.credits:
         above = credit.label.replace(" ", "\n") + "\n" if len(traced.credits) > 1 else ""
         group = []
-        for name, header in OWN.items():
-            if name not in credit.columns or (name == "delta" and once):
+        for name, header in own_columns(credit).items():
+            if name == "delta" and once:
                 continue
-            if name == "advantages" and not credit.whitened:
-                continue
-            if name == "raw_advantages" and not credit.whitened:
-                header = "advantage"
             column = plain(above + header, credit.columns[name])
             if "advantages" in name:
                 column.styles = [*_styles(credit.columns[name]), *blank]
@@ -139,21 +144,21 @@ def tables(traced: Trace, console: Any) -> Iterator[Any]:
     page: list[Shown] = []
     for group in _columns(traced):
         together = fits([*page, *group]) or fits(group)
-        for part in [group] if together else [[column] for column in group]:
-            if page and not fits([*page, *part]):
+        for columns in [group] if together else [[column] for column in group]:
+            if page and not fits([*page, *columns]):
                 yield _table(traced, page)
                 page = []
-            page = [*page, *part]
+            page = [*page, *columns]
     if page or not traced.columns:
         yield _table(traced, page)
 
 
-def show(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
+def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
     """What the terminal shows of a trace."""
     from rich.text import Text
 
-    def line(*parts: Any) -> Any:
-        return Text.assemble(*parts, overflow="fold")
+    def line(*pieces: Any) -> Any:
+        return Text.assemble(*pieces, overflow="fold")
 
     yield line((traced.source, "bold"), f", response {traced.row} of {traced.rows}")
     if traced.prompt is not None:
@@ -169,16 +174,16 @@ def show(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
     if not traced.credits:
         yield line(("response ", "dim"), *(t.text for t in traced.tokens))
     yield from tables(traced, console)
-    for text in legend(traced):
-        yield line((text, "dim"))
-    for text in traced.notes:
-        yield line((text, "yellow"))
+    for meaning in legend(traced):
+        yield line((meaning, "dim"))
+    for note in traced.notes:
+        yield line((note, "yellow"))
     if explain:
         for where, derivation in all_derivations(traced):
             yield line()
             yield line((where, "bold"), derivation.formula)
-            for text in derivation.lines:
-                for i, piece in enumerate(Text(text).wrap(console, max(20, console.width - 6))):
+            for step in derivation.lines:
+                for i, piece in enumerate(Text(step).wrap(console, max(20, console.width - 6))):
                     piece.rstrip()
                     yield line("      " if i else "  ", piece)
 
@@ -197,10 +202,8 @@ def legend(traced: Trace) -> list[str]:
 
 def all_derivations(traced: Trace) -> Iterator[tuple[str, Derivation]]:
     """(heading, derivation), the shared ones first."""
-    own = [derivation for credit in traced.credits for derivation in credit.derivations]
-    common = [
-        d for i, d in enumerate(own) if own.count(d) == len(traced.credits) and d not in own[:i]
-    ]
+    first, *others = [credit.derivations for credit in traced.credits] or [[]]
+    common = [d for d in first if all(d in derivations for derivations in others)]
     for derivation in [*traced.derivations, *common]:
         yield f"{derivation.column}: ", derivation
     for credit in traced.credits:

@@ -21,20 +21,20 @@ from rlzoo.tools.trace.trace import Trace
 def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *, row: int) -> Trace:
     """From typed columns, name -> text; rows are separated by `;`. Float64."""
     lengths = [len(row) for row in _read("rewards", typed["rewards"])]
-    given = {name: _column(name, text, lengths) for name, text in typed.items()}
-    mask = _padded([[1.0] * n for n in lengths]) * given.pop("response_mask", 1)
-    for name in given.keys() & {"group_ids", "prompt_index"}:
-        given[name] = given[name].long()
+    columns = {name: _column(name, numbers, lengths) for name, numbers in typed.items()}
+    mask = _padded([[1.0] * n for n in lengths]) * columns.pop("response_mask", 1)
+    for name in columns.keys() & {"group_ids", "prompt_index"}:
+        columns[name] = columns[name].long()
     zeros = mask.new_zeros(len(mask))
-    given.setdefault("scores", given["rewards"])
-    given.setdefault("sequence_scores", masked_sum(given["scores"], mask))
-    given.setdefault("sequence_rewards", masked_sum(given["rewards"], mask))
-    given.setdefault("group_ids", zeros.long())
-    given.setdefault("bootstrap_values", zeros)
-    given["truncated"] = given.get("truncated", given["bootstrap_values"]) != 0
-    given["terminated"] = ~given["truncated"]
+    columns.setdefault("scores", columns["rewards"])
+    columns.setdefault("sequence_scores", masked_sum(columns["scores"], mask))
+    columns.setdefault("sequence_rewards", masked_sum(columns["rewards"], mask))
+    columns.setdefault("group_ids", zeros.long())
+    columns.setdefault("bootstrap_values", zeros)
+    columns["truncated"] = columns.get("truncated", columns["bootstrap_values"]) != 0
+    columns["terminated"] = ~columns["truncated"]
     batch = Batch(mask)
-    batch.update(given)
+    batch.update(columns)
     flags = {"bootstrap_values": "--bootstrap V", "values": "--values V,V,..."}
     plans = [make_plan(recipe, zoo) for recipe in recipes]
     for plan in plans:
@@ -45,23 +45,22 @@ def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *,
     return make_trace("typed numbers", batch, plans, row, kl_coef=None)
 
 
-def _read(name: str, text: str) -> list[list[float]]:
-    rows = []
-    for part in text.split(";"):
-        row = []
-        for word in split_values(part):
+def _read(name: str, typed: str) -> list[list[float]]:
+    rows: list[list[float]] = []
+    for line in typed.split(";"):
+        rows.append([])
+        for word in split_values(line):
             try:
-                row.append(float(word))
+                rows[-1].append(float(word))
             except ValueError:
-                raise UsageError(f"--{name}: {word!r} is no number (got {text!r})") from None
-        rows.append(row)
+                raise UsageError(f"--{name}: {word!r} is no number (got {typed!r})") from None
     return rows
 
 
-def _column(name: str, text: str, lengths: list[int]) -> Tensor:
+def _column(name: str, typed: str, lengths: list[int]) -> Tensor:
     """A typed column, (B, T) as long as the rewards, or (B,) with a number for each row."""
     wide = COLUMNS[name].shape == "BT"
-    rows = _read(name, text if wide else text.replace(",", ";"))
+    rows = _read(name, typed if wide else typed.replace(",", ";"))
     there, wanted = [len(row) for row in rows], lengths if wide else [1] * len(lengths)
     if there != wanted:
         got, want = (" ; ".join(map(str, n)) for n in (there, wanted))

@@ -68,7 +68,7 @@ def test_a_sweep_labels_its_rows_once(tmp_path):
     c = compare([folder], reference="lam=0.5")
     assert [row.label for row in c.rows] == ["lam=0.5"]
     assert c.reference.label == "lam=0.5"
-    assert set(c.found.failed) == {"lam=0.95"}
+    assert set(c.gathered.failed) == {"lam=0.95"}
     # the reference itself failed: what is left is compared, and it is said
     c = compare([folder], reference="0.95")
     assert [row.label for row in c.rows] == ["lam=0.5"]
@@ -278,10 +278,10 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     (tmp_path / "binary" / "metrics.jsonl").write_bytes(b"\xff\xfe")
     c = compare([tmp_path])
     assert c.rows[0].seeds == [0]
-    assert set(c.found.skipped) == {"half", "torn", "blank", "binary"}
-    assert "not valid YAML" in c.found.skipped["torn"]
-    assert "metrics.jsonl cannot be read" in c.found.skipped["binary"]
-    assert "not finished (it is at step 6)" in c.found.skipped["half"]
+    assert set(c.gathered.skipped) == {"half", "torn", "blank", "binary"}
+    assert "not valid YAML" in c.gathered.skipped["torn"]
+    assert "metrics.jsonl cannot be read" in c.gathered.skipped["binary"]
+    assert "not finished (it is at step 6)" in c.gathered.skipped["half"]
     assert "half" in printed(c, 80)
     with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):
         compare([tmp_path / "half"])

@@ -15,7 +15,7 @@ from rlzoo import RlzooError
 from rlzoo.tools.diagnose import branch_rollouts
 from rlzoo.tools.diagnose import command as diagnose
 from rlzoo.tools.diagnose.against import against, jackknife
-from rlzoo.tools.diagnose.branch_rollouts import choose
+from rlzoo.tools.diagnose.branch_rollouts import choose_tokens
 from rlzoo.tools.diagnose.branch_tables import branch_tables
 from rlzoo.tools.diagnose.branches import diagnose_branches
 from rlzoo.tools.verb import perform
@@ -120,7 +120,7 @@ def test_states_come_as_often_as_the_policy_visits_them():
     mask = (torch.arange(6) < torch.tensor([6, 6, 3, 1] * 10)[:, None]).float()
     count = torch.zeros_like(mask)
     for seed in range(300):
-        row, at = choose(mask, 20, torch.Generator().manual_seed(seed))
+        row, at = choose_tokens(mask, 20, torch.Generator().manual_seed(seed))
         assert len(set(zip(row.tolist(), at.tolist(), strict=True))) == 20
         wanted = mask.sum(0) * 20 / mask.sum()
         assert bool(((torch.bincount(at, minlength=6) - wanted).abs() < 1.0 + 1e-6).all())

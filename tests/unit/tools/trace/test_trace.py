@@ -47,12 +47,12 @@ def parse(*words):
 
 
 def find(zoo, *words):
-    return command.find(parse(*words), zoo)
+    return command.trace(parse(*words), zoo)
 
 
 def screen(traced, width, *, explain=False):
     console = Console(width=width, record=True, force_terminal=False, file=io.StringIO())
-    for part in trace.show(traced, console, explain=explain):
+    for part in trace.trace_view(traced, console, explain=explain):
         console.print(part)
     return console.export_text()
 
@@ -506,7 +506,7 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
 def test_words_and_options_may_come_in_any_order(zoo, run_folder):
     one = parse(str(run_folder), "--row", "3", "estimator=gae,mc", "--gamma=.9", "--explain")
     assert one.words == [str(run_folder), "estimator=gae,mc"]
-    assert one.given == [("gamma", ".9")]
+    assert one.flags == [("gamma", ".9")]
     assert one.row == 3
     assert one.explain
 
