@@ -23,7 +23,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "recipes": ("", "the recipes, each with its source", "catalog.recipes"),
     "show": ("recipe=NAME [key=value ...]", "the resolved recipe, and where each value came from",
              "catalog.show"),
-    "check": ("NAME | --all", "hold components to their contract", "check"),
+    "check": ("NAME | model=PATH | --all", "hold components or a model to a contract", "check"),
     "new": ("KIND NAME", "scaffold a plugin package", "new"),
     "base": ("NAME --out DIR", "make an embedded base model again", "supervised.base"),
     "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),

@@ -5,6 +5,7 @@ Plugin authors import from here `RewardModel`.
 
     build         from a plan to its models: nothing that nobody needs
     cache         a KV cache that grows in place
+    contract      what a model's own passes agree on, before it trains
     critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
     decode        responses token by token, each token where its uniform number says
     head          log-probs, entropy and their kin straight from hidden states
@@ -16,6 +17,7 @@ Plugin authors import from here `RewardModel`.
     passes        how rows go through a network: how many at once, on which rank
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
+    recompute     gradient checkpointing, in eval mode both times
     reward_model  a sequence classifier with one label that scores responses
     tiny          the small models that ship: made, not downloaded
 """

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from rlzoo.errors import ModelError
+from rlzoo.lm import contract, recompute
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     add_lora,
@@ -14,6 +15,7 @@ from rlzoo.lm.loading import (
     load_tokenizer,
     load_trunk,
     resolve_path,
+    trunk_of,
 )
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
@@ -34,7 +36,8 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if models.sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard does not go with model.compile")
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
-    _ = policy.plain_head, policy.takes_trees
+    models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
+    models.notes += told
     if plan.reference:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
@@ -70,7 +73,7 @@ def _compile(model: Any) -> None:
     # One for each network, with a gradient and without, with a mask and without.
     _dynamo.config.recompile_limit = max(32, _dynamo.config.recompile_limit)
     layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
-    for layer in layers or [model.base_model]:
+    for layer in layers or [trunk_of(model)]:
         layer.compile(dynamic=True)
 
 
@@ -103,21 +106,7 @@ def _prepare(model: Any, m: Any, base: str) -> None:
         targets = None if m.lora.targets is None else list(m.lora.targets)
         add_lora(model, rank=m.lora.rank, alpha=m.lora.alpha, targets=targets, base=base)
     if m.gradient_checkpointing:
-        _recompute(model)
-
-
-def _recompute(model: Any) -> None:
-    """Gradient checkpointing. It needs training mode, which would switch dropout on: all of it,
-    modules and rates that a layer keeps, is set to 0."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        for name, value in vars(module).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
-    # The older name warns where the newer one is there.
-    enable = getattr(model, "activation_checkpointing_enable", None)
-    (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        recompute.allow(model)
 
 
 def critic_folder(plan: Plan) -> str | None:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
+from rlzoo.lm import recompute
 from rlzoo.lm.layout import align
-from rlzoo.lm.policy import Policy, _training
+from rlzoo.lm.loading import trunk_of
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import widen
 
 
@@ -34,9 +36,9 @@ class Critic(nn.Module):
         trunk, weight = start or (None, None)
         self._as_policy = start is None  # of the policy's architecture
         if not shared and trunk is None:
-            trunk = copy.deepcopy(policy.model.base_model)
+            trunk = copy.deepcopy(trunk_of(policy.model))
         self.trunk: Any = trunk
-        width = (trunk or policy.model).config.get_text_config().hidden_size
+        width = _width(trunk or trunk_of(policy.model), policy)
         self.head = nn.Linear(width, 1 if support is None else len(support))
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
@@ -61,7 +63,8 @@ class Critic(nn.Module):
         if self.trunk is None:
             return self._of_the_policy(columns)
         rows = align(columns, trees=self._as_policy and policy.trees(columns))
-        with policy.precision(), _training(self.trunk, policy.recompute):
+        policy.check_length(rows)
+        with policy.precision(), recompute.within(self.trunk, policy.recompute):
             hidden = self.runner[0](
                 input_ids=rows.ids,
                 attention_mask=rows.seen,
@@ -103,3 +106,10 @@ class Critic(nn.Module):
             out = out.softmax(-1) @ self.support
         length = columns["response_attention"].long().sum(1, keepdim=True)
         return {"values": out[:, :-1], "last_values": out.gather(1, length).squeeze(1)}
+
+
+@torch.no_grad()
+def _width(trunk: Any, policy: Policy) -> int:
+    """What a trunk's hidden states are wide, which may be less than its layers are."""
+    ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
+    return trunk(input_ids=ids, use_cache=False)[0].shape[-1]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def decode(
     return {
         "response_ids": tokens[:, : t + 1],
         "sampler_log_probs": sampled[:, : t + 1],
-        "old_log_probs": ours[:, : t + 1],
+        "old_log_probs": _finite(ours[:, : t + 1]),
     }
 
 
@@ -133,13 +134,32 @@ def _needed(mask: Tensor) -> Tensor | None:
 
 
 def _gives_up_rows(cache: Any) -> bool:
-    from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
+    from transformers.cache_utils import DynamicSlidingWindowLayer
 
-    layers = getattr(cache, "layers", None) or []
+    return plain_cache(cache, DynamicSlidingWindowLayer)
+
+
+def plain_cache(cache: Any, *others: type) -> bool:
+    """Whether all that a model keeps are plain layers of keys and values, or `others`."""
+    from transformers.cache_utils import DynamicCache, DynamicLayer
+
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
-    return bool(layers) and all(
-        type(layer) in (DynamicLayer, DynamicSlidingWindowLayer) for layer in layers
-    )
+    layers = cache.layers if type(cache) is DynamicCache else []
+    return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)
+
+
+def _finite(log_probs: Tensor) -> Tensor:
+    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, at the
+    end, since each look waits for the device."""
+    wrong = (~log_probs.isfinite()).nonzero()
+    if len(wrong):
+        row, t = wrong[0].tolist()
+        raise ModelError(
+            f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
+            "log-probability, so nothing can be sampled (weights that broke, or a model.dtype or "
+            "model.attention that overflows)"
+        )
+    return log_probs
 
 
 def draw(policy: Policy, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -240,7 +260,7 @@ def _by_generation(
             max_new_tokens=limit,
             do_sample=False,
             use_cache=True,
-            eos_token_id=policy.eos_ids,
+            eos_token_id=policy.eos_ids or None,
             pad_token_id=policy.pad_id,
         ),
         logits_processor=LogitsProcessorList([processor]),
@@ -249,5 +269,5 @@ def _by_generation(
     return {
         "response_ids": out[:, prompt_ids.shape[1] :],
         "sampler_log_probs": torch.stack(sampled, 1),
-        "old_log_probs": torch.stack(ours, 1),
+        "old_log_probs": _finite(torch.stack(ours, 1)),
     }

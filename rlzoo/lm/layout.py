@@ -26,6 +26,7 @@ class Aligned:
     keep: int
     seen: Tensor | None = None
     place: Tensor | None = None
+    longest: int = 0  # tokens of the longest row, prompt and response
 
     @property
     def width(self) -> int:
@@ -44,7 +45,7 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     keep = length - int(p.min()) + 1
     at = (p[:, None] - 1 + _steps(p, width + 1)).clamp(max=length - 1) - (length - keep)
     row = _steps(p, len(p))[:, None]
-    return Aligned(ids, row * keep + at, keep)
+    return Aligned(ids, row * keep + at, keep, longest=length)
 
 
 def _trees(columns: Mapping[str, Any]) -> Aligned:
@@ -77,7 +78,7 @@ def _trees(columns: Mapping[str, Any]) -> Aligned:
     state = start[:, None] - 1 + _steps(p, width + 1)
     state[:, 0] = trunk[tree] - 1  # the first token is chosen at the prompt's end
     at = state.clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, tree[:, None] * keep + at, keep, seen[:, None], place)
+    return Aligned(ids, tree[:, None] * keep + at, keep, seen[:, None], place, int((p + n).max()))
 
 
 def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -16,6 +16,13 @@ from rlzoo.data.files import reachable
 from rlzoo.errors import ModelError
 from rlzoo.recipe.files import config_dirs
 
+# Names of the position limit in transformers' configs, and of sparse attention's.
+POSITIONS = ("max_position_embeddings", "max_seq_len", "n_positions", "n_ctx")
+# What a policy does without: a load-balancing loss, which counts other tokens than it gets, and
+# weights that shrink in place where there is no gradient (RWKV), and would be saved so.
+UNWANTED = {"output_router_logits": False, "rescale_every": 0}
+SPARSE = ("index_topk", "keep_window_size")
+
 # ---------------------------------------------------------------- finding
 
 
@@ -147,9 +154,12 @@ def load_causal_lm(
             merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
         return merged.requires_grad_(True).eval()  # peft froze them
     config = load_config(folder, trust_remote_code=trust_remote_code)
-    if getattr(config, "rescale_every", 0):  # RWKV in eval mode halves weights in place, against
-        config.rescale_every = 0  # overflow in float16, and would save them so
+    for name, off in UNWANTED.items():
+        if getattr(config.get_text_config(), name, off) != off:
+            setattr(config.get_text_config(), name, off)
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    if dtype == "float64":
+        chosen["experts_implementation"] = "eager"  # grouped products know no float64
     try:
         model = AutoModelForCausalLM.from_pretrained(
             folder,
@@ -169,7 +179,7 @@ def load_causal_lm(
         pad_token_id=getattr(config, "pad_token_id", None),
     )
     # Padding stands at the end, where causal attention never looks: no mask is missing.
-    vars(model.base_model)["warn_if_padding_and_no_attention_mask"] = lambda *given: None
+    vars(trunk_of(model))["warn_if_padding_and_no_attention_mask"] = lambda *given: None
     return model.eval()
 
 
@@ -184,7 +194,7 @@ def load_trunk(
     kinds = getattr(config, "architectures", None) or []
     if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         causal = load_causal_lm(folder, dtype=dtype, trust_remote_code=trust_remote_code)
-        return causal.base_model, None
+        return trunk_of(causal), None
     try:
         model = AutoModelForSequenceClassification.from_pretrained(
             folder,
@@ -200,6 +210,38 @@ def load_trunk(
     if isinstance(head, torch.nn.Linear) and head.out_features == 1:
         return trunk, head.weight.detach()
     return trunk, None
+
+
+def trunk_of(model: Any) -> Any:
+    """A causal LM without its head: hidden states come out."""
+    if model.base_model is not model:
+        return model.base_model
+    return next((part for part in model.children() if hasattr(part, "config")), model)
+
+
+def sizes(config: Any) -> tuple[int, int, int]:
+    """Width, inner width and number of layers; where layers differ, the widest."""
+    config = config.get_text_config()
+    inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
+    inner = max(inner) if isinstance(inner, (list, tuple)) else inner
+    return config.hidden_size, inner, config.num_hidden_layers
+
+
+def limit_of(config: Any) -> tuple[int, str] | None:
+    """The longest row (tokens) that the model reads right, and what to call that; None: any."""
+    config = config.get_text_config()
+    said = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
+    own = [said[n] for n in POSITIONS if said.get(n)]
+    limits = [(n, f"the model's {n} positions") for n in own]
+    # A sparse choice of keys is made for a pass: rows beside each other change it.
+    limits += [(said[n], f"the {said[n]} keys of {n}") for n in SPARSE if said.get(n)]
+    rope = getattr(config, "rope_parameters", None) or {}
+    for one in (rope, *rope.values()):  # of the model, or of each kind of layer
+        kind = one.get("rope_type") if isinstance(one, dict) else None
+        if kind in ("longrope", "dynamic"):
+            n = one.get("original_max_position_embeddings") or own[0]
+            limits.append((n, f"the {n} positions after which {kind} factors follow other rows"))
+    return min(limits, default=None)
 
 
 def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
-from rlzoo.lm.loading import positions
 from rlzoo.lm.meter import Meter
 from rlzoo.lm.passes import Passes
 from rlzoo.lm.policy import Policy
@@ -25,7 +24,8 @@ class Models:
     """The networks that a plan asks for, and what goes with them: how rows pass through them
     (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
 
-    notes: what the run's reader should know.
+    notes: what the run's reader should know. contract: what the policy's model was found to agree
+    on, by name (`rlzoo.lm.contract`).
     """
 
     plan: Plan
@@ -36,6 +36,7 @@ class Models:
     ranks: Ranks = ALONE
     meter: Meter = field(default_factory=Meter)
     notes: list[str] = field(default_factory=list)
+    contract: dict[str, str] = field(default_factory=dict)
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -52,8 +53,8 @@ class Models:
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model: a task of data may leave them out."""
         task, limit = self.plan.task, self.plan.recipe.config.rollout.max_new_tokens
-        knows = positions(self.policy.model.config)
-        room = None if knows is None else max(0, knows - limit)
+        longest = self.policy.limit  # (tokens, what they are called)
+        room = None if longest is None else max(0, longest[0] - limit)
 
         def count(prompt: Prompt) -> int:
             return len(self.prompt_format.encode(prompt))
@@ -61,14 +62,14 @@ class Models:
         if hasattr(task, "fit"):
             note = task.fit(count, room)
             self.notes += [note] if note else []
-        if room is None:
+        if longest is None or room is None:
             return
         for split in ("train", "test"):
             lengths = [count(prompt) for prompt in drawn(task, split)]
             if max(lengths) > room:
                 raise ModelError(
-                    f"rollout.max_new_tokens={limit} leaves {room} of the model's {knows} "
-                    f"positions to a prompt; {sum(n > room for n in lengths)} of {len(lengths)} "
+                    f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "
+                    f"{sum(n > room for n in lengths)} of {len(lengths)} "
                     f"{split} prompts of task {self.plan.task_name!r} are longer, up to "
                     f"{max(lengths)} tokens"
                 )

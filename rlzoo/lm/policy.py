@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import head
+from rlzoo.lm import contract, head, recompute
 from rlzoo.lm.decode import decode, few_rows, wide
 from rlzoo.lm.layout import Aligned, align, trees_pay
-from rlzoo.lm.loading import eos_ids
+from rlzoo.lm.loading import eos_ids, limit_of, sizes
 from rlzoo.lm.memory import PASS_BYTES, activations
 from rlzoo.mdp.batch import widen
 from rlzoo.parallel.shard import whole
@@ -47,13 +47,19 @@ class Policy:
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p
-        self.autocast = autocast
+        # float64 is for checking numbers: nothing casts it.
+        self.autocast = autocast and next(model.parameters()).dtype != torch.float64
+        # Unless the model's contract says otherwise:
+        self.sampled_as_scored = True
+        self.pads = True  # prompts of unequal length are sampled together
+        self.limit = limit_of(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
         self.accumulate = False  # the head's gradient is added in place (`rlzoo.lm.head`)
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
-        self.softcap: float | None = getattr(model.config, "final_logit_softcapping", None)
+        config = model.config.get_text_config()
+        self.softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self.eos_ids = eos_ids(model.config, tokenizer)
         self.pad_id = int(tokenizer.pad_token_id)
         self.stops: tuple[str, ...] = ()  # texts that end a turn of a conversation
@@ -70,38 +76,35 @@ class Policy:
     def positions_per_pass(self, *, grad: bool) -> int:
         """Positions of a pass, so that what it holds stays within `PASS_BYTES`: activations of all
         layers where there is a gradient, of one where there is none."""
-        config = self.model.config.get_text_config()
-        h = config.hidden_size
-        inner = getattr(config, "intermediate_size", None) or 4 * h
-        layers = config.num_hidden_layers
+        h, inner, layers = sizes(self.model.config)
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
         floats += self.vocabulary if grad else 0
         return max(1, PASS_BYTES.get(self.device.type, PASS_BYTES["cuda"]) // (4 * floats))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
-        config = self.model.config.get_text_config()
-        inner = getattr(config, "intermediate_size", None) or 4 * config.hidden_size
-        return self.takes_trees and trees_pay(columns, 2 * config.hidden_size + 1.5 * inner)
+        h, inner, _ = sizes(self.model.config)
+        return self.takes_trees and trees_pay(columns, 2 * h + 1.5 * inner)
 
     def layout(self, columns: Mapping[str, Any]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
-    @cached_property
+    @property
     def takes_trees(self) -> bool:
-        """Whether the model takes a mask of its own for each pair of tokens, found out by trying:
-        one with a window, or with attention of another kind, may not."""
-        one = torch.ones(2, 3, device=self.device)
-        ids = torch.tensor([[1, 2, 3], [1, 2, 3]], device=self.device) % self.vocabulary
-        columns = {"prompt_ids": ids, "prompt_mask": one, "response_ids": ids.flip(1)}
-        columns |= {"response_attention": one, "group_ids": torch.zeros_like(ids[:, 0])}
-        config = self.model.config.get_text_config()
-        if config._attn_implementation != "sdpa" or getattr(config, "sliding_window", None):
-            return False
-        with torch.no_grad():
-            rows, trees = (align(columns, trees=as_trees) for as_trees in (False, True))
-            first, second = (self._run(x).flatten(0, 1)[x.at] for x in (rows, trees))
-        return torch.allclose(first, second, atol=1e-2 if self.autocast else 1e-4, rtol=1e-2)
+        """Whether the model takes a mask of its own for each pair of tokens."""
+        return not self.no_trees
+
+    @cached_property
+    def no_trees(self) -> str:
+        """Why groups are not read as trees, empty where they are: every layer must be plain full
+        attention, and a trial must agree."""
+        return contract.never_trees(self.model) or contract.trees_disagree(self)
+
+    @property
+    def halves(self) -> bool:
+        """Whether passes compute in half precision, whose rounding differs from pass to pass."""
+        half = (torch.float16, torch.bfloat16)
+        return self.autocast or any(w.dtype in half for w in self.model.parameters())
 
     def frozen_copy(self) -> "Policy":
         """The reference: the same network now, without gradients. With LoRA it is this very
@@ -126,7 +129,7 @@ class Policy:
         if not self.adapter:
             self.model.disable_adapters()
         try:
-            with self.precision(), _training(self.model, self.recompute):
+            with self.precision(), recompute.within(self.model, self.recompute):
                 yield
         finally:
             if not self.adapter:
@@ -138,8 +141,14 @@ class Policy:
         rows = align(columns)
         return self._run(rows).flatten(0, 1)[rows.at]
 
+    def check_length(self, rows: Aligned) -> None:
+        """Refuse rows that the model does not read right."""
+        if self.limit and rows.longest > self.limit[0]:
+            raise ModelError(f"a row of {rows.longest} tokens is more than {self.limit[1]}")
+
     def _run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
+        self.check_length(rows)
         with self._as_asked():
             return self.runner(
                 input_ids=rows.ids,
@@ -153,16 +162,17 @@ class Policy:
         """`function` of the last hidden states (R, keep, H), put in the place of the model's head:
         so that logits are never all there, and whatever wraps the model (several ranks, say) sees
         one ordinary pass."""
-        lm_head, config = self.model.get_output_embeddings(), self.model.config
+        lm_head = self.model.get_output_embeddings()
+        config = vars(self.model.config.get_text_config())  # some refuse to be told None
         lm_head.forward = function
         if self.softcap is not None:
-            config.final_logit_softcapping = None  # it is the function's to do
+            config["final_logit_softcapping"] = None  # it is the function's to do
         try:
             return self._run(rows)
         finally:
             del lm_head.forward
             if self.softcap is not None:
-                config.final_logit_softcapping = self.softcap
+                config["final_logit_softcapping"] = self.softcap
 
     @cached_property
     def plain_head(self) -> bool:
@@ -285,30 +295,35 @@ class Policy:
         Returns response_ids (B, T'), sampler_log_probs and old_log_probs (B, T'), T' <= T.
         """
         limit = max_new_tokens or (uniforms.shape[1] if uniforms is not None else 0)
-        knows = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        if knows and prompt_ids.shape[1] + limit > knows:
+        if self.limit and prompt_ids.shape[1] + limit > self.limit[0]:
             raise ModelError(
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
-                f"ones are more than the model's {knows} positions"
+                f"ones are more than {self.limit[1]}"
             )
         # A cache grows by a token a call: compiled layers would be compiled again and again.
         how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
         with self._as_asked(), how:
-            return decode(self, prompt_ids, prompt_mask, uniforms, limit)
+            lengths = prompt_mask.long().sum(1)
+            if self.pads or not bool((lengths != lengths[0]).any()):
+                return decode(self, prompt_ids, prompt_mask, uniforms, limit)
+            return self._by_length(prompt_ids, lengths, uniforms, limit)
 
-
-@contextmanager
-def _training(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """Training mode where a gradient is wanted, which gradient checkpointing waits for; there is
-    no dropout left that it could switch on."""
-    if not (wanted and torch.is_grad_enabled()):
-        yield
-        return
-    model.train()
-    try:
-        yield
-    finally:
-        model.eval()
+    def _by_length(
+        self, prompt_ids: Tensor, lengths: Tensor, uniforms: Tensor | None, limit: int
+    ) -> dict[str, Tensor]:
+        """As `generate`, prompts of one length at a time, so that none is padded."""
+        out = {"response_ids": torch.full((len(lengths), limit), self.pad_id, device=self.device)}
+        longest = 0
+        for n in lengths.unique().tolist():
+            rows = (lengths == n).nonzero()[:, 0]
+            ids = prompt_ids[rows, -n:]
+            u = None if uniforms is None else uniforms[rows]
+            drawn = decode(self, ids, torch.ones_like(ids), u, limit)
+            longest = max(longest, drawn["response_ids"].shape[1])
+            for name, x in drawn.items():
+                whole = out.setdefault(name, x.new_zeros(len(lengths), limit))
+                whole[rows, : x.shape[1]] = x
+        return {name: x[:, :longest] for name, x in out.items()}
 
 
 def _placed(x: Tensor, mask: Tensor) -> Tensor:

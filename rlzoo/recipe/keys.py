@@ -68,7 +68,8 @@ _KEYS: dict[str, Any] = {
         "sample among the likeliest of this mass, of what top_k leaves",
     ],
     "rollout.old_log_probs": Annotated[
-        Literal["auto", "sampled", "recomputed"], "auto: recomputed under autocast only"
+        Literal["auto", "sampled", "recomputed"],
+        "auto: recomputed in half precision, and where sampling is not as scoring",
     ],
     "rollout.truncation": Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],

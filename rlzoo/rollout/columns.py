@@ -1,5 +1,6 @@
 """Columns that somebody needs beside scores: of the policy, the reference, the critic, plugins."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 
 import torch
@@ -7,8 +8,11 @@ from torch import Tensor
 
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
+from rlzoo.ops import masked_mean
 from rlzoo.plugin.call import call
 from rlzoo.rollout.responses import resources, streams
+
+GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 Forward = dict[str, Tensor]  # what `Models.forward` gives, with gradient
 
@@ -69,6 +73,23 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         bootstrap = models.plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
+
+
+@torch.no_grad()
+def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> float:
+    """Mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
+    policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
+    rows are scored for this, unless the update's pass is there."""
+    columns: Mapping[str, Tensor] = batch
+    scored = batch["old_log_probs"]
+    if sampled and forward is not None and "log_probs" in forward:
+        scored = forward["log_probs"]
+    elif sampled:
+        rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
+        columns = batch.select(rows.to(scored.device))
+        scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
+    gap = (scored - columns["sampler_log_probs"]).abs()
+    return masked_mean(gap, columns["response_mask"]).item()
 
 
 def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:

@@ -33,7 +33,6 @@ def converse(
     """
     policy = models.policy
     rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
-    knows = getattr(policy.model.config.get_text_config(), "max_position_embeddings", None)
     texts = [
         ids[mask.bool()].tolist()
         for ids, mask in zip(prompts["prompt_ids"], prompts["prompt_mask"], strict=True)
@@ -48,8 +47,8 @@ def converse(
         so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
         now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
         most = max(talk.limit - len(talk.ids) for talk in some)
-        if knows:  # of one row the history, of another the limit: together they may be too much
-            most = max(1, min(most, knows - now["prompt_ids"].shape[1]))
+        if policy.limit:  # one row's history and another's limit: together they may be too much
+            most = max(1, min(most, policy.limit[0] - now["prompt_ids"].shape[1]))
         drawn = speak(live, now, at, most)
         taken = torch.tensor(rules.act(some, drawn.pop("response_ids").tolist())).to(at)
         for name, x in drawn.items():

@@ -10,7 +10,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.advantages import add_advantages, add_rewards
-from rlzoo.rollout.columns import Forward, add_columns
+from rlzoo.rollout.columns import Forward, add_columns, log_prob_gap
 from rlzoo.rollout.sample import collect, draw
 
 
@@ -18,11 +18,13 @@ from rlzoo.rollout.sample import collect, draw
 class Experience:
     """A batch, ready for the update.
 
+    log_prob_gap: how far what was sampled from is from the policy, in nats.
     forward: the update's forward pass, with gradient, where the batch's columns were read off it.
     seconds, tokens: what each phase took, and generated: `gen`, `columns`, `adv`.
     """
 
     batch: Batch
+    log_prob_gap: float
     forward: Forward | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     tokens: dict[str, int] = field(default_factory=dict)
@@ -47,12 +49,14 @@ def experience(
         batch = collect(models, prompts, rollout.samples, stream="train", step=step)
     tokens = {"gen": models.meter.tokens - before}
     with timed(seconds, "columns", clock):
+        sampled = "old_log_probs" in batch
         forward = add_columns(models, batch, stream="train", step=step, for_update=True)
+        gap = log_prob_gap(models, batch, forward, sampled=sampled)
     tokens["columns"] = models.meter.tokens - before - tokens["gen"]
     with timed(seconds, "adv", clock):
         add_rewards(models.plan, batch, kl_coef)
         add_advantages(models.plan, batch)
-    return Experience(batch, forward, seconds, tokens)
+    return Experience(batch, gap, forward, seconds, tokens)
 
 
 def observe(

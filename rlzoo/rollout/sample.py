@@ -80,9 +80,10 @@ def _collect(
         "group_ids": number.to(device) // samples,
     }
     drawn = respond(models, sampler, prompts, number, stream=stream, step=step)
-    mode = plan.recipe.config.rollout.old_log_probs
-    if mode == "recomputed" or (mode == "auto" and models.policy.autocast):
-        drawn.pop("old_log_probs", None)  # generation in bfloat16 rounds otherwise than updates do
+    mode, policy = plan.recipe.config.rollout.old_log_probs, models.policy
+    exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
+    if mode == "recomputed" or (mode == "auto" and not exact):
+        drawn.pop("old_log_probs", None)
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
         drawn |= {n: drawn[n].to(kind) for n in ("response_mask", "response_attention")}

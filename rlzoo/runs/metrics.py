@@ -62,8 +62,9 @@ response/truncated | share | | responses that ran into the length limit
 response/eos | share | | responses that ended by themselves
 group/no_signal | share | | groups whose samples all got the same score: group estimators learn \
 nothing there
-sampler/log_prob_gap | nats | | mean of abs(log pi_old - log mu), mu what was sampled from: 0 \
-unless top-k, top-p or rounding part the two
+sampler/log_prob_gap | nats | | mean of abs(log pi - log mu), mu what was sampled from, \
+pi scored in a pass (of 4 rows, where old_log_probs are the sampler's): 0 unless top-k, top-p, \
+rounding or a faulty cache part the two
 actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout
 actor/ref_kl_per_response | nats per response | a reference | the same, summed over each response; \
 what an adaptive controller steers by

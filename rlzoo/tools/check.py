@@ -1,6 +1,7 @@
-"""`rlzoo check`: holds components to their contract."""
+"""`rlzoo check`: holds components, or a model, to their contract."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
@@ -16,26 +17,47 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     if bool(arguments.name) == arguments.all:
-        raise RlzooError("check: give the NAME of a component, or --all")
+        raise RlzooError("check: give model=PATH, the NAME of a component, or --all")
     from rlzoo import checks  # here: it loads torch
     from rlzoo.plugin.registry import load_zoo
     from rlzoo.recipe.words import read_options
 
     zoo = load_zoo()
-    components = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
-    options = read_options(arguments.words)
-    results = {component: checks.run_checks(component, zoo, options) for component in components}
+    if arguments.name and arguments.name.startswith(("model=", "model.path=")):
+        subjects = [_model([arguments.name, *arguments.words], zoo)]
+    else:
+        components = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
+        options = read_options(arguments.words)
+        subjects = [
+            (KINDS[c.kind].singular, c.name, c.file, checks.run_checks(c, zoo, options))
+            for c in components
+        ]
     document = [
-        {"kind": KINDS[c.kind].singular, "component": c.name, "file": c.file, **vars(r)}
-        for c, rs in results.items()
-        for r in rs
+        {"kind": kind, "component": name, "file": file, **vars(r)}
+        for kind, name, file, results in subjects
+        for r in results
     ]
-    failed = any(r.passed is False for rs in results.values() for r in rs)
-    return Result(document, lambda _: checks_table(results, brief=arguments.all), int(failed))
+    failed = any(line["passed"] is False for line in document)
+    return Result(document, lambda _: checks_table(subjects, brief=arguments.all), int(failed))
 
 
-def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
-    """A row per check of each component; `brief`: a row per component and its faults."""
+def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
+    """What a model's own passes agree on; `words`: `model=NAME` or `model=PATH`, and other keys."""
+    from rlzoo.lm import contract
+    from rlzoo.lm.build import build_policy
+    from rlzoo.recipe.compose import compose
+
+    name = words[0].partition("=")[2]
+    if "/" in name or Path(name).is_dir():
+        words = [f"model.path={name}", *words[1:]]
+    policy = build_policy(compose(words, zoo, need_recipe=False).config)
+    findings = contract.examine(policy, checkpointing=True, saving=True)
+    return "model", name, type(policy.model).__name__, findings
+
+
+def checks_table(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool) -> list[Any]:
+    """A row per check of each subject (kind, name, where it is, results); `brief`: a row per
+    subject and its faults."""
     from rich.table import Table  # here: --help needs no rich
     from rich.text import Text
 
@@ -43,11 +65,11 @@ def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
     styles = {True: "green", False: "bold red", None: "dim"}
     table = Table(title="conformance", title_justify="left")
     columns = ("component", "passed", "n/a", "failed") if brief else ("check", "", "what")
-    for name in columns:
-        table.add_column(name, overflow="fold")
+    for title in columns:
+        table.add_column(title, overflow="fold")
     faults: list[Any] = []
-    for component, checked in results.items():
-        label = f"{KINDS[component.kind].singular} {component.name}"
+    for kind, name, file, checked in subjects:
+        label = f"{kind} {name}"
         if brief:
             counts = [sum(r.passed is p for r in checked) for p in (True, None, False)]
             table.add_row(label, *map(str, counts), style="bold red" if counts[2] else "")
@@ -58,7 +80,7 @@ def checks_table(results: dict[Any, list[Any]], *, brief: bool) -> list[Any]:
             ]
         else:
             table.add_section()
-            table.add_row(Text(label, style="bold"), "", component.file)
+            table.add_row(Text(label, style="bold"), "", file)
             for r in checked:
                 table.add_row(r.name, Text(words[r.passed], style=styles[r.passed]), r.message)
     return [table, *faults]

@@ -78,9 +78,6 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
         )
         # Against its own lambda-returns a critic would be judged by itself.
         out[names.EXPLAINED_VARIANCE] = explained_variance(values, monte_carlo, mask)
-    out[names.LOG_PROB_GAP] = masked_mean(
-        (batch["old_log_probs"] - batch["sampler_log_probs"]).abs(), mask
-    ).item()
     if "ref_log_probs" in batch:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL] = masked_mean(gap, mask).item()

@@ -37,6 +37,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "eval_best": highest,
         "eval_best_interval": highest_interval,
         "best_step": best["step"],
+        "model_contract": models.contract,
         "tokens": models.meter.tokens,
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,

@@ -11,6 +11,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.rollout.advantages import make_controller
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.experience import Experience, experience, timed
+from rlzoo.runs.metrics import LOG_PROB_GAP
 from rlzoo.show.text import readable
 from rlzoo.show.tokens import token_table
 from rlzoo.train.metrics import batch_metrics, kl_per_response
@@ -78,6 +79,7 @@ class Trainer:
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
         metrics = {**batch_metrics(plan, batch), **updated, "actor/kl_coef": coef}
+        metrics[LOG_PROB_GAP] = experience.log_prob_gap
         metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
         if "ref_log_probs" in batch:
             self.controller.update(kl_per_response(batch), batch.rows)

@@ -18,6 +18,7 @@ HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "g
 ALLOWED: dict[tuple[str, str], str] = {
     ("rlzoo.plugin.call", "rlzoo.plugin.component"): "a type; component imports call when called",
     ("rlzoo.lm.decode", "rlzoo.lm.policy"): "a type; the policy decodes",
+    ("rlzoo.lm.contract", "rlzoo.lm.policy"): "a type; the policy holds to it",
 }
 
 

@@ -70,6 +70,7 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
 
     hidden, layers = first("hidden_size", "n_embd"), first("num_hidden_layers", "n_layer")
     heads, vocabulary = first("num_attention_heads", "n_head"), first("vocab_size")
+    inner = first("intermediate_size", "n_inner") or 4 * (hidden or 0)  # some: one for each layer
     if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, heads, vocabulary)):
         return None
     file = folder / "model.safetensors" if folder and not several else None
@@ -77,7 +78,7 @@ def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes |
     return Sizes(
         layers=layers,
         hidden=hidden,
-        inner=first("intermediate_size", "n_inner") or 4 * hidden,
+        inner=max(inner) if isinstance(inner, list) else inner,
         vocabulary=vocabulary,
         kv_heads=first("num_key_value_heads") or heads,
         head_dim=first("head_dim") or hidden // heads,

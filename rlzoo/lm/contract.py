@@ -1,0 +1,310 @@
+"""A model proves itself before it trains: what its own passes agree on, found out in seconds.
+
+Rows of unequal length are scored together and alone, sampled with the cache, laid out as a tree,
+differentiated. What disagrees is not used; a model that cannot be scored, sampled or trained
+is refused. Passes here are in float32 where weights are, without autocast, so that a fault is not
+taken for rounding.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import ModelError
+from rlzoo.lm import recompute
+from rlzoo.lm.decode import plain_cache
+from rlzoo.lm.layout import align
+from rlzoo.lm.loading import load_causal_lm
+
+if TYPE_CHECKING:
+    from rlzoo.lm.policy import Policy
+
+LONGEST = 64  # positions of a probe
+
+WINDOWS = re.compile(r"(window|window_size|chunk_size|block_size|index_topk)$")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """passed: None where it does not apply. message: by how much, why not, or what was raised.
+    off: the disagreement, None where a pass raised."""
+
+    name: str
+    passed: bool | None
+    message: str
+    off: float | None = None
+
+
+def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
+    """All findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; with
+    `checkpointing` and `saving` those, too."""
+    plain = ("more than a linear layer", "one linear layer")  # found out before there is a copy
+    head = _tried("head", lambda: (True, plain[policy.plain_head]))
+    if not head.passed:
+        return [head]
+    trees = Finding("trees", None if policy.no_trees else True, policy.no_trees or "as rows")
+    with _probed(policy) as twin:
+        columns = _rows(twin)
+        scored = _tried("scoring", lambda: _scoring(twin, columns))
+        if scored.passed is False:
+            return [head, scored, trees]
+        found = [head, scored, trees, _tried("gradient", lambda: _gradient(twin, columns))]
+        if checkpointing and found[-1].passed:
+            found.append(_tried("checkpointing", lambda: _checkpointing(twin, columns)))
+        # Last: a model that keeps its state on itself keeps no graph then.
+        found.append(_tried("sampling", lambda: _sampling(twin, columns)))
+        policy.pads = twin.pads
+        if saving:
+            found.append(_tried("saving", lambda: _saving(twin, columns)))
+    return found
+
+
+def enforce(policy: Policy, path: str) -> tuple[dict[str, str], list[str]]:
+    """Examine the model of a run: (what was found, by name, and what its reader should know).
+
+    What disagrees is switched off; what cannot work raises ModelError.
+    """
+    findings = examine(policy, checkpointing=policy.recompute)
+    notes = []
+    for f in findings:
+        if f.name == "checkpointing" and f.passed is False:
+            raise ModelError(f"model.gradient_checkpointing: {path}: {f.message}")
+        if f.name == "sampling" and f.passed is False and f.off is not None:
+            policy.sampled_as_scored = False
+            notes.append(
+                f"{path}: what is sampled with a cache is {f.message}; rollout.old_log_probs=auto "
+                "takes the scored ones"
+            )
+        elif f.passed is False:
+            raise ModelError(f"{path}: {f.name}: {f.message}")
+        if f.name == "sampling" and not policy.pads:
+            notes.append(f"{path}: prompts are sampled one length at a time, it minds padding")
+        if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
+            notes.append(f"{path}: each row is read by itself, prompts are not shared: {f.message}")
+    return {f.name: f.message for f in findings}, notes
+
+
+@contextmanager
+def _probed(policy: Policy) -> Iterator[Policy]:
+    """A copy over the same network that neither rounds nor ends, to try things with."""
+    twin = copy.copy(policy)
+    # Flash attention knows half precision only.
+    twin.autocast = policy.autocast and policy.model.config._attn_implementation not in (
+        "sdpa",
+        "eager",
+    )
+    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [], (), 1.0, False
+    twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
+    with torch.random.fork_rng():
+        yield twin
+
+
+def _tried(name: str, check: Any) -> Finding:
+    """A stranger's model may raise anything: that is a finding, too."""
+    try:
+        passed, message, *off = check()
+    except torch.OutOfMemoryError:
+        return Finding(name, None, "no memory to try it")
+    except ModelError as error:
+        return Finding(name, False, str(error))
+    except Exception as error:
+        return Finding(name, False, _said(error))
+    return Finding(name, passed, message, *off)
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+# ---------------------------------------------------------------- rows to try
+
+
+def _rows(policy: Policy) -> dict[str, Tensor]:
+    """Two long rows and a short one, beyond every window that the config names if it is narrow."""
+    limit = min(LONGEST, policy.limit[0] if policy.limit else LONGEST)
+    short = [n for n in windows(policy.model.config).values() if n <= LONGEST - 8]
+    length = min(limit, max([12, *(n + 8 for n in short)]))
+    new = max(1, length // 3)
+    p, least = length - new, max(1, (length - new) // 2)
+    ids = _tokens(policy, 3, length)
+    mask = torch.ones(3, p, device=policy.device)
+    mask[2, : p - least] = 0
+    ones = torch.ones(3, new, device=policy.device)
+    return {
+        "prompt_ids": torch.where(mask > 0, ids[:, :p], policy.pad_id),
+        "prompt_mask": mask,
+        "response_ids": ids[:, p:],
+        "response_mask": ones,
+        "response_attention": ones,
+    }
+
+
+def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
+    """Token ids (rows, length), of all over the vocabulary, none of them padding."""
+    ids = torch.arange(1, rows * length + 1, device=policy.device) * 7919 % policy.vocabulary
+    other = (policy.pad_id + 1) % policy.vocabulary
+    return torch.where(ids == policy.pad_id, other, ids).view(rows, length)
+
+
+def windows(config: Any) -> dict[str, int]:
+    """What the config names of how far a token sees: windows, chunks, blocks."""
+    said = config.get_text_config().to_dict()
+    return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
+
+
+def _tolerance(policy: Policy, effect: float) -> float:
+    """How far apart (nats) two ways to compute one log-prob may be: little beside `effect`, that of
+    another prompt, since what random weights hide grows as they do."""
+    if policy.halves:
+        return 0.3
+    return max(2e-5, min(2e-4, 0.01 * effect))
+
+
+def _off(a: Tensor, b: Tensor) -> float:
+    """The largest difference; infinite where one is not a number."""
+    off = (a - b).abs()
+    return float(off.nan_to_num(nan=torch.inf).max())
+
+
+@torch.no_grad()
+def _effect(policy: Policy, columns: Mapping[str, Any], scored: Tensor) -> float:
+    """What the tokens before a response do to its log-probs."""
+    ids = columns["prompt_ids"]
+    mask = columns["prompt_mask"]
+    ids = torch.where(mask * mask.flip(0) > 0, ids.flip(0), ids)
+    return _off(policy.log_probs({**columns, "prompt_ids": ids}), scored)
+
+
+# ---------------------------------------------------------------- what is checked
+
+
+@torch.no_grad()
+def _scoring(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    """A row's log-probs do not depend on the rows beside it."""
+    together = policy.log_probs(columns)
+    if not bool(together.isfinite().all()):
+        raise ModelError("log-probs are not finite")
+    weights = next(policy.model.parameters()).dtype
+    if weights == torch.float64 != together.dtype:
+        raise ModelError("model.dtype: float64 is not kept, log-probs come out in float32")
+    alone = torch.cat(
+        [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
+    )
+    off = _off(together, alone)
+    if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
+        return False, f"a row's log-probs change by {off:.2g} nats with the rows beside it", off
+    return True, f"alike in any company, to {off:.0e} nats", off
+
+
+@torch.no_grad()
+def _sampling(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    """Tokens drawn with the cache have the log-probs that one pass gives them."""
+    steps = columns["response_ids"].shape[1]
+    uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
+    offs = []
+    for policy.pads, how in (True, ""), (False, ", where no prompt is padded"):
+        drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
+        rows = {**columns, "response_ids": drawn["response_ids"]}
+        scored = policy.log_probs(rows)
+        offs.append(_off(drawn["old_log_probs"], scored))
+        if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
+            return True, f"as it is scored, to {offs[-1]:.0e} nats{how}", offs[-1]
+    policy.pads = True
+    return False, f"{offs[0]:.2g} nats from its score", offs[0]
+
+
+def _gradient(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
+    if not 0 < largest < torch.inf:
+        raise ModelError(f"the largest entry is {largest}")
+    return True, "finite", 0.0
+
+
+def _gradients(policy: Policy, columns: Mapping[str, Any]) -> list[Tensor]:
+    """Of the log-probs' sum in weights of one dimension, which are few and in every layer."""
+    trained = [w for w in policy.model.parameters() if w.requires_grad]
+    small = [w for w in trained if w.ndim == 1] or trained
+    with torch.enable_grad():
+        loss = policy.log_probs(columns).sum()
+        found = torch.autograd.grad(loss, small, allow_unused=True)
+    return [x for x in found if x is not None]
+
+
+def _checkpointing(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    """The gradient is the same where activations are computed again."""
+    again = copy.copy(policy)
+    again.recompute = True
+    recompute.allow(policy.model)
+    pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
+    off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
+    if off > (0.1 if policy.halves else 1e-3):
+        return False, f"its gradient is off by {off:.2g} of the largest entry", off
+    return True, f"the same gradient, to {off:.0e}", off
+
+
+@torch.no_grad()
+def _saving(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    """What is saved is what was there."""
+    dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
+    with tempfile.TemporaryDirectory() as folder:
+        policy.model.save_pretrained(folder)
+        model = load_causal_lm(Path(folder), dtype=dtype)
+    again = copy.copy(policy)
+    again.model = again.runner = model.to(policy.device)
+    before = policy.log_probs(columns)
+    off = _off(before, again.log_probs(columns))
+    if off > _tolerance(policy, _effect(policy, columns, before)):
+        return False, f"what is saved gives log-probs {off:.2g} nats away", off
+    return True, f"saved and loaded the same, to {off:.0e} nats", off
+
+
+# ---------------------------------------------------------------- trees
+
+
+def never_trees(model: Any) -> str:
+    """Why the config alone rules trees out; empty where every layer is said to see all before."""
+    config = model.config.get_text_config()
+    if config._attn_implementation != "sdpa":
+        return f"{config._attn_implementation} attention"
+    if kinds := sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"}):
+        return f"layers of {', '.join(kinds)}"
+    return ", ".join(f"{name} {n}" for name, n in windows(model.config).items())
+
+
+@torch.no_grad()
+def trees_disagree(policy: Policy) -> str:
+    """Why a group may not be read as a tree, found out by trying; empty where it may."""
+    with _probed(policy) as twin:
+        try:
+            ids = _tokens(twin, 4, 3)
+            cache = twin.model(input_ids=ids[:2], use_cache=True).past_key_values
+            if not plain_cache(cache):
+                return f"it keeps more than keys and values ({type(cache).__name__})"
+            one = torch.ones(2, 3, device=twin.device)
+            short = torch.tensor([[1.0] * 3, [1, 1, 0]], device=twin.device)
+            columns = {"prompt_ids": ids[:1].repeat(2, 1), "prompt_mask": one}
+            columns |= {"response_ids": ids[2:], "response_attention": short}
+            columns["group_ids"] = torch.zeros_like(ids[:2, 0])
+            other = {**columns, "prompt_ids": ids[1:2].repeat(2, 1)}
+            real = torch.cat([one[:, :1], short], 1) > 0
+            rows, tree, apart = (
+                twin._run(x).flatten(0, 1)[x.at][real]
+                for x in (align(columns), align(columns, trees=True), align(other))
+            )
+        except Exception as error:
+            return _said(error)
+    off, effect = _off(rows, tree), _off(rows, apart)
+    if off > (0.2 if twin.halves else 0.01) * effect:
+        return f"logits off by {off:.2g}, where another prompt moves them by {effect:.2g}"
+    return ""
