@@ -18,9 +18,9 @@ from rlzoo.tools.sweep.plan import Job, Sweep
 
 def check_folder(sweep: Sweep) -> None:
     """The sweep's folder is new, or holds this sweep or a part of it."""
-    if not read_sweep(sweep.path) and sweep.path.exists():
-        if any(not path.name.startswith(".") for path in sweep.path.iterdir()):
-            raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+    there = sweep.path.iterdir() if sweep.path.exists() else ()
+    if not read_sweep(sweep.path) and any(not path.name.startswith(".") for path in there):
+        raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
     for job in sweep.jobs:
         _check_same(job)
 
