@@ -5,6 +5,8 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.words import read_options
 from rlzoo.tools.verb import Result
 
 
@@ -18,8 +20,6 @@ def run(arguments: argparse.Namespace) -> Result:
     if bool(arguments.name) == arguments.all:
         raise RlzooError("check: give the NAME of a component, or --all")
     from rlzoo import checks  # here: it loads torch
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.words import read_options
 
     zoo = load_zoo()
     components = list(zoo) if arguments.all else checks.named(arguments.name, zoo)
