@@ -27,6 +27,15 @@ def masked_var(x: Tensor, mask: Tensor, *, ddof: int = 0) -> Tensor:
     return square / (mask.sum() - ddof).clamp(min=1)
 
 
+def absolute(x: Tensor, width: float = 1e-3) -> Tensor:
+    """abs(x); its gradient is the sign of x, but x / width within `width` of 0.
+
+    A log-ratio that is 0 but for rounding, as before the first step, has a sign by chance.
+    """
+    slope = (x.detach() / width).clamp(-1, 1)
+    return x.detach().abs() + slope * (x - x.detach())
+
+
 def last_action(mask: Tensor) -> Tensor:
     """Index of each row's last action, (B, T) -> (B,) int64; -1 where a row has none."""
     steps = torch.arange(1, mask.shape[1] + 1, device=mask.device)
@@ -129,10 +138,13 @@ def leave_one_out_mean(x: Tensor, group_ids: Tensor, weight: Tensor | None = Non
 def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
     """True (B, ...) where a group's x are equal up to rounding, and where it has one row.
 
-    Equal means max - min <= 1e-6 max(1, |x|): .1 + .2 and .3 are the same reward.
+    Equal means max - min <= 4 eps max(1, |x|), eps that of x's dtype (1.2e-7 of float32, 2.2e-16 of
+    float64): .1 + .2 and .3 are the same reward; a spread beyond rounding is signal, however far
+    from 0 it lies. The 1 is there for rewards whose terms cancel.
     """
     high, low = group_max(x, group_ids), -group_max(-x, group_ids)
-    return high - low <= 1e-6 * torch.maximum(high.abs(), low.abs()).clamp(min=1)
+    size = torch.maximum(high.abs(), low.abs()).clamp(min=1)
+    return high - low <= 4 * torch.finfo(x.dtype).eps * size
 
 
 def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: int = 0,

@@ -1,11 +1,18 @@
 """Checks of column plugins, beyond those of every function: what others are shown of them."""
 
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from rlzoo.checks import made_up
 from rlzoo.checks.subject import NotApplicable, Subject
+from rlzoo.errors import RlzooError
 from rlzoo.plugin.call import has_shape
+from rlzoo.plugin.columns import RESOURCES
 
 
 def example_is_like_the_column(s: Subject) -> None:
@@ -27,4 +34,39 @@ def example_is_like_the_column(s: Subject) -> None:
     assert bool(torch.isfinite(made).all()), "its example is not finite"
 
 
-ALL = (example_is_like_the_column,)
+def reference_is_asked_by_its_methods(s: Subject) -> None:
+    """It asks the reference's methods (`log_probs`, `logits`, ...), never `reference.model`: with
+    LoRA that is the policy's own network, adapters on."""
+    if "reference" not in s.needs:
+        raise NotApplicable("needs no reference")
+    others = [name for name in s.needs if name in RESOURCES and name != "reference"]
+    if others:
+        raise NotApplicable(f"needs {' and '.join(others)}, which only a run has")
+    inputs = {**s.batch(), "reference": _Reference()}
+    try:
+        s.component.function(*(inputs[n] for n in s.needs), **s.component.check_options({}))
+    except RlzooError as error:
+        raise NotApplicable(f"wants its options set: {error}") from None
+
+
+class _Reference:
+    """A made-up frozen policy, uniform over a hundred tokens."""
+
+    temperature = 1.0
+    device = torch.device("cpu")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"reads reference.{name}; ask reference.log_probs(columns) or logits")
+
+    def precision(self) -> Any:
+        return nullcontext()
+
+    def logits(self, columns: Mapping[str, Any]) -> Tensor:
+        rows, steps = columns["response_ids"].shape
+        return torch.zeros(rows, steps + 1, 100)
+
+    def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
+        return torch.full(columns["response_ids"].shape, -math.log(100.0))
+
+
+ALL = (example_is_like_the_column, reference_is_asked_by_its_methods)

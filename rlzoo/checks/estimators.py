@@ -100,6 +100,17 @@ def equal_rewards_give_zeros(s: Subject) -> None:
                 assert worst <= tiny, f"advantages up to {worst:.3g} from {case}{show(options)}"
 
 
+def discount_is_marked(s: Subject) -> None:
+    """An option called gamma or discount is annotated `rlzoo.Discount`: metrics and diagnose
+    discount by what is declared so, and where nothing is, not at all."""
+    named = [name for name in s.component.options if name in ("gamma", "discount")]
+    if not named:
+        raise NotApplicable("has no option called gamma or discount")
+    for name in named:
+        marked = s.component.options[name].discount
+        assert marked, f"its option {name!r} is not marked: annotate it as rlzoo.Discount"
+
+
 def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
     columns = s.batch()
     mask = columns["response_mask"].bool()
@@ -148,5 +159,5 @@ def _with_group_baseline(s: Subject) -> made_up.Columns:
 
 ALL = (
     reward_raises_its_own_advantage, past_reward_is_no_credit, exact_values_leave_nothing,
-    baseline_is_the_groups_own, equal_rewards_give_zeros,
+    baseline_is_the_groups_own, equal_rewards_give_zeros, discount_is_marked,
 )  # fmt: skip

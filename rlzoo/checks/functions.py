@@ -148,6 +148,45 @@ def holes_are_stepped_over(s: Subject) -> None:
             same(got, whole, f"counts observations inside a response{show(options)}")
 
 
+def token_texts_belong_to_actions(s: Subject) -> None:
+    """`response_tokens` lists actions alone: observations before one do not move its text."""
+    s.require("response_tokens")
+    columns = s.batch()
+    mask = columns["response_mask"].bool()
+    texts = [[chr(97 + (i + k) % 3) for k in range(int(n))] for i, n in enumerate(mask.sum(1))]
+    columns["response_tokens"] = texts
+    at = mask.shape[1] // 2
+    kept = [t for t in range(mask.shape[1] + 3) if not at <= t < at + 3]
+    wide = made_up.widened(s.zoo, columns, at, 3)
+    unset = [o.name for o in s.component.options.values() if o.default == ""]
+    for options in ({}, *({name: "a"} for name in unset)):  # a text that it may look for
+        try:
+            whole, more = s.tensors(columns, **options), s.tensors(wide, **options)
+        except (ValueError, RlzooError):  # not an option of that sort
+            continue
+        got = positions(more, wide["response_mask"], kept)
+        same(got, whole, f"takes the place in response_tokens for a column{show(options)}")
+
+
+def float64_is_kept(s: Subject) -> None:
+    """In float64 the loss answers to 1e-8 of an input in proportion: nothing is cast to float32."""
+    for options, columns in s.trials():
+        draw = torch.Generator().manual_seed(0)
+        plain = next(iter(s.tensors(columns, **options).values()))
+        for name in s.needs:
+            x = columns[name]
+            if name == "response_mask" or not isinstance(x, Tensor) or not x.is_floating_point():
+                continue
+            step = 1e-8 * torch.randn(x.shape, generator=draw, dtype=x.dtype)
+            once, twice = (
+                next(iter(s.tensors({**columns, name: x + n * step}, **options).values())) - plain
+                for n in (1, 2)
+            )
+            size = plain.abs().max().clamp(min=1)
+            worst = float(((twice - 2 * once).abs() / size).max())
+            assert worst < 1e-11, f"rounds {name!r} to less than float64{show(options)}"
+
+
 def rows_in_any_order(s: Subject) -> None:
     """Shuffled rows give shuffled results: groups need not lie side by side."""
     if s.kind == "columns" and s.component.shape == "K":
@@ -248,6 +287,6 @@ def _edge_cases(s: Subject) -> list[tuple[str, made_up.Columns]]:
 ALL = (
     documented, defaults_work, finite_at_the_bounds, finite_everywhere, deterministic,
     inputs_unchanged, no_gradient_of_its_own, shape_dtype_device, zero_off_the_mask,
-    padding_is_not_read, holes_are_stepped_over, rows_in_any_order, groups_by_any_name,
-    groups_matter, couples_as_declared,
+    padding_is_not_read, holes_are_stepped_over, token_texts_belong_to_actions,
+    rows_in_any_order, groups_by_any_name, groups_matter, couples_as_declared,
 )  # fmt: skip

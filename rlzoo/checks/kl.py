@@ -10,6 +10,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from rlzoo.checks.functions import float64_is_kept
+from rlzoo.checks.losses import rounding_gap
 from rlzoo.checks.made_up import Columns
 from rlzoo.checks.subject import Subject, show
 
@@ -73,6 +75,18 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
     return note
 
 
+def rounding_moves_no_gradient(s: Subject) -> None:
+    """As a loss: where policy = reference, rounding of 1e-7 moves its gradient by as little."""
+    s.require("log_probs")
+    for options, columns in s.trials():
+        at = {**columns, "log_probs": columns["ref_log_probs"]}
+        exact = s.gradient(at, **options)["log_probs"]
+        worst = rounding_gap(s, columns, "ref_log_probs", exact, options)
+        assert worst < 1e-3, (
+            f"rounding moves its gradient at the reference by {worst:.3g}{show(options)}: a kink?"
+        )
+
+
 def _logits(seed: int) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(STATES, VOCABULARY, generator=draw, dtype=torch.float64)
@@ -130,4 +144,7 @@ def _gradient(s: Subject, logits: Tensor, reference: Tensor, options: dict) -> T
     return gradient
 
 
-ALL = (value_is_a_divergence, gradient_leads_to_the_reference)
+ALL = (
+    value_is_a_divergence, gradient_leads_to_the_reference, rounding_moves_no_gradient,
+    float64_is_kept,
+)  # fmt: skip

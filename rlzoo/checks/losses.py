@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 
 from rlzoo.checks import made_up
-from rlzoo.checks.subject import NotApplicable, Subject, show
+from rlzoo.checks.functions import float64_is_kept
+from rlzoo.checks.subject import NotApplicable, Subject, same, show
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.call import zero_off_mask
 
@@ -56,6 +57,43 @@ def rows_without_signal_leave_no_gradient(s: Subject) -> None:
         alone = s.gradient(take(columns, (~silent).nonzero()[:, 0]), **options)["log_probs"]
         worst = float((push[~silent] - alone).abs().max())
         assert worst < 1e-12, f"a row without signal moves others by {worst:.3g}{show(options)}"
+
+
+def metrics_do_not_see_rows_left_out(s: Subject) -> None:
+    """Declared with needs_signal=True: rows without signal are read apart from the others, so loss
+    and metrics of a row may not depend on which rows come with it."""
+    if not s.component.needs_signal:
+        raise NotApplicable("not declared: such rows are never read apart")
+    for options, columns in s.trials():
+        silent = torch.arange(len(columns["group_ids"])) % 2 == 0
+        columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
+        whole = s.call(columns, **options)
+        for some in (silent, ~silent):
+            alone = s.call(take(columns, some.nonzero()[:, 0]), **options)
+            want = {name: x[some] for name, x in whole.items()}
+            same(alone, want, f"depends on rows that are read apart{show(options)}")
+
+
+def rounding_moves_no_gradient(s: Subject) -> None:
+    """At ratio 1 a log-probability that is off by 1e-7 moves the gradient by as little: else the
+    cut into micro-batches, which rounds otherwise, decides the first step."""
+    for options in s.variants():
+        columns = s.batch()
+        columns["sampler_log_probs"] = columns["old_log_probs"]
+        exact = s.gradient({**columns, "log_probs": columns["old_log_probs"]}, **options)
+        worst = rounding_gap(s, columns, "old_log_probs", exact["log_probs"], options)
+        assert worst < 1e-3, (
+            f"rounding moves its gradient at ratio 1 by {worst:.3g}{show(options)}: a kink there?"
+        )
+
+
+def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor,
+                 options: dict) -> float:  # fmt: skip
+    """How far the gradient in log_probs moves, at most, when they are off `other` by 1e-7."""
+    noise = torch.where(torch.rand(exact.shape, generator=torch.Generator().manual_seed(0)) < 0.5,
+                        -1e-7, 1e-7) * columns["response_mask"]  # fmt: skip
+    off = {**columns, "log_probs": columns[other] + noise}
+    return float((s.gradient(off, **options)["log_probs"] - exact).abs().max())
 
 
 def finite_far_off_policy(s: Subject) -> None:
@@ -163,7 +201,10 @@ POLICY = (
     praise_raises_the_probability,
     no_advantage_no_push,
     rows_without_signal_leave_no_gradient,
+    metrics_do_not_see_rows_left_out,
+    rounding_moves_no_gradient,
+    float64_is_kept,
     finite_far_off_policy,
 )
 
-VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token)
+VALUE = (pushes_towards_the_target, gradient_is_the_slope, token_by_token, float64_is_kept)

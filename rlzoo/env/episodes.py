@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.lm.loading import eos_ids, load_config, load_tokenizer, resolve_path
-from rlzoo.lm.prompts import PromptFormat
+from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.turns import Conversation, Turns, begin
 from rlzoo.plugin.component import Example, needs_of
@@ -23,7 +23,6 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 RESET_OPTIONS = ("prompt", "answer", "split", "noise")
-SAMPLE = 256  # prompts drawn to see how long they are
 TOLERANCE = 1e-5  # between a score when it was paid and the same at the end
 
 
@@ -50,14 +49,13 @@ class Rules:
         self.tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
         config = load_config(folder, trust_remote_code=m.trust_remote_code)
         self.form = PromptFormat(self.tokenizer, m.chat, m.system)
-        self.eos_ids = eos_ids(config, self.tokenizer)
+        self.eos_ids = self.form.ends(self.plan.task, eos_ids(config, self.tokenizer))
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.vocabulary: int = config.get_text_config().vocab_size
         self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
         if max_prompt is None:
-            generator = torch.Generator().manual_seed(0)
-            drawn = self.plan.task.draw("train", SAMPLE, generator)
-            max_prompt = 2 * max(len(self.form.encode(Example(*e).prompt)) for e in drawn)
+            prompts = drawn(self.plan.task, "train")
+            max_prompt = 2 * max(len(self.form.encode(prompt)) for prompt in prompts)
         self.max_prompt = max_prompt
         self.split = split
         # How conversations go, where the task holds any.

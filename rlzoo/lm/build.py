@@ -33,10 +33,6 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
     if models.sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard does not go with model.compile")
-    # A task of data may leave out prompts that are too long, once there is a tokenizer.
-    fit = getattr(plan.task, "fit", None)
-    note = fit(lambda prompt: len(models.prompt_format.encode(prompt))) if fit else None
-    models.notes += [note] if note else []
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     _ = policy.plain_head, policy.takes_trees
     if plan.reference:
@@ -46,7 +42,8 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         c = config.critic
-        support = torch.linspace(c.low, c.high, c.bins) if wide else None
+        dtype = torch.promote_types(policy.model.dtype, torch.float32)
+        support = torch.linspace(c.low, c.high, c.bins, dtype=dtype) if wide else None
         shared = c.trunk == "shared"
         start = None if shared else _critic_start(plan, policy)
         models.critic = Critic(policy, support, shared=shared, start=start)
@@ -141,7 +138,8 @@ def _critic_start(plan: Plan, policy: Policy) -> Any:
     folder = resolve_path(name, "critic.init", code=m.trust_remote_code)
     trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
     theirs = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
-    if theirs.get_vocab() != policy.tokenizer.get_vocab():
+    # It may know more: `rlzoo reward train` adds a padding token where there is none.
+    if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
         raise ModelError(
             f"critic.init: {folder} has another tokenizer than the policy, so it cannot read its "
             "tokens"

@@ -45,7 +45,7 @@ class Critic(nn.Module):
         double = next(policy.model.parameters()).dtype == torch.float64
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
-        self.support = None if support is None else support.to(policy.device)
+        self.support = None if support is None else support.to(self.head.weight)
         if shared:
             if not policy.plain_head:
                 raise ModelError(

@@ -187,17 +187,17 @@ def _passes(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
-    """log pi (B, V) restricted to the top k and to the nucleus of mass p, normalised again."""
+    """log pi (B, V) restricted to the top k, and of what they leave to the nucleus of mass p, as
+    transformers and vLLM do it; normalised again."""
     if top_k <= 0 and top_p >= 1:
         return log_pi
     ordered, index = log_pi.sort(-1, descending=True)
-    drop = torch.zeros_like(ordered, dtype=torch.bool)
     if top_k > 0:
-        drop[:, top_k:] = True
+        ordered[:, top_k:] = -torch.inf
     if top_p < 1:  # the token that passes p stays
-        drop |= ordered.exp().cumsum(-1) - ordered.exp() >= top_p
-    ordered = ordered.masked_fill(drop, -torch.inf).log_softmax(-1)
-    return torch.empty_like(log_pi).scatter_(-1, index, ordered)
+        p = ordered.softmax(-1)
+        ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)
+    return torch.empty_like(log_pi).scatter_(-1, index, ordered.log_softmax(-1))
 
 
 def wide(x: Tensor) -> Tensor:

@@ -147,6 +147,8 @@ def load_causal_lm(
             merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
         return merged.requires_grad_(True).eval()  # peft froze them
     config = load_config(folder, trust_remote_code=trust_remote_code)
+    if getattr(config, "rescale_every", 0):  # RWKV in eval mode halves weights in place, against
+        config.rescale_every = 0  # overflow in float16, and would save them so
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         model = AutoModelForCausalLM.from_pretrained(
@@ -210,6 +212,11 @@ def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
         )
 
 
+def positions(config: Any) -> int | None:
+    """How many positions the model knows; None: any number."""
+    return getattr(config.get_text_config(), "max_position_embeddings", None)
+
+
 def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     """Every token that ends a response: the tokenizer's EOS and the model's own list."""
     listed = _as_list(getattr(config, "eos_token_id", None))
@@ -245,6 +252,17 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, 
         task_type="CAUSAL_LM",
     )
     model.name_or_path = base
+    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
+    if ends[1] is not None and ends[0].weight is ends[1].weight:
+        tied = [n for n, m in model.named_modules() if m in ends]
+        for target in targets or ():
+            if any(f".{name}".endswith(f".{target}") for name in tied):
+                raise ModelError(
+                    f"model.lora.targets: {target} shares its weights with "
+                    f"{' and '.join(n for n in tied if not n.endswith(target))}, so no adapter on "
+                    "it can be merged or loaded again; leave it out, or train all weights "
+                    "(model.lora.rank=0)"
+                )
     linear = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
     try:
         model.add_adapter(config)

@@ -8,11 +8,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
+from rlzoo.lm.loading import positions
 from rlzoo.lm.meter import Meter
 from rlzoo.lm.passes import Passes
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.prompts import PromptFormat
+from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import whole
 from rlzoo.recipe.plan import Plan
@@ -39,7 +41,37 @@ class Models:
     def __post_init__(self) -> None:
         self.policy.stops = self.plan.stops
         train = self.plan.recipe.config.train
+        known = self.policy.eos_ids
+        self.policy.eos_ids = self.prompt_format.ends(self.plan.task, known)
+        for i in set(self.policy.eos_ids).difference(known):
+            token = self.tokenizer.convert_ids_to_tokens(i)
+            self.notes.append(f"responses end at {token} too, as the chat template ends a turn")
+        self._fit_prompts()
         self.passes = Passes(self.policy, train, self.ranks, self.sharded, self.notes)
+
+    def _fit_prompts(self) -> None:
+        """Find prompts that are too long for the model: a task of data may leave them out."""
+        task, limit = self.plan.task, self.plan.recipe.config.rollout.max_new_tokens
+        knows = positions(self.policy.model.config)
+        room = None if knows is None else max(0, knows - limit)
+
+        def count(prompt: Prompt) -> int:
+            return len(self.prompt_format.encode(prompt))
+
+        if hasattr(task, "fit"):
+            note = task.fit(count, room)
+            self.notes += [note] if note else []
+        if room is None:
+            return
+        for split in ("train", "test"):
+            lengths = [count(prompt) for prompt in drawn(task, split)]
+            if max(lengths) > room:
+                raise ModelError(
+                    f"rollout.max_new_tokens={limit} leaves {room} of the model's {knows} "
+                    f"positions to a prompt; {sum(n > room for n in lengths)} of {len(lengths)} "
+                    f"{split} prompts of task {self.plan.task_name!r} are longer, up to "
+                    f"{max(lengths)} tokens"
+                )
 
     @property
     def tokenizer(self) -> Any:

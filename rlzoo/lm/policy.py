@@ -28,8 +28,8 @@ from rlzoo.parallel.shard import whole
 class Policy:
     """softmax(logits / temperature) of a causal LM, and how to sample from it.
 
-    `eos_ids`: tokens that end a response. `top_k`, `top_p` truncate what is sampled from, never
-    the policy itself. `adapter`: False is the same network with its LoRA adapters off.
+    `eos_ids`: tokens that end a response. `top_k`, then `top_p` truncate what is sampled
+    from, never the policy itself. `adapter`: False is the same network with its LoRA adapters off.
     """
 
     def __init__(

@@ -1,11 +1,18 @@
 """How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
 
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
+
+import torch
 
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.mdp.rules import unknown_character
+from rlzoo.mdp.turns import MARK
+from rlzoo.plugin.component import Example
 
 REMEMBERED = 2**16  # prompts whose ids are kept, since most come again
+SAMPLE = 256  # prompts drawn to see what a task's are like
 
 Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
 
@@ -58,6 +65,34 @@ class PromptFormat:
                 self._encoded.clear()
             self._encoded[key] = encode(self.tokenizer, key[0], add_special_tokens=key[1])
         return self._encoded[key]
+
+    @cached_property
+    def end_of_turn(self) -> int | None:
+        """The special token by which the chat template ends an assistant's message, if any."""
+        from jinja2.exceptions import TemplateError
+
+        if not self.tokenizer.chat_template:
+            return None
+        messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
+        try:
+            whole = self.tokenizer.apply_chat_template(messages, tokenize=False)
+        except TemplateError:  # it knows no such conversation
+            return None
+        after = self.tokenizer(whole.partition(MARK)[2], add_special_tokens=False)["input_ids"]
+        added = self.tokenizer.added_tokens_decoder
+        return next((i for i in after if i in added and added[i].special), None)
+
+    def ends(self, task: Any, eos_ids: Sequence[int]) -> list[int]:
+        """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
+        through = self.tokenizer.chat_template and map(self.templated, drawn(task, "train"))
+        end = self.end_of_turn if through and any(through) else None
+        return sorted({*eos_ids, *([] if end is None else [end])})
+
+
+def drawn(task: Any, split: str) -> list[Prompt]:
+    """Some of the task's prompts, always the same."""
+    generator = torch.Generator().manual_seed(0)
+    return [Example(*item).prompt for item in task.draw(split, SAMPLE, generator)]
 
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:

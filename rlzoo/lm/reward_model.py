@@ -8,8 +8,9 @@ from typing import Any
 
 from rlzoo.data.pairs import Prompt
 from rlzoo.errors import ModelError, RlzooError, first_line, nearest
-from rlzoo.lm.loading import resolve_path
+from rlzoo.lm.loading import positions, resolve_path
 from rlzoo.mdp.batch import right_pad
+from rlzoo.mdp.rules import continued
 from rlzoo.parallel.device import pick_device
 
 
@@ -133,22 +134,31 @@ def _quiet(folder: Path) -> Iterator[None]:
 def encode(
     tokenizer: Any, prompt: Prompt, response: str, *, ended: bool = True, limit: int | None = None
 ) -> list[int]:
-    """Token ids of a prompt and a response, the last `limit` of them.
+    """Token ids of a prompt and a response: the last `limit` of them, and BOS.
 
     With a chat template all goes through it, as a conversation that the assistant has ended or is
-    still writing. Without one a prompt is text, and EOS says that the response ended.
+    still writing. Without one a prompt is text, and EOS says that the response ended. An encoder
+    reads a pair of texts, in its tokenizer's own format, of which no special token is cut off.
     """
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
     elif not isinstance(prompt, str):
         raise ModelError("the prompt is chat messages, and the tokenizer has no template")
-    elif tokenizer.eos_token_id is None:  # an encoder's: it reads two texts
-        ids = tokenizer(prompt, response)["input_ids"]
+    elif tokenizer.sep_token_id is not None or tokenizer.eos_token_id is None:  # an encoder's
+        pair = tokenizer(prompt, response, return_special_tokens_mask=True)
+        return _last(pair["input_ids"], pair["special_tokens_mask"], limit)
     else:
-        ids = tokenizer(prompt)["input_ids"]
-        ids = ids + tokenizer(response, add_special_tokens=False)["input_ids"]
+        ids = tokenizer(prompt)["input_ids"] + continued(tokenizer, response)
         ids = ids + [tokenizer.eos_token_id] * ended
-    return ids[-limit:] if limit else ids
+    return _last(ids, [i == tokenizer.bos_token_id for i in ids[:1]], limit)
+
+
+def _last(ids: list[int], kept: Sequence[int], limit: int | None) -> list[int]:
+    """The last `limit` tokens, those that are `kept` among them."""
+    over = len(ids) - (limit or len(ids))
+    free = [i for i in range(len(ids)) if i >= len(kept) or not kept[i]]
+    cut = set(free[: max(over, 0)])
+    return [x for i, x in enumerate(ids) if i not in cut]
 
 
 def _conversation(tokenizer: Any, prompt: Prompt, response: str, ended: bool) -> list[int]:
@@ -167,17 +177,30 @@ def score(model: Any, rows: Sequence[list[int]], batch: int = 64) -> Any:
     """Scores (N,) of rows of token ids; with gradient, if the caller has it on."""
     import torch
 
-    device = next(model.parameters()).device
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))  # little padding
     scores: list[Any] = [None] * len(rows)
     for start in range(0, len(rows), batch):
         part = order[start : start + batch]
         with _padding([rows[i] for i in part], model) as fill:
-            ids, mask = right_pad([rows[i] for i in part], fill)
-            out = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
+            out = model(**inputs([rows[i] for i in part], model, fill)).logits
         for i, x in zip(part, out[:, 0].float(), strict=True):
             scores[i] = x
     return torch.stack(scores)
+
+
+def inputs(rows: Sequence[list[int]], model: Any, fill: int) -> dict[str, Any]:
+    """What the model reads of rows of token ids, (B, L) each, padded on the right by `fill`.
+
+    A model that tells two texts apart (BERT) gets token_type_ids: the second begins after the
+    separator, which is also what a row ends with.
+    """
+    ids, mask = right_pad(rows, fill)
+    found = {"input_ids": ids, "attention_mask": mask}
+    if (getattr(model.config, "type_vocab_size", None) or 0) > 1:
+        types = [[int(i > row.index(row[-1])) for i in range(len(row))] for row in rows]
+        found["token_type_ids"] = right_pad(types, 0)[0]
+    device = next(model.parameters()).device
+    return {name: x.to(device) for name, x in found.items()}
 
 
 @contextlib.contextmanager
@@ -196,5 +219,9 @@ def _padding(rows: Sequence[list[int]], model: Any) -> Iterator[int]:
 
 def longest(model: Any, max_length: int | None) -> int | None:
     """How many tokens the model reads: what is asked for, within its position limit."""
-    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    own = positions(model.config)
+    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    offset = getattr(table, "padding_idx", None)
+    if own and offset is not None:  # RoBERTa counts from after it
+        own -= offset + 1
     return min((n for n in (max_length, own) if n), default=None)

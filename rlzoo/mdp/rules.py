@@ -51,11 +51,30 @@ def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> li
 
 
 def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
-    """A character of `text` that the tokenizer does not know, if `ids`, its tokens, show one."""
+    """A character of `text` that the tokenizer does not know, if `ids`, its tokens, show one.
+
+    The unknown token may be BOS or EOS as well (OPT, GPT-2), and be added, or written in the text.
+    """
     unknown = tokenizer.unk_token_id
     if unknown is None or unknown not in ids:
         return None
-    return next((c for c in text if unknown in tokenizer(c)["input_ids"]), "?")
+
+    def alien(part: str) -> bool:
+        return unknown in tokenizer(part, add_special_tokens=False)["input_ids"]
+
+    parts = [part for part in text.split(tokenizer.unk_token) if alien(part)]
+    return next((c for part in parts for c in part if alien(c)), "?") if parts else None
+
+
+def continued(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of a text that follows others: without the space that some tokenizers put before
+    what comes first, and only there (Metaspace's prepend_scheme "first": Llama 2, Mistral)."""
+    plain = tokenizer(text, add_special_tokens=False)["input_ids"]
+    eos = tokenizer.added_tokens_decoder.get(tokenizer.eos_token_id)
+    if eos is None or eos.rstrip:  # it would take the text's own space
+        return plain
+    after = tokenizer(eos.content + text, add_special_tokens=False)["input_ids"]
+    return after[1:] if after[0] == tokenizer.eos_token_id else plain
 
 
 def decode_tokens(

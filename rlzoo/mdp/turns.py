@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError
-from rlzoo.mdp.rules import unknown_character
+from rlzoo.mdp.rules import continued, unknown_character
 from rlzoo.plugin.columns import TOLD
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
@@ -139,7 +139,7 @@ class Turns:
         text = answer
         if row.chat:
             text = self._rendered(row, answer, after_eos)
-        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        ids = continued(self.tokenizer, text)
         alien = unknown_character(self.tokenizer, text, ids)
         if alien is not None:
             raise self._fault(

@@ -142,6 +142,11 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
             raise ValueError("a column says its shape: register(f, shape='BT')")
         if kind != "columns" and shape:
             raise ValueError("only a column has a shape")
+        if extra.get("needs_signal") and couples != "row":
+            raise ValueError(
+                "needs_signal=True leaves rows out, which the others would miss where "
+                f"couples={couples!r}; register it without needs_signal"
+            )
         if shape and shape not in ("B", "BT", "BTK", "K", "list"):
             raise ValueError(f"shape must be one of B, BT, BTK, K, list. Got {shape!r}")
     except ValueError as error:

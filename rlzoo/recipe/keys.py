@@ -63,7 +63,9 @@ _KEYS: dict[str, Any] = {
     ],
     "rollout.top_k": Annotated[int, Range(0), "sample among the k likeliest; 0: all"],
     "rollout.top_p": Annotated[
-        float, Range(0, 1, closed="right"), "sample among the likeliest of this mass"
+        float,
+        Range(0, 1, closed="right"),
+        "sample among the likeliest of this mass, of what top_k leaves",
     ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"], "auto: recomputed under autocast only"
@@ -134,8 +136,8 @@ _KEYS: dict[str, Any] = {
     ],
     "train.skip_no_signal": Annotated[
         bool,
-        "leave rows whose advantages are all 0 out of the policy's pass where they give no "
-        "gradient",
+        "read rows whose advantages are all 0 without a gradient, for the metrics alone, where "
+        "they give none",
     ],
     "train.critic_warmup": Annotated[int, Range(0), "first steps that update the critic only"],
     "eval.every": Annotated[int, Range(0), "steps between evaluations; 0: before and after only"],

@@ -23,6 +23,8 @@ CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "
 
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
 
+KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -351,6 +353,11 @@ def _warnings(plan: Plan) -> Iterable[str]:
         caution = plan.kl.component.caution.get(config.kl.place)
         if caution:
             yield f"kl.place={config.kl.place} with {plan.kl.name}: {caution}"
+        if config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):
+            yield (
+                f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
+                f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
+            )
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
@@ -358,7 +365,14 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "(model.lora.rank)"
         )
     truncates = config.rollout.top_k > 0 or config.rollout.top_p < 1
-    if truncates and not plan.correction:
+    weighs = "sampler_log_probs" in (*plan.estimator.needs, *plan.policy_loss.needs)
+    if weighs and plan.correction:
+        yield (
+            f"correction={plan.correction}: estimator {plan.estimator.name!r} or policy loss "
+            f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may weigh against the "
+            "sampler already: twice is once too often"
+        )
+    if truncates and not plan.correction and not weighs:
         yield (
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"

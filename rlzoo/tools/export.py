@@ -118,19 +118,24 @@ def _save_whole(source: Path, place: Path, recipe: Mapping[str, Any], dtype: str
     from transformers import GenerationConfig
 
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
+    from rlzoo.lm.prompts import PromptFormat
 
     trust = recipe["model"].get("trust_remote_code", False)
     model = load_causal_lm(source, trust_remote_code=trust)
     tokenizer = load_tokenizer(source, trust_remote_code=trust)
     model.to(getattr(torch, dtype or recipe["model"].get("dtype", "float32")))
-    rollout = recipe["rollout"]
+    rollout, chat = recipe["rollout"], recipe["model"].get("chat", "auto")
+    ends = set(eos_ids(model.config, tokenizer))
+    if chat != "never":  # its readers talk by the template, whatever the run's prompts were
+        end = PromptFormat(tokenizer).end_of_turn
+        ends |= set() if end is None else {end}
     model.generation_config = GenerationConfig(
         do_sample=True,
         temperature=rollout["temperature"],
         top_k=rollout["top_k"],
         top_p=rollout["top_p"],
         max_new_tokens=rollout["max_new_tokens"],
-        eos_token_id=eos_ids(model.config, tokenizer),
+        eos_token_id=sorted(ends),
         pad_token_id=int(tokenizer.pad_token_id),
     )
     model.save_pretrained(place)

@@ -113,7 +113,8 @@ def gradients(
     trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
     some = torch.arange(len(mask), device=mask.device)
     if forward is None and not trained["critic"]:
-        some = _with_signal(plan, rows)
+        some, silent = _by_signal(plan, rows)
+        _note_silent(models, take(rows, silent), weights["actor"][silent], sums)
     parts = [some] if forward is not None else passes.parts(take(rows, some), grad=True)
     upstream = None
     if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
@@ -173,15 +174,32 @@ def _lean_gradients(models: Models) -> Iterator[None]:
             table.sparse = False
 
 
-def _with_signal(plan: Plan, rows: Mapping[str, Any]) -> Tensor:
-    """Rows (R,) whose pass may leave a gradient: all, unless the policy loss is declared to leave
-    none where advantages are 0, and nothing else is in the loss."""
+def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Rows whose pass may leave a gradient, and the others: none, unless the policy loss is
+    declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
     config = plan.recipe.config
     alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
-    everything = torch.arange(len(rows["response_mask"]), device=rows["response_mask"].device)
+    signal = (rows["advantages"] != 0).any(1)
     if not (plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal):
-        return everything
-    return everything[(rows["advantages"] != 0).any(1)]
+        signal = torch.ones_like(signal)
+    return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
+
+
+def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
+    """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
+    if len(weights):
+        columns = {**rows, **_read(models, rows, models.passes.parts(rows))}
+        with torch.no_grad():
+            loss, metrics = policy_loss(models.plan, columns)
+        if models.ranks.first:  # all ranks have the same; sums are added up
+            _note_policy(sums, columns, weights, (weights * loss).sum(), metrics)
+
+
+def _read(models: Models, rows: Mapping[str, Any], parts: list[Tensor]) -> dict[str, Tensor]:
+    """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
+    score = models.policy.log_prob_stats
+    with torch.no_grad():
+        return models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
 
 
 def _backward(
@@ -282,10 +300,7 @@ def _coupled_gradient(
     sums: Sums,
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
-    score = models.policy.log_prob_stats
-    with torch.no_grad():
-        stats = models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
-    columns = {**rows, **stats}
+    columns = {**rows, **_read(models, rows, parts)}
     gradient, loss, metrics = policy_loss_gradient(models.plan, columns, weights)
     if models.ranks.first:  # all ranks have the same; sums are added up
         _note_policy(sums, columns, weights, loss, metrics)

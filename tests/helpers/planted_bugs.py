@@ -15,6 +15,7 @@ from rlzoo import checks
 from rlzoo.checks import tasks
 from rlzoo.checks.subject import Subject
 from rlzoo.ops import collapse, expand, next_action
+from rlzoo.plugin.columns import WITH_GRADIENT
 from rlzoo.plugin.component import needs_of
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
@@ -180,6 +181,42 @@ def output_off_the_mask(c):
     return None
 
 
+def text_index_for_column(c):
+    """The k-th text of `response_tokens` is put at column k, observations or not."""
+    if "response_tokens" not in c.needs or c.kind not in FUNCTIONS:
+        return None
+
+    def at_the_front(x):
+        return {**x, "response_mask": collapse(torch.ones_like(x["response_mask"]),
+                                               x["response_mask"])}  # fmt: skip
+
+    def off(out, x):
+        return out * x["response_mask"]
+
+    front = rewire(c, at_the_front)
+    return remake(dataclasses.replace(c, function=front.function), off)
+
+
+def kink_at_ratio_one(c):
+    """The size of the log-ratio beside the loss. Where policy and data are compared."""
+    other = "ref_log_probs" if c.kind == "kl_penalties" else "old_log_probs"
+    if c.kind not in ("kl_penalties", "policy_losses") or not {"log_probs", other} <= {*c.needs}:
+        return None
+    return remake(c, lambda out, x: out + (x["log_probs"] - x[other]).abs())
+
+
+def single_precision_inside(c):
+    """What carries no gradient goes through float32. In losses."""
+    if c.kind not in LOSSES:
+        return None
+
+    def rounded(x):
+        return {n: v.float().to(v) if torch.is_tensor(v) and n not in WITH_GRADIENT else v
+                for n, v in x.items()}  # fmt: skip
+
+    return rewire(c, rounded)
+
+
 DIRECTIONS = (
     "reward_raises_its_own_advantage", "value_is_a_divergence", "gradient_leads_to_the_reference",
     "praise_raises_the_probability", "pushes_towards_the_target", "weights_are_weights",
@@ -208,5 +245,8 @@ BUGS = tuple(
         ),
         mutate_an_input: ("inputs_unchanged", "scores_repeat"),
         output_off_the_mask: ("zero_off_the_mask",),
+        text_index_for_column: ("token_texts_belong_to_actions",),
+        kink_at_ratio_one: ("rounding_moves_no_gradient",),
+        single_precision_inside: ("float64_is_kept",),
     }.items()
 )  # fmt: skip

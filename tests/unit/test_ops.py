@@ -293,9 +293,10 @@ def test_group_index_splits_by_all_keys(ids):
 
 
 def test_equal_up_to_rounding_is_degenerate():
-    x = torch.tensor([0.1 + 0.2, 0.3, 5.0, 1.0, 1.1, 1e9, 1e9 + 1], dtype=torch.float64)
-    ids = torch.tensor([0, 0, 1, 2, 2, 3, 3])
-    wanted = [True, True, True, False, False, True, True]
+    x = torch.tensor([0.1 + 0.2, 0.3, 5.0, 1.0, 1.1, 1e9, 1e9 + 1, 1e9, 1e9 * (1 + 2e-16)],
+                     dtype=torch.float64)  # fmt: skip
+    ids = torch.tensor([0, 0, 1, 2, 2, 3, 3, 4, 4])
+    wanted = [True, True, True, False, False, False, False, True, True]
     assert ops.group_degenerate(x, ids).tolist() == wanted
     two = ops.group_degenerate(torch.stack([x, x * 0], 1), ids)
     assert two[:, 0].tolist() == wanted

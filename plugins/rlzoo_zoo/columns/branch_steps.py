@@ -24,10 +24,8 @@ def branch_steps(
     mask = response_mask.bool()
     if separator:
         cut = torch.zeros_like(mask)
-        for row, texts in enumerate(response_tokens):
-            hits = [i for i, text in enumerate(texts) if separator in text]
-            cut[row, torch.tensor(hits, dtype=torch.long)] = True
-        cut &= mask
+        ends = [separator in text for texts in response_tokens for text in texts]
+        cut[mask] = torch.tensor(ends, dtype=torch.bool, device=mask.device)  # texts are of actions
         step = cut.cumsum(1) - cut.long()
     else:
         step = (mask.cumsum(1) - 1).div(tokens, rounding_mode="floor")

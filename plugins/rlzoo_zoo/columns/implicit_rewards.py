@@ -25,19 +25,23 @@ def implicit_rewards(
 
     pi_phi is the causal LM in the transformers folder `path`, read once and kept frozen: a model
     trained so that this ratio's sum tells right responses from wrong ones. It must share the
-    policy's vocabulary. pi_ref is the run's frozen reference. `rows` go through the models at a
-    time. Breaks if pi_phi was trained against another reference: the ratio then means nothing.
+    policy's vocabulary. pi_ref is the run's frozen reference, asked by its own method: with LoRA it
+    is the policy's network with the adapters off. `rows` go through the models at a time. Breaks if
+    pi_phi was trained against another reference: the ratio then means nothing.
     Source: Cui et al. 2025, arXiv:2502.01456; Yuan et al. 2024, arXiv:2412.01981.
     """
     if not (Path(path) / "config.json").is_file():
         raise RlzooError(f"implicit_rewards.path must be a transformers folder. Got {path!r}")
-    ids = torch.cat([prompt_ids, response_ids], 1)
-    mask = torch.cat([prompt_mask, response_attention.to(prompt_mask.dtype)], 1).long()
-    model = _load(path, str(ids.device))
-    steps = response_ids.shape[1]
+    columns = {
+        "prompt_ids": prompt_ids,
+        "prompt_mask": prompt_mask,
+        "response_ids": response_ids,
+        "response_attention": response_attention,
+    }
+    model = _load(path, str(response_ids.device))
     parts = [
-        _log_probs(model, i, m, steps) - _log_probs(reference.model, i, m, steps)
-        for i, m in zip(ids.split(rows), mask.split(rows), strict=True)
+        _log_ratios(model, reference, {n: x[start : start + rows] for n, x in columns.items()})
+        for start in range(0, len(response_ids), rows)
     ]
     return beta * torch.cat(parts).to(response_mask.dtype) * response_mask
 
@@ -50,17 +54,27 @@ def _load(path, device):
     return model.to(device).eval().requires_grad_(False)
 
 
-def _log_probs(model, ids, mask, steps):
-    """log pi of the last `steps` tokens, (b, T)."""
-    out = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=(mask.cumsum(1) - 1).clamp(min=0),
-        logits_to_keep=steps + 1,
-        use_cache=False,
-    )
-    log_pi = out.logits[:, -steps - 1 : -1].float().log_softmax(-1)
-    return log_pi.gather(-1, ids[:, -steps:, None]).squeeze(-1)
+def _log_ratios(model, reference, columns):
+    """log(pi_phi / pi_ref) of the response tokens of some rows, (b, T)."""
+    ids, steps = columns["response_ids"], columns["response_ids"].shape[1]
+    mask = torch.cat([columns["prompt_mask"], columns["response_attention"]], 1).long()
+    with reference.precision():  # in the reference's own, or rounding alone would be a reward
+        ours = model(
+            input_ids=torch.cat([columns["prompt_ids"], ids], 1),
+            attention_mask=mask,
+            position_ids=(mask.cumsum(1) - 1).clamp(min=0),
+            logits_to_keep=steps + 1,
+            use_cache=False,
+        ).logits[:, -steps - 1 :]
+    theirs = reference.logits(columns)  # (b, t + 1, V), t the longest response here
+    width = theirs.shape[1] - 1
+    phi, ref = (_log_probs(x[:, :width], ids[:, :width]) for x in (ours, theirs))
+    return torch.nn.functional.pad(phi - ref, (0, steps - width))
+
+
+def _log_probs(logits, ids):
+    log_pi = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    return log_pi.gather(-1, ids[:, :, None]).squeeze(-1)
 
 
 @hookimpl

@@ -25,9 +25,10 @@ def gigpo(
     reward is the sum of its tokens', G_k discounts by gamma per *turn*. It is compared with all
     turns, of any row of the group and any time, whose first action has the same `state_keys`
     (B, T). All tokens of a turn share the result. A state seen once adds 0; in a group of one or
-    of equal rewards the episode's part is 0. No division by std (the
-    authors' `mean_norm`). Breaks when no state recurs (then it is dr_grpo), or when the key leaves
-    out what matters.
+    of equal rewards the episode's part is 0. No division by std (the authors' `mean_norm`). mean_g
+    is over rows, as in the paper; verl-agent's default (compute_mean_std_cross_steps) is over
+    turns, so that long rows weigh more in it. Breaks when no state recurs (then it is dr_grpo), or
+    when the key leaves out what matters.
     Source: Feng et al. 2025, arXiv:2505.10978.
     """
     mask = response_mask.bool()

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl, masked_mean
+from rlzoo.ops import absolute
 
 
 def kl_cov(
@@ -22,7 +23,9 @@ def kl_cov(
     of the mini-batch's N actions are penalised. Decided: only where cov > 0, since others do not
     lower the entropy, and ties all in, so that the order of rows does not matter. Couples the
     mini-batch. On the first step of a batch rho is 1 and the penalty has no gradient: it needs
-    several steps per batch. The paper takes 2e-3 for a 7B model, 2e-4 for 32B.
+    several steps per batch. Its gradient, the sign of log rho, fades to 0 within abs(log rho) <
+    1e-3: at rho = 1 the sign is that of rounding noise, which verl follows. The paper takes 2e-3
+    for a 7B model, 2e-4 for 32B.
     Source: Cui et al. 2025, arXiv:2505.22617.
     """
     mask = response_mask.bool()
@@ -33,7 +36,7 @@ def kl_cov(
     count = max(1, int(fraction * mask.sum()))
     least = cov.flatten().sort(descending=True).values[count - 1]
     held = ((cov > 0) & (cov >= least)).to(log_probs.dtype)
-    loss = held * coef * log_ratio.abs() - log_ratio.exp() * advantages
+    loss = held * coef * absolute(log_ratio) - log_ratio.exp() * advantages
     return loss, {"pg_clipfrac_cov": held}
 
 

@@ -25,7 +25,6 @@ def http(
     responses,
     response_tokens,
     answers,
-    response_attention,
     response_mask,
     *,
     url: Annotated[str, "http:// or https://"] = "",
@@ -65,13 +64,14 @@ def http(
             warnings.warn(f"{failure}; {len(answers[part])} responses score 0", stacklevel=2)
             continue
         if per_token:
-            lengths = response_attention[part].long().sum(1).tolist()
-            rows = _numbers(found, len(lengths), url, "lists")
-            for i, (row, n) in enumerate(zip(rows, lengths, strict=True), start):
-                scores[i, :n] = torch.tensor(_numbers(row, n, url, f"scores of response {i}"))
+            texts = response_tokens[part]  # of actions
+            rows = _numbers(found, len(texts), url, "lists")
+            for i, (row, said) in enumerate(zip(rows, texts, strict=True), start):
+                given = _numbers(row, len(said), url, f"scores of response {i}")
+                scores[i, response_mask[i].bool()] = torch.tensor(given).to(scores)
         else:
             scores[part] = torch.tensor(_numbers(found, len(answers[part]), url, "scores"))
-    return torch.where(response_mask.bool(), scores, 0) if per_token else scores
+    return scores
 
 
 class Unanswered(RlzooError):

@@ -24,9 +24,11 @@ def reward_model(
     """r(prompt, response), (B,), by a frozen transformers sequence classifier with one label.
 
     The model brings its own tokenizer: with a chat template it reads the messages through it,
-    without one the prompt's text, the response and, where the row terminated, EOS. Padding moves no
-    score. Unbounded and of any scale: `weight` scales it. Breaks where the policy leaves what the
-    preferences were about: the score goes on rising and the worth falls; hold it with `kl`.
+    without one the prompt's text, the response and, where the row terminated, EOS; an encoder
+    (BERT, RoBERTa) reads the two as its tokenizer's pair. What is too long loses its beginning, but
+    no BOS. Padding moves no score. Unbounded and of any scale: `weight` scales it. Breaks where the
+    policy leaves what the preferences were about: the score goes on rising and the worth falls;
+    hold it with `kl`.
     Source: Ouyang et al. 2022, arXiv:2203.02155; Stiennon et al. 2020, arXiv:2009.01325.
     """
     place = terminated.device if device == "auto" else torch.device(device)

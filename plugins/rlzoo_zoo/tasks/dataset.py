@@ -28,10 +28,11 @@ class Dataset:
     Right is, by `checker`: exact (white space apart), numeric (the last or boxed number), math (by
     math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and terminated.
     Bad rows (no JSON, a column missing or null, an empty prompt, an answer that the checker cannot
-    read) stop the run or are skipped and counted; so are prompts over max_prompt tokens: too_long
-    drops them, cuts text at its start or end, or stops. `notes` holds the counts. A prompt's index
-    is its row's number in the file, those of a test file counted on. Draws are without replacement
-    until all rows were drawn. Nothing in the data is executed or unpickled.
+    read) stop the run or are skipped and counted; so are prompts over max_prompt tokens, or over
+    what the model has room for: too_long drops them, cuts text at its start or end, or stops.
+    `notes` holds the counts. A prompt's index is its row's number in the file, those of a test file
+    counted on. Draws are without replacement until all rows were drawn. Nothing in the data is
+    executed or unpickled.
     Source: the user's data.
     """
 
@@ -55,7 +56,7 @@ class Dataset:
         casefold: Annotated[bool, "exact, contains: case does not count"] = False,
         tolerance: Annotated[float, Range(0), "numeric: how far off is right"] = 0.0,
         on_bad_row: Literal["stop", "skip"] = "stop",
-        max_prompt: Annotated[int | None, Range(1), "tokens"] = None,
+        max_prompt: Annotated[int | None, Range(1), "tokens; null: what fits"] = None,
         too_long: Literal["drop", "cut_start", "cut_end", "stop"] = "drop",
     ):
         if not path:
@@ -118,41 +119,46 @@ class Dataset:
         return torch.tensor([any(contains(r, a, self.casefold) for a in accepted(each))
                              for r, each in pairs], dtype=torch.bool)  # fmt: skip
 
-    def fit(self, count):
-        """Apply too_long, once a tokenizer is there: count(prompt) -> tokens. Returns a note."""
-        if self.max_prompt is None:
+    def fit(self, count, room=None):
+        """Apply too_long, once there is a tokenizer: count(prompt) -> tokens. Returns a note.
+
+        room: tokens that the model has for a prompt; None: any number."""
+        limit = min((n for n in (self.max_prompt, room) if n is not None), default=None)
+        if limit is None:
             return None
-        total, long = 0, 0
+        why = f"task.max_prompt={limit} tokens"
+        if limit != self.max_prompt:
+            why = f"the {limit} tokens that rollout.max_new_tokens leaves of the model's positions"
+        total, long = 0, []
         for split, rows in self.rows.items():
             kept: list[Example] = []
             for example in rows:
-                over = count(example.prompt) > self.max_prompt
-                long += over
-                if not over:
+                if count(example.prompt) <= limit:
                     kept.append(example)
-                elif self.too_long.startswith("cut"):
-                    kept.append(example._replace(prompt=self.cut(example.prompt, count)))
+                    continue
+                long.append(example.index)
+                if self.too_long.startswith("cut"):
+                    cut = self.cut(example.prompt, count, limit, why)
+                    kept.append(example._replace(prompt=cut))
                 elif self.too_long == "stop":
                     shown = str(example.prompt)[:60]
-                    raise DataError(
-                        f"prompt {example.index} is longer than task.max_prompt={self.max_prompt} "
-                        f"tokens: {shown!r}..."
-                    )
+                    raise DataError(f"prompt {example.index} is longer than {why}: {shown!r}...")
             if not kept:
-                raise DataError(
-                    f"all {len(rows)} {split} prompts are longer than "
-                    f"task.max_prompt={self.max_prompt} tokens"
-                )
+                raise DataError(f"all {len(rows)} {split} prompts are longer than {why}")
             total += len(rows)
             self.rows[split] = kept
         if not long:
             return None
         done = "dropped" if self.too_long == "drop" else "cut"
-        note = f"{long} of {total} prompts longer than {self.max_prompt} tokens {done}"
+        note = f"{len(long)} of {total} prompts longer than {limit} tokens {done}"
+        if limit != self.max_prompt:
+            note += (
+                f", the first in row {long[0]} (task.too_long={self.too_long}): longer than {why}"
+            )
         self.notes.append(note)
         return note
 
-    def cut(self, prompt, count):
+    def cut(self, prompt, count, limit, why):
         """The longest end (cut_start) or beginning (cut_end) of a text that is short enough."""
         if not isinstance(prompt, str):
             raise DataError(f"too_long={self.too_long} cuts text; these prompts are chat messages")
@@ -163,12 +169,12 @@ class Dataset:
         low, high = 0, len(prompt)  # characters: part(low) fits
         while high - low > 1:
             middle = (low + high) // 2
-            if count(part(middle)) <= self.max_prompt:
+            if count(part(middle)) <= limit:
                 low = middle
             else:
                 high = middle
         if not low:
-            raise DataError(f"task.max_prompt={self.max_prompt} leaves nothing of {prompt[:60]!r}")
+            raise DataError(f"too_long={self.too_long} to {why} leaves nothing of {prompt[:60]!r}")
         return part(low)
 
     # ------------------------------------------------------------ reading

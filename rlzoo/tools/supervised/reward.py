@@ -75,8 +75,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     import torch
     from transformers import set_seed
 
-    from rlzoo.lm.reward_model import encode, longest, score
-    from rlzoo.mdp.batch import right_pad
+    from rlzoo.lm.reward_model import encode, inputs, longest, score
 
     set_seed(arguments.seed)  # of the new head
     model, tokenizer = new(start.folder)
@@ -90,11 +89,10 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
 
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         both = [chosen for chosen, _ in items] + [rejected for _, rejected in items]
-        ids, mask = right_pad(both, model.config.get_text_config().pad_token_id)
-        return {"input_ids": ids, "attention_mask": mask}
+        return inputs(both, model, model.config.get_text_config().pad_token_id)
 
-    def loss(model: Any, inputs: dict[str, Any]) -> Any:
-        chosen, rejected = model(**inputs).logits[:, 0].float().chunk(2)
+    def loss(model: Any, given: dict[str, Any]) -> Any:
+        chosen, rejected = model(**given).logits[:, 0].float().chunk(2)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
     fit.fit(model, rows, collate, loss, arguments, "reward")

@@ -36,19 +36,18 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
 
     from transformers import GenerationConfig
 
-    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+    from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
     from rlzoo.lm.prompts import PromptFormat
     from rlzoo.lm.reward_model import longest
 
     model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
-    reader = PromptFormat(tokenizer)
+    reader, ends = PromptFormat(tokenizer), eos_ids(model.config, tokenizer)
 
-    def encode(row: Demonstration) -> TokenIds:
-        response = tokenizer(row.response, add_special_tokens=False)["input_ids"]
-        return reader.encode(row.prompt), [*response, tokenizer.eos_token_id]
+    def encoded(row: Demonstration) -> TokenIds:
+        return encode(reader, row.prompt, row.response)
 
     limit = longest(model, arguments.max_length)
-    rows, tests, counts = start.encoded(encode, lambda ids: sum(map(len, ids)), limit)
+    rows, tests, counts = start.encoded(encoded, lambda ids: sum(map(len, ids)), limit)
 
     def collate(items: list[TokenIds]) -> dict[str, Any]:
         return batch_of(items, tokenizer.pad_token_id)
@@ -61,10 +60,21 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     fit.fit(model, rows, collate, loss, arguments, "sft")
     after = held_out_loss(model, tests, collate, arguments.batch)
     model.generation_config = GenerationConfig(  # so that plain `generate` ends, too
-        eos_token_id=model.config.eos_token_id, pad_token_id=tokenizer.pad_token_id
+        eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
+        pad_token_id=tokenizer.pad_token_id,
     )
     results = {"rows": counts, "held_out": {"loss_before": before, "loss": after}}
     return fit.save(model, tokenizer, arguments, results)
+
+
+def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
+    """(prompt, response) as token ids; a response ends as the chat template ends a turn, where the
+    prompt goes through one, else by EOS."""
+    from rlzoo.mdp.rules import continued
+
+    end = reader.end_of_turn if reader.templated(prompt) else None
+    end = reader.tokenizer.eos_token_id if end is None else end
+    return reader.encode(prompt), [*continued(reader.tokenizer, response), end]
 
 
 def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from rlzoo.tools.sweep.plan import Job, Sweep
 
 def check_folder(sweep: Sweep) -> None:
     """The sweep's folder is new, or holds this sweep or a part of it."""
-    there = sweep.path.iterdir() if sweep.path.exists() else ()
-    if not read_sweep(sweep.path) and any(not path.name.startswith(".") for path in there):
+    strange = sweep.path.exists() and not read_sweep(sweep.path)
+    if strange and any(not path.name.startswith(".") for path in sweep.path.iterdir()):
         raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
     for job in sweep.jobs:
         _check_same(job)

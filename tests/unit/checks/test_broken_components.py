@@ -162,6 +162,25 @@ def drawn_back(log_probs, old_log_probs, advantages):
     return (log_probs - old_log_probs).square() - log_probs * advantages
 
 
+@broken("policy_losses", "metrics_do_not_see_rows_left_out", needs_signal=True)
+def share_of_all_rows(log_probs, advantages):
+    """Its metric looks at the rows beside it.  Source: here."""
+    loss = -log_probs * advantages
+    return loss, {"pg_share": torch.ones_like(loss) / len(loss)}
+
+
+@broken("estimators", "discount_is_marked")
+def undeclared_discount(rewards, response_mask, *, gamma: Annotated[float, Range(0, 1)] = 1.0):
+    """Source: here."""
+    return rewards * gamma * response_mask
+
+
+@broken("columns", "reference_is_asked_by_its_methods", shape="BT")
+def through_the_model(reference, response_ids, response_mask):
+    """Of LoRA's reference the model is the policy's.  Source: here."""
+    return reference.model(input_ids=response_ids).logits[..., 0] * response_mask
+
+
 @broken("value_losses", "token_by_token")
 def off_by_one(value_preds, returns):
     """Source: here."""

@@ -132,7 +132,7 @@ def test_tokens_are_as_frequent_as_the_sampler_says(world, temperature, top_k, t
 
     # What is kept: the k likeliest, and of them no more than it takes to reach p.
     order = log_pi.sort(descending=True).values.exp()[: top_k or None]
-    reach = order.cumsum(0) < top_p
+    reach = (order / order.sum()).cumsum(0) < top_p
     count = min(len(order), int(reach.sum()) + 1) if top_p < 1 else len(order)
     assert int((log_mu > -torch.inf).sum()) == count
     assert log_mu.exp().sum().item() == pytest.approx(1, abs=1e-5)

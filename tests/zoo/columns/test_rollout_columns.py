@@ -8,6 +8,8 @@ import torch
 import rlzoo
 from helpers.zoo import ZOO
 from rlzoo.errors import ComponentError
+from rlzoo.lm.policy import Policy
+from rlzoo.lm.tiny import build_model, build_tokenizer
 
 EOS, PAD = 1, 0
 
@@ -47,7 +49,7 @@ def rows():
         "response_ids": torch.tensor([[2, 3, 4, 2, EOS], [6, 6, EOS, PAD, PAD]]),
         "response_mask": torch.tensor([[1.0, 1, 0, 1, 1], [1, 1, 1, 0, 0]]),
         "response_attention": torch.tensor([[1.0, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
-        "response_tokens": [["c", "d", "e", "c", ""], ["g", "g", ""]],
+        "response_tokens": [["c", "d", "c", ""], ["g", "g", ""]],
         "scores": torch.tensor([[0.5, 0, 0, 0, 1], [0, 0, 2, 0, 0]]),
         "tokenizer": Letters(),
     }
@@ -61,7 +63,7 @@ def test_steps_of_so_many_actions():
 
 def test_steps_end_at_a_separator():
     steps = ZOO.columns["branch_steps"](rows(), separator="c")
-    assert steps.tolist() == [[0, 1, 0, 1, 2], [0, 0, 0, 0, 0]]
+    assert steps.tolist() == [[0, 1, 0, 1, 2], [0, 0, 0, 0, 0]]  # not at the observation
     seen = ZOO.columns["branch_steps"](rows(), separator="e")  # an observation ends no step
     assert seen.max() == 0
 
@@ -191,8 +193,6 @@ def test_greedy_rollouts_are_shared_by_rows_of_one_prompt_and_answer():
 
 
 def _lm(seed):
-    from rlzoo.lm.tiny import build_model, build_tokenizer
-
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build_model({"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1,
@@ -202,9 +202,10 @@ def _lm(seed):
 
 def test_implicit_rewards_are_log_ratios(tmp_path):
     phi, reference = _lm(0), _lm(1)
+    tokenizer = build_tokenizer()
     phi.save_pretrained(tmp_path)
     columns = rows()
-    columns["reference"] = SimpleNamespace(model=reference)
+    columns["reference"] = Policy(reference, tokenizer)
     result = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path), beta=0.5, rows=1)
     wanted = torch.zeros(2, 5)
     for row, (prompt, n) in enumerate([([8, 9], 5), ([7], 3)]):
@@ -216,7 +217,7 @@ def test_implicit_rewards_are_log_ratios(tmp_path):
     torch.testing.assert_close(result, wanted * columns["response_mask"], rtol=1e-4, atol=1e-5)
     together = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path), beta=0.5)
     torch.testing.assert_close(together, result, rtol=1e-4, atol=1e-6)
-    columns["reference"] = SimpleNamespace(model=phi)
+    columns["reference"] = Policy(phi, tokenizer)
     same = ZOO.columns["implicit_rewards"](columns, path=str(tmp_path))
     assert same.abs().max() < 1e-6
 

@@ -54,7 +54,8 @@ def scores(function, responses, answers, **options):
 def test_the_kit_finds_no_fault(name, zoo):
     results = checks.run_checks(zoo.rewards[name], zoo, VERIFIERS[name])
     assert [r for r in results if r.passed is False] == []
-    assert {r.name for r in results if r.passed is None} == {"groups_by_any_name", "groups_matter"}
+    silent = {"groups_by_any_name", "groups_matter", "token_texts_belong_to_actions"}
+    assert {r.name for r in results if r.passed is None} == silent
 
 
 def call(zoo, name, responses, answers, **more):
@@ -347,7 +348,7 @@ def ask(server, responses=("a", "bb", "ccc"), answers=("1", "2", "3"), **options
     mask = torch.tensor([[1.0] * len(t) + [0.0] * (width - len(t)) for t in tokens])
     given_options = {"url": server.url, "backoff": 0.0, "retries": 2, "timeout": 5.0, **options}
     prompts = [f"p{i}" for i in range(n)]
-    return http(prompts, list(responses), tokens, list(answers), mask, mask, **given_options)
+    return http(prompts, list(responses), tokens, list(answers), mask, **given_options)
 
 
 def test_http_sends_what_is_declared_and_nothing_else(server):

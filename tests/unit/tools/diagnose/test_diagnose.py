@@ -19,7 +19,8 @@ from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.tree import make_tree
 from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
 from rlzoo.tools.diagnose import command as diagnose
-from rlzoo.tools.diagnose import exact, tables
+from rlzoo.tools.diagnose import exact as exact_diagnosis
+from rlzoo.tools.diagnose import tables
 from rlzoo.tools.verb import perform
 
 STRANGER = '''
@@ -62,7 +63,7 @@ def parse(*words):
 
 def ask(*words, zoo=None):
     arguments = parse(*words)
-    return exact(arguments.words, arguments, zoo)
+    return exact_diagnosis.diagnose(arguments.words, arguments, zoo)
 
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
@@ -121,7 +122,7 @@ def test_drawn_batches_average_to_the_expected_gradient(zoo):
             a = found.among(found.columns, rows, groups)
             drawn = bias._sampled(found, rows, a, 64)
             se = drawn.std(0) / 8
-            gap = (drawn.mean(0) - expected_gradient(found, means.means(found))).abs()
+            gap = (drawn.mean(0) - expected_gradient(found, means(found))).abs()
             assert float((gap / se.clamp(min=1e-6)).max()) < 5, name
         sizes = report(found, sizes=(16, 1024)).batches
         assert sizes[16]["cosine"] < sizes[1024]["cosine"] <= 1

@@ -1,0 +1,148 @@
+"""Tokenizers as families of models have them: what a prompt, an answer and a response become."""
+
+from types import SimpleNamespace
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from rlzoo.errors import ConversationError, RlzooError
+from rlzoo.lm import reward_model
+from rlzoo.lm.prompts import PromptFormat, encode
+from rlzoo.mdp.rules import continued
+from rlzoo.mdp.turns import Conversation, Turns
+from rlzoo.tools.supervised import sft
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}|{{ m.content }}<|im_end|>|{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant|{% endif %}"
+)
+
+
+def llama2(scheme="first"):
+    """Letters and the space's sign; a space before the first word, as non-legacy Llama 2."""
+    special = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>"]
+    letters = [*"▁abcdefghijklmnopqrstuvwxyz:|"]
+    vocabulary = {token: i for i, token in enumerate([*special, *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        pad_token="</s>", additional_special_tokens=special[3:], chat_template=CHATML,
+    )  # fmt: skip
+
+
+def gpt2(special="<|endoftext|>", *, bos=False):
+    """Bytes; one token is BOS, EOS and the unknown one. bos: it is put before a text (OPT)."""
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {token: i for i, token in enumerate([special, *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    if bos:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{special} $A", special_tokens=[(special, 0)]
+        )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=special, eos_token=special, unk_token=special,
+        pad_token=special,
+    )  # fmt: skip
+
+
+def words():
+    """Words that are known, all others not: and the unknown token is EOS and BOS."""
+    tokenizer = Tokenizer(models.WordLevel({"</s>": 0, "a": 1, "b": 2}, unk_token="</s>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="</s>", eos_token="</s>", unk_token="</s>",
+        pad_token="</s>",
+    )  # fmt: skip
+
+
+def answer_ids(tokenizer, answer, *, chat=False, after_eos=False):
+    """What a conversation's environment says, as tokens."""
+    rules = Turns(
+        SimpleNamespace(task=object(), task_name="talk"), tokenizer, [tokenizer.eos_token_id]
+    )
+    row = Conversation({"prompts": "ab:"}, 99, chat)
+    return rules._observation(row, answer, after_eos)
+
+
+# ---------------------------------------------------------------- a space before what comes first
+
+
+def test_an_answer_has_the_tokens_that_the_template_gives_it():
+    tokenizer = llama2()
+    messages = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "ab"},
+        {"role": "user", "content": "cd"},
+    ]
+    whole = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    before = tokenizer.apply_chat_template(messages[:1], add_generation_prompt=True)["input_ids"]
+    said = [*before, *continued(tokenizer, "ab"), *answer_ids(tokenizer, "cd", chat=True)]
+    assert said == list(whole)
+
+
+def test_an_answer_of_text_follows_at_once():
+    tokenizer = llama2()
+    plain = tokenizer("ab:", add_special_tokens=False)["input_ids"]
+    ids = answer_ids(tokenizer, "cd")
+    assert tokenizer.convert_ids_to_tokens(ids) == ["c", "d"]
+    assert plain + ids == tokenizer("ab:cd", add_special_tokens=False)["input_ids"]
+
+
+def test_a_demonstration_and_a_reward_model_read_the_response_as_it_follows(tmp_path, monkeypatch):
+    tokenizer = llama2()
+    tokenizer.chat_template = None
+    prompt = tokenizer("ab:")["input_ids"]
+    response = tokenizer.convert_tokens_to_ids(["c", "d", "</s>"])
+    assert reward_model.encode(tokenizer, "ab:", "cd") == prompt + response
+    assert sft.encode(PromptFormat(tokenizer), "ab:", "cd") == (prompt, response)
+
+
+@pytest.mark.parametrize("scheme", ["always", "never"])
+def test_other_schemes_stay_as_they_are(scheme):
+    tokenizer = llama2(scheme)
+    assert continued(tokenizer, "ab") == tokenizer("ab", add_special_tokens=False)["input_ids"]
+    assert continued(tokenizer, "") == tokenizer("", add_special_tokens=False)["input_ids"]
+
+
+def test_an_eos_that_takes_the_space_after_it_is_not_put_before_a_text():
+    from tokenizers import AddedToken
+
+    tokenizer = gpt2()
+    tokenizer.add_special_tokens({"eos_token": AddedToken("<end>", rstrip=True, special=True)})
+    assert tokenizer.decode(continued(tokenizer, " a")) == " a"
+
+
+# ---------------------------------------------------------------- one token for all
+
+
+@pytest.mark.parametrize("tokenizer", [gpt2("</s>", bos=True), gpt2()], ids=["opt", "gpt2"])
+def test_bos_that_is_the_unknown_token_as_well_is_known(tokenizer):
+    assert tokenizer.decode(encode(tokenizer, "the é")).endswith("the é")
+    mark = tokenizer.eos_token
+    ids = encode(tokenizer, f"one{mark}two", add_special_tokens=False)
+    assert ids.count(tokenizer.eos_token_id) == 1
+    assert answer_ids(tokenizer, f"{mark}two")[0] == tokenizer.eos_token_id
+
+
+def test_a_history_of_turns_may_hold_the_end_of_text():
+    tokenizer = gpt2()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}>{% endif %}"
+    )
+    ids = PromptFormat(tokenizer).encode([{"role": "user", "content": "hi"}])
+    assert tokenizer.decode(ids) == "hi<|endoftext|>>"
+
+
+def test_what_is_unknown_is_still_named():
+    tokenizer = words()
+    assert encode(tokenizer, "a</s>b") == [1, 0, 2]
+    with pytest.raises(RlzooError, match="the tokenizer does not know 'c'"):
+        encode(tokenizer, "a</s>b c")
+    with pytest.raises(ConversationError, match="does not know 'c' in the answer"):
+        answer_ids(tokenizer, "a c")
