@@ -32,8 +32,8 @@ figure { margin: 2rem 0 } figure svg { width: 100%; height: auto; display: block
 """
 
 
-def page(title: str, parts: Iterable[str], css: str = "") -> str:
-    """The document: its title as text, its parts as HTML, and what `css` adds to the house's."""
+def page(title: str, blocks: Iterable[str], css: str = "") -> str:
+    """The document: its title as text, its blocks as HTML, and what `css` adds to the house's."""
     light, dark = (_variables(theme) for theme in (0, 1))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
@@ -41,7 +41,7 @@ def page(title: str, parts: Iterable[str], css: str = "") -> str:
         f"{tag('title', title)}\n<style>\n:root {{ color-scheme: light dark; {light} }}\n"
         f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
         f"{_CSS.strip()}\n{css.strip()}\n</style></head><body>\n{tag('h1', title)}\n"
-        + "\n".join(parts)
+        + "\n".join(blocks)
         + "\n</body></html>\n"
     )
 

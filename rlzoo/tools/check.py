@@ -6,6 +6,8 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.words import read_options
 from rlzoo.tools.verb import Result
 
 
@@ -19,8 +21,6 @@ def run(arguments: argparse.Namespace) -> Result:
     if bool(arguments.name) == arguments.all:
         raise RlzooError("check: give model=PATH, the NAME of a component, or --all")
     from rlzoo import checks  # here: it loads torch
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.words import read_options
 
     zoo = load_zoo()
     if arguments.name and arguments.name.startswith(("model=", "model.path=")):

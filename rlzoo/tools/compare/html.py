@@ -42,23 +42,23 @@ def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> No
 
 def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     title, _, warning = c.title.partition("; NOT ON ONE SCALE: ")
-    parts = [tag("p", _subtitle(c), "muted")]
+    blocks = [tag("p", _subtitle(c), "muted")]
     if warning:
-        parts.append(tag("p", f"Not on one scale: {warning}", "warn"))
-    parts.append('<div class="verdict">')
-    parts += [tag("p", sentence) for sentence in verdict(c)]
-    parts += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
-    parts.append(tag("p", method(c), "muted"))
-    parts += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
+        blocks.append(tag("p", f"Not on one scale: {warning}", "warn"))
+    blocks.append('<div class="verdict">')
+    blocks += [tag("p", sentence) for sentence in verdict(c)]
+    blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
+    blocks.append(tag("p", method(c), "muted"))
+    blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
-        parts += [tag("h2", two_way_title(c, t)), _two_way(t)]
+        blocks += [tag("h2", two_way_title(c, t)), _two_way(t)]
     for name, (caption, draw) in plots(c).items():
-        parts.append(f"<figure>{svg(draw(), name)}{tag('figcaption', caption)}</figure>")
+        blocks.append(f"<figure>{svg(draw(), name)}{tag('figcaption', caption)}</figure>")
     if c.notes:
         items = "".join(tag("li", note) for note in c.notes)
-        parts.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
-    parts += ["<h2>Settings</h2>", tag("p", _settings(c), "muted")]
-    return html.page(title, parts, CSS)
+        blocks.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
+    blocks += ["<h2>Settings</h2>", tag("p", _settings(c), "muted")]
+    return html.page(title, blocks, CSS)
 
 
 def _subtitle(c: Comparison) -> str:

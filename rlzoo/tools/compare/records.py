@@ -152,16 +152,16 @@ def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
     """The fewest keys that tell the configurations apart: swept ones first, then the one that
     parts most, names of components before their options."""
 
-    def parts(keys: Sequence[str]) -> int:
+    def groups(keys: Sequence[str]) -> int:
         return len({tuple(repr(c.get(k)) for k in keys) for c in configs})
 
-    differing = {k for c in configs for k in c if parts([k]) > 1}
+    differing = {k for c in configs for k in c if groups([k]) > 1}
     keys = [k for k in swept if k in differing]
     rest = sorted(differing.difference(keys), key=lambda k: (k != "recipe", k))
     for candidates in ([k for k in rest if is_name(k)], [k for k in rest if not is_name(k)]):
-        while candidates and parts(keys) < len(configs):
-            best = max(candidates, key=lambda k: parts([*keys, k]))
-            if parts([*keys, best]) == parts(keys) and is_name(best):
+        while candidates and groups(keys) < len(configs):
+            best = max(candidates, key=lambda k: groups([*keys, k]))
+            if groups([*keys, best]) == groups(keys) and is_name(best):
                 break
             keys.append(best)
             candidates.remove(best)

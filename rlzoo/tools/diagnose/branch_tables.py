@@ -48,8 +48,8 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         kl += " (the run has KL in its reward, and its critic learnt with it)"
     after.append(kl)
     after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
-    parts = page(head, [_state_table(document, width)], notes)
-    return [*parts, _estimator_table(document), *dim(after)]
+    above = page(head, [_state_table(document, width)], notes)
+    return [*above, _estimator_table(document), *dim(after)]
 
 
 def _state_table(document: Mapping[str, Any], width: int) -> Any:

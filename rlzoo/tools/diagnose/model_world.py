@@ -130,7 +130,6 @@ MAX_LOGITS = 2**25  # of all prefixes over the model's whole vocabulary
 
 def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
     """As many as the tree has, distinct; raises where that is too much for the model."""
-    seed = plan.recipe.config.seed
     wide = policy.model.config.get_text_config().vocab_size
     leaves = tree.level(tree.horizon - 1)
     needed = (leaves.stop - leaves.start) * (tree.horizon + 1) * wide
@@ -140,7 +139,15 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
             f"{tree.vocabulary}, horizon {tree.horizon}; the limit is {MAX_LOGITS:,}: lower "
             "--vocabulary, --horizon or --prompts"
         )
-    return _distinct(plan, tree.prompts, noise.generator(seed, "diagnose/prompts"))
+    generator = noise.generator(plan.recipe.config.seed, "diagnose/prompts")
+    examples: dict[str, Example] = {}
+    for _ in range(50):
+        for item in plan.task.draw("train", 4 * tree.prompts, generator):
+            examples.setdefault(item[0], Example(*item))
+        if len(examples) >= tree.prompts:
+            return list(examples.values())[: tree.prompts]
+    known = f"has only {len(examples)} prompts"
+    raise RlzooError(f"--prompts: task {plan.task_name!r} {known}. Got {tree.prompts}")
 
 
 def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], allowed: Tensor, *,
@@ -161,17 +168,6 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
         )
     oracle = dataclasses.replace(oracle, rewards=rewards)
     return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
-
-
-def _distinct(plan: Plan, n: int, generator: torch.Generator) -> list[Example]:
-    examples: dict[str, Example] = {}
-    for _ in range(50):
-        for item in plan.task.draw("train", 4 * n, generator):
-            examples.setdefault(item[0], Example(*item))
-        if len(examples) >= n:
-            return list(examples.values())[:n]
-    known = f"has only {len(examples)} prompts"
-    raise RlzooError(f"--prompts: task {plan.task_name!r} {known}. Got {n}")
 
 
 def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str, Tensor]:

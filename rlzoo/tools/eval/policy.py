@@ -5,8 +5,13 @@ from typing import Any
 
 from rlzoo.errors import UsageError
 from rlzoo.plugin.component import needs_of
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.runs.folder import open_folder
 from rlzoo.stats import mean_interval
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.train.start import prepare
+from rlzoo.train.weights import choose
 
 DEFAULT_SHOWN = 6
 
@@ -25,12 +30,6 @@ def evaluate_policy(
 
     With one response a prompt it is what a run's own evaluation gives, sample by sample.
     """
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.compose import compose
-    from rlzoo.runs.folder import open_folder
-    from rlzoo.train.start import prepare
-    from rlzoo.train.weights import choose
-
     zoo = load_zoo()
     weights = folder = None
     if run is not None:
@@ -48,7 +47,7 @@ def evaluate_policy(
         raise UsageError(
             f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
         )
-    from rlzoo.lm.build import build_policy
+    from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models
 
     policy = build_policy(config)
@@ -68,10 +67,7 @@ def evaluate_policy(
         "prompts": prompts,
         "responses": responses,
         "k": ks,
-        "temperature": config.rollout.temperature,
-        "top_k": config.rollout.top_k,
-        "top_p": config.rollout.top_p,
-        "max_new_tokens": config.rollout.max_new_tokens,
+        **{key: config.rollout[key] for key in ("temperature", "top_k", "top_p", "max_new_tokens")},
         "seed": config.seed,
         "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
         "own": None if folder is None else _said_by_run(folder.summary()),

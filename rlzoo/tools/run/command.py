@@ -4,7 +4,10 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
 from rlzoo.tools.verb import Result
+from rlzoo.train.start import start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -12,10 +15,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.plugin.registry import load_zoo
-    from rlzoo.recipe.compose import compose
-    from rlzoo.train.start import start
-
     zoo = load_zoo()
     recipe = compose(arguments.words, zoo)
     return shown(lambda display: start(recipe, zoo, display), arguments)
@@ -23,7 +22,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
     """Train under a display, which shows all there is to see: the view adds nothing."""
-    from rich.console import Console
+    from rich.console import Console  # here, and below: --help needs no rich
 
     from rlzoo.tools.run.live import Panelled, Plain
 

@@ -4,6 +4,7 @@ import argparse
 
 from rlzoo.tools.run.command import shown
 from rlzoo.tools.verb import Result
+from rlzoo.train.start import resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -11,6 +12,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    from rlzoo.train.start import resume
-
     return shown(lambda display: resume(arguments.path, display=display), arguments)

@@ -175,12 +175,12 @@ def _find_answer(models: Models, prompt: str) -> Example | None:
     return None
 
 
-def _as_answer(text: str, like: Any) -> Any:
-    """`text` as the type that the task's own answers have."""
+def _as_answer(typed: str, like: Any) -> Any:
+    """`typed` as the type that the task's own answers have."""
     if isinstance(like, str) or like is None:
-        return text
+        return typed
     try:
-        return type(like)(json.loads(text))
+        return type(like)(json.loads(typed))
     except (TypeError, ValueError):
         kind = type(like).__name__
         raise UsageError(
