@@ -103,7 +103,7 @@ def _probed(policy: Policy) -> Iterator[Policy]:
         "sdpa",
         "eager",
     )
-    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [], (), 1.0, False
+    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [-1], (), 1.0, False
     twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
     with torch.random.fork_rng():
         yield twin

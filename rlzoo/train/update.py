@@ -145,6 +145,14 @@ def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, b
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
 
+def _embeddings(trunk: Any) -> Any:
+    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
+    try:
+        return trunk.get_input_embeddings()
+    except NotImplementedError:
+        return None
+
+
 def _make_dense(models: Models) -> None:
     for network in models.networks().values():
         for weight in network.parameters():
@@ -161,7 +169,7 @@ def _lean_gradients(models: Models) -> Iterator[None]:
         yield
         return
     trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
-    inputs = [trunk.get_input_embeddings() for trunk in trunks if trunk is not None]
+    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
     tables = [x for x in inputs if type(x) is nn.Embedding]
     for table in tables:
         table.sparse = True
