@@ -103,7 +103,7 @@ def _probed(policy: Policy) -> Iterator[Policy]:
         "sdpa",
         "eager",
     )
-    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [-1], (), 1.0, False
+    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [policy.vocabulary], (), 1.0, False
     twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
     with torch.random.fork_rng():
         yield twin
@@ -131,12 +131,15 @@ def _said(error: Exception) -> str:
 
 
 def _rows(policy: Policy) -> dict[str, Tensor]:
-    """Two long rows and a short one, beyond every window that the config names if it is narrow."""
+    """Two long rows and a short one, beyond every window that the config names if it is narrow.
+
+    Longer where layers are not all plain full attention: what a state gets wrong adds up."""
     limit = min(LONGEST, policy.limit[0] if policy.limit else LONGEST)
     short = [n for n in windows(policy.model.config).values() if n <= LONGEST - 8]
-    length = min(limit, max([12, *(n + 8 for n in short)]))
-    new = max(1, length // 3)
-    p, least = length - new, max(1, (length - new) // 2)
+    plain = not never_trees(policy.model)
+    length = min(limit, max([12 if plain else 36, *(n + 8 for n in short)]))
+    new = max(1, length // 3 if plain else 2 * length // 3)
+    p, least = length - new, 1  # shorter than the width of any convolution
     ids = _tokens(policy, 3, length)
     mask = torch.ones(3, p, device=policy.device)
     mask[2, : p - least] = 0

@@ -8,14 +8,11 @@ import torch
 from helpers import ROOT
 from invariants.architecture_table import checks
 from invariants.architecture_table.checks import TOLERANCE, Case, check, write_model
-from invariants.architecture_table.configs import ARCHITECTURES, OPEN, OUTSPOKEN, QUICK
+from invariants.architecture_table.configs import ARCHITECTURES, OUTSPOKEN, QUICK
 
 
 def one(name):
-    marks = [] if name in QUICK else [pytest.mark.study]
-    if name in OPEN:
-        marks.append(pytest.mark.xfail(strict=True))
-    return pytest.param(name, marks=marks)
+    return pytest.param(name, marks=[] if name in QUICK else [pytest.mark.study])
 
 
 @pytest.mark.parametrize("name", [one(name) for name in ARCHITECTURES])
@@ -32,7 +29,7 @@ def test_the_page_has_a_row_for_each():
     table = page.partition("## The table")[2]
     rows = dict(re.findall(r"^\| (\S+)[^|]*\|(.*)$", table, re.MULTILINE))
     assert [n for n in rows if n not in ("architecture", "---")] == list(ARCHITECTURES)
-    assert {n for n, cells in rows.items() if "WRONG" in cells} == OPEN
+    assert [n for n, cells in rows.items() if "WRONG" in cells] == []
     odd = {n for n, cells in rows.items() if "refused" in cells or "noted" in cells}
     assert odd == OUTSPOKEN
 
