@@ -192,11 +192,16 @@ def needs_of(method: Callable) -> tuple[str, ...]:
     return tuple(inspect.signature(method).parameters)
 
 
+def _first_line(function: Any) -> int:
+    code = getattr(function, "__code__", None)  # a function knows it; a class is looked for
+    return code.co_firstlineno if code else inspect.getsourcelines(function)[1]
+
+
 def _place(function: Callable) -> str:
     """`file.py:12`, with the path below its import root."""
     code = inspect.unwrap(function)
     try:
-        file, line = inspect.getsourcefile(code) or "?", inspect.getsourcelines(code)[1]
+        file, line = inspect.getsourcefile(code) or "?", _first_line(code)
     except (OSError, TypeError):
         return getattr(function, "__module__", "?")
     roots = [p for p in sys.path if p and file.startswith(p.rstrip("/") + "/")]

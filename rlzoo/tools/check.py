@@ -7,6 +7,7 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
 from rlzoo.recipe.words import read_options
 from rlzoo.tools.verb import Result
 
@@ -45,7 +46,6 @@ def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
     """What a model's own passes agree on; `words`: `model=NAME` or `model=PATH`, and other keys."""
     from rlzoo.lm import contract
     from rlzoo.lm.build import build_policy
-    from rlzoo.recipe.compose import compose
 
     name = words[0].partition("=")[2]
     if "/" in name or Path(name).is_dir():

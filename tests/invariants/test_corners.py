@@ -63,6 +63,6 @@ def test_metrics_are_of_all_rows_whether_some_are_left_out_or_not(make, cut):
         world.policy.model.double()
         batch = rolled(world)
         batch["advantages"][batch["group_ids"] % 2 == 1] = 0
-        found[skip] = update(world, Experience(batch), make_optimizers(world), 0, 0.0)
+        found[skip] = update(world, Experience(batch, 0.0), make_optimizers(world), 0, 0.0)
     assert found["true"]["actor/ppo_kl"] != 0
     assert found["true"] == pytest.approx(found["false"], rel=1e-7, abs=1e-12)

@@ -131,7 +131,8 @@ def test_a_tokenizer_without_pad_is_padded_by_eos_and_rows_still_end_once(tmp_pa
 
 
 def test_positions_beyond_the_models_are_refused(make):
-    world = make("gpt2", "rollout.max_new_tokens=60")
-    with pytest.raises(ModelError, match=r"max_new_tokens: prompts of \d+ tokens and 60 new ones "
-                       "are more than the model's 64 positions"):  # fmt: skip
-        step(world)
+    with pytest.raises(ModelError, match="=60 leaves 4 of the model's 64 positions to a prompt"):
+        make("gpt2", "rollout.max_new_tokens=60")
+    world, ids = make("gpt2"), torch.full((1, 6), 5)
+    with pytest.raises(ModelError, match="prompts of 6 tokens and 60 new ones are more than the"):
+        world.policy.generate(ids, torch.ones_like(ids), None, 60)
