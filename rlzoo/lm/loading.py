@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rlzoo.data.files import reachable
-from rlzoo.errors import ModelError
+from rlzoo.errors import ModelError, first_line
 from rlzoo.recipe.files import config_dirs
 
 # Names of the position limit in transformers' configs, and of sparse attention's.
@@ -269,7 +269,7 @@ def _told(error: Exception) -> str:
     """What a library's error says, on one line and in this house's words."""
     if "trust_remote_code" in str(error):
         return "it brings code of its own, which runs only with model.trust_remote_code=true"
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return first_line(error)
 
 
 # ---------------------------------------------------------------- adapters

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
+from helpers.runs import StopAt
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -108,24 +109,6 @@ def test_rules_that_could_never_be_looked_at_are_refused(zoo, words, given, says
 # ---------------------------------------------------------------- in a run
 
 
-class Cut:
-    """A display that stops a run at a step, as Ctrl-C would, and keeps what it is told."""
-
-    def __init__(self, at=None):
-        self.at = at
-        self.notes = []
-
-    def step(self, line, progress):
-        if line["step"] == self.at:
-            raise KeyboardInterrupt
-
-    def note(self, text):
-        self.notes.append(text)
-
-    def __getattr__(self, name):
-        return lambda *_: None
-
-
 def lines(path):
     found = [json.loads(x) for x in (path / "metrics.jsonl").read_text().splitlines()]
     clock = ("timing_s/", "perf/seconds", "perf/tokens_per_second")
@@ -154,7 +137,7 @@ def same_end(a, b):
 def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(letters, tmp_path, rule, says):
     zoo, words = letters
     words = [*words, rule, "checkpoint.best=true", "checkpoint.every=2"]
-    display = Cut()
+    display = StopAt(None)
     run = rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/whole"], zoo=zoo, display=display)
     end = run.summary["steps"]
     assert 1 <= end < 8
@@ -163,7 +146,7 @@ def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(letters, tmp_pa
     assert run.metrics[-1]["step"] == end
     for at in range(1, end + 1):
         with pytest.raises(KeyboardInterrupt):
-            rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/cut{at}"], zoo=zoo, display=Cut(at))
+            rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/cut{at}"], zoo=zoo, display=StopAt(at))
         resume(tmp_path / f"cut{at}", zoo=zoo)
         same_end(tmp_path / f"cut{at}", run.path)
     # Killed when all but the summary was written: nothing is trained, the same is said.
