@@ -1,5 +1,7 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
+from copy import deepcopy
+from functools import lru_cache
 from typing import Any
 
 import yaml
@@ -12,9 +14,14 @@ from rlzoo.errors import RecipeError
 def read_value(key: str, text: str) -> Any:
     """The value that a text stands for, as YAML has it; raises RecipeError, naming `key`."""
     try:
-        loaded = OmegaConf.from_dotlist([f"value={text}"])
+        return deepcopy(_value(text))
     except (yaml.YAMLError, OmegaConfBaseException):
         raise RecipeError(f"{key} (command line): cannot read the value {text!r}") from None
+
+
+@lru_cache
+def _value(text: str) -> Any:
+    loaded = OmegaConf.from_dotlist([f"value={text}"])
     return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
 
 
