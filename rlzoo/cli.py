@@ -12,6 +12,7 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import RlzooError
+from rlzoo.plugin.permissions import allow_env
 from rlzoo.tools.verb import perform
 
 # name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
@@ -63,6 +64,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.set_defaults(command=name)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument(
+        "--allow-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the recipe may read this environment variable; may be given again",
+    )
     verb.add_arguments(parser)
     if not free:
         return parser.parse_intermixed_args(words)  # key=value may follow an option
@@ -97,7 +105,8 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        return perform(find_verb(arguments.command), arguments)
+        with allow_env(arguments.allow_env):
+            return perform(find_verb(arguments.command), arguments)
     except RlzooError as error:
         print(f"rlzoo: {error}", file=sys.stderr)
         return error.status

@@ -7,5 +7,6 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     component  a function whose signature says what it needs and which options it has; the kinds
     hookspecs  the hooks, one for each kind; `hookimpl`
     options    a typed setting with its range, and the words for a value that does not fit
+    permissions  which environment variables a recipe may read
     registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
 """

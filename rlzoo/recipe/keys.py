@@ -37,7 +37,9 @@ _KEYS: dict[str, Any] = {
         bool, "compute activations again in the backward pass: less memory, a third more time"
     ],
     "model.compile": Annotated[bool, "torch.compile the passes over whole responses"],
-    "model.trust_remote_code": Annotated[bool, "run code that comes with the model"],
+    "model.trust_remote_code": Annotated[
+        bool, "run code that comes with the model; only the command line may say true"
+    ],
     "model.chat": Annotated[
         Literal["auto", "always", "never"],
         "the chat template is for prompts that are messages, for all prompts, for none",

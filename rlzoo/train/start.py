@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
@@ -87,11 +87,21 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     return _train(plan, made, display, ranks)
 
 
-def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
-    """Go on with an interrupted run from its last whole checkpoint."""
+def resume(
+    path: str | Path,
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    trust_remote_code: bool = False,
+) -> Run:
+    """Go on with an interrupted run from its last whole checkpoint.
+
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
     folder = open_folder(path)
     zoo = zoo or load_zoo()
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
+    trust = [f"{TRUST}=true"] if trust_remote_code else []
+    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}", *trust], zoo)
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
     return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))

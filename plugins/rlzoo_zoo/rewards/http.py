@@ -1,7 +1,6 @@
 """A reward by HTTP: an endpoint of yours scores the responses."""
 
 import json
-import os
 import time
 import urllib.error
 import urllib.parse
@@ -12,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import nearest
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
@@ -152,10 +151,12 @@ def headers(variable: str) -> dict[str, str]:
     """The headers in an environment variable; what is wrong is named without its value."""
     if not variable:
         return {}
-    if variable not in os.environ:
-        raise ValueError(f"headers_from: no environment variable {variable!r}")
+    try:
+        text = secret(variable)
+    except RlzooError as error:
+        raise RlzooError(f"headers_from: {variable}: {error}") from None
     found = {}
-    for number, line in enumerate(os.environ[variable].splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         name, colon, value = line.partition(":")
         if line.strip():
             if not colon or not name.strip():

@@ -102,7 +102,7 @@ def diagnose_checkpoints(
 
 
 def _check(words: list[str], arguments: argparse.Namespace) -> None:
-    if "=" in words[0]:
+    if not is_run(words[0]):
         raise RunError(f"--checkpoints: give a RUN folder first. Got {words[0]}")
     for word in words[1:]:
         if "=" not in word:
