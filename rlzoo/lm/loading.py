@@ -16,6 +16,7 @@ import torch
 
 from rlzoo.data.files import reachable
 from rlzoo.errors import ModelError, RlzooError, first_line
+from rlzoo.plugin.border import out_of_memory
 from rlzoo.recipe.files import config_dirs
 
 # Names of the position limit in transformers' configs, and of sparse attention's.
@@ -102,9 +103,11 @@ def reading(what: str) -> Iterator[None]:
     """
     try:
         yield
-    except (RlzooError, MemoryError, torch.OutOfMemoryError):
+    except (RlzooError, MemoryError):
         raise
     except Exception as error:
+        if out_of_memory(error):
+            raise
         raise ModelError(f"{what}: {_told(error)}") from error
 
 

@@ -18,8 +18,9 @@ from rlzoo.errors import RunError, first_line
 from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import compose
+from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.words import quoted
 from rlzoo.rollout.advantages import loss_mask, whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
