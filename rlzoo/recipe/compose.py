@@ -183,10 +183,12 @@ def _presets(layers: list[Layer]) -> list[Layer]:
     presets = []
     for section in ("model", "task"):
         key = f"{section}.name"
-        chosen = next((ly for ly in reversed(layers) if ly.values.get(key)), None)
+        chosen = next((ly for ly in reversed(layers) if ly.values.get(key) is not None), None)
         if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
             continue
         name = chosen.values[key]
+        if not isinstance(name, str | int | float):
+            raise RecipeError(f"{key} ({chosen.origin}): must be a str. Got {name!r}")
         file = find_config(section, str(name))
         if file:
             preset = read_layer(file)
@@ -258,6 +260,9 @@ _ENV = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*(?:,[^${}]*)?\}")
 def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     """Interpolations (`${rollout.prompts}`) filled in; and where environment variables are read,
     all of them as they are written."""
+    for key, value in merged.items():
+        if "???" in _texts(value):
+            raise RecipeError(f"{key} ({origins[key]}): has no value: ??? stands for one to come")
     open_ones = {
         key: value for key, value in merged.items() if any("${" in t for t in _texts(value))
     }

@@ -55,7 +55,7 @@ class Plan:
 
     recipe: Recipe
     task: Any
-    task_name: str
+    task_bound: Bound
     rewards: Mapping[str, tuple[float, Bound]]
     sampler: Bound
     base_sampler: Bound
@@ -69,6 +69,10 @@ class Plan:
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
     warnings: tuple[str, ...]
+
+    @property
+    def task_name(self) -> str:
+        return self.task_bound.name
 
     @cached_property
     def critic(self) -> bool:
@@ -175,7 +179,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     plan = Plan(
         recipe,
         task,
-        task_component.name,
+        task_component,
         rewards,
         sampler,
         _base_sampler(sampler, recipe, zoo),

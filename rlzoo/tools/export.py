@@ -122,7 +122,7 @@ def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path, trust: bo
 
 
 def _save_whole(
-    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool
+    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool = False
 ) -> None:
     """Model, tokenizer, and how to sample from it; an adapter is merged (in float32)."""
     import torch

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.errors import RlzooError, RunError
+from rlzoo.errors import RlzooError, RunError, Unfinished, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
@@ -41,10 +41,10 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.lm.loading import resolve_path
     from rlzoo.parallel.device import pick_device
 
-    resolve_path(recipe.config.model.path)
+    resolve_path(recipe.config.model.path, recipe.blame("model.path"))
     if training and plan.critic and (path := critic_folder(plan)):
-        resolve_path(path, "critic.init")
-    pick_device(recipe.config.device)
+        resolve_path(path, recipe.blame("critic.init"))
+    pick_device(recipe.config.device, recipe.blame("device"))
     return plan
 
 
@@ -129,5 +129,12 @@ def _train(plan: Plan, folder: RunFolder, display: Any, ranks: "Ranks") -> Run:
     from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
-    summary = Loop(plan, folder, shown, ranks).run()
+    try:
+        summary = Loop(plan, folder, shown, ranks).run()
+    except Exception as error:
+        said = of_the_machine(error)
+        if said is None:
+            raise
+        where = "" if getattr(error, "filename", None) else f"{folder.path}: "
+        raise Unfinished(f"{where}{said}; `rlzoo resume {folder.path}` goes on") from error
     return Run(folder.path, folder.read("metrics.jsonl"), summary)

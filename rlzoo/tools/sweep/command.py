@@ -87,8 +87,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
-    from rich.console import Console  # here, and below: --help needs no rich
-
+    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
     from rlzoo.tools.sweep.board import make_board
@@ -97,7 +96,7 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        with make_board(Console(stderr=arguments.json), sweep, len(missing), jobs) as board:
+        with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
             run_all(missing, jobs, sweep.path, board)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
