@@ -1,7 +1,7 @@
 """The border to plugins: whatever a stranger's code raises is an error of that plugin, on one line.
 
-The one place where anything may be caught. A Ctrl-C goes through, and so does a lack of memory,
-which the core mends; sys.exit does not: a component ends no run.
+The one place where anything may be caught. A Ctrl-C goes through, and so do a lack of memory, which
+the core mends, and a full disk; sys.exit does not: a component ends no run.
 """
 
 import traceback
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.errors import ComponentError, RlzooError, disk_is_full
 
 CORE = str(Path(__file__).resolve().parents[1])
 
@@ -22,7 +22,7 @@ def border(label: str) -> Iterator[None]:
     except (RlzooError, KeyboardInterrupt, MemoryError):
         raise
     except BaseException as error:
-        if out_of_memory(error):
+        if out_of_memory(error) or disk_is_full(error):
             raise
         raise ComponentError(f"{label} raised {told(error)}") from error
 

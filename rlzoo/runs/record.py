@@ -156,8 +156,8 @@ def read_finished(path: Path) -> Record | str:
 def failure(path: Path) -> str:
     """Why a sweep's run failed, or an empty string."""
     try:
-        return json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"]
-    except (OSError, ValueError):
+        return str(json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 
