@@ -21,6 +21,7 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     tables = [_critics(stages, padding)]
     if critic := stages[-1]["own_critic"]:
         heads = ["explained", "ceiling"]
+        tables.append(_returns(stages))
         tables.append(_cells(f"by position, step {stages[-1]['step']}", critic["positions"], heads))
         tables.append(_cells(f"by size of V, step {stages[-1]['step']}", critic["bins"], []))
     if rows:
@@ -29,7 +30,8 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         "KL: from the base model; inside: share of the policy's responses that lie in the allowed "
         "tokens when it is not held to them; V: the critic's, V^π: the truth, states as often as "
         "visited; RMSE: of V; expl. var: 1 - Var(V^π - V) / Var(V^π); of G: what V explains of "
-        "Monte Carlo returns, as critic/vf_explained_var; ceiling: what V^π would",
+        "Monte Carlo returns G, as critic/vf_explained_var; ceiling: what V^π would; slope: of V^π "
+        "on V, 1 if calibrated",
         *document["notes"],
         *notes_of(document, rows, wide),
     ]
@@ -38,13 +40,12 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
 
 def _critics(stages: list[dict[str, Any]], padding: int) -> Any:
     heads = ["J", "length", "KL", "inside", "mean V", "mean V^π", "sd V^π", "RMSE", "expl. var"]
-    heads += ["of G", "ceiling"]
     table = make_table(["step", *heads], padding=padding)
     for stage in stages:
-        critic = ["-"] * 7
+        critic = ["-"] * 5
         if error := stage["own_critic"]:
             critic = [two_digits(error[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
-            critic += [_share(error[k]) for k in ("explained_variance", "of_returns", "ceiling")]
+            critic.append(_share(error["explained_variance"]))
         world = [f"{stage['expected_return']:.3f}", f"{stage['expected_length']:.2f}"]
         world += [two_digits(stage["kl"]), f"{stage['share']:.2f}"]
         table.add_row(str(stage["step"]), *world, *critic)
@@ -53,6 +54,18 @@ def _critics(stages: list[dict[str, Any]], padding: int) -> Any:
 
 def _share(x: float) -> str:
     return f"{round(x, 2) + 0.0:.2f}"
+
+
+def _returns(stages: list[dict[str, Any]]) -> Any:
+    """What V explains of Monte Carlo returns, beside what V^π would."""
+    table = make_table(["step", "of G", "ceiling", "share", "slope"])
+    for stage in stages:
+        if error := stage["own_critic"]:
+            of, most, slope = error["of_returns"], error["ceiling"], error["slope"]
+            share = _share(of / most) if most > 1e-9 else "-"
+            last = "-" if slope is None else _share(slope)
+            table.add_row(str(stage["step"]), _share(of), _share(most), share, last)
+    return table
 
 
 def _cells(title: str, lines: list[dict[str, Any]], more: list[str]) -> Any:
