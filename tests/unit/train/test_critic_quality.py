@@ -1,5 +1,8 @@
 """How good a critic is: identities on made-up numbers, and against the exact oracle."""
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
@@ -8,6 +11,8 @@ from helpers.worlds import rolled, world_of
 from rlzoo.oracle.episodes import enumerate_episodes
 from rlzoo.oracle.tree import make_tree
 from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
+from rlzoo.tools.diagnose.against import critic_against
+from rlzoo.tools.diagnose.branch_rollouts import Reference
 from rlzoo.tools.diagnose.checkpoints import critic_error
 from rlzoo.train import critic_quality as quality
 from rlzoo.train.metrics import batch_metrics, critic_metrics
@@ -109,3 +114,19 @@ def test_a_step_reports_its_critic_by_place(zoo, words):
     rewards[:, 0] = first
     known = critic_metrics(world.plan, {**batch, "rewards": rewards})
     assert known["critic/vf_ceiling/prompt"] == pytest.approx(1, abs=1e-6)
+
+
+def test_branches_give_the_ceiling_without_the_truth():
+    """Var(V^pi) is 1 and luck 3: a quarter can be explained, whatever the critic says of it."""
+    g = np.random.default_rng(0)
+    truth = g.normal(size=4000)
+    returns = truth[:, None] + math.sqrt(3) * g.normal(size=(4000, 4))
+    nothing = np.zeros_like(returns)
+    reference = Reference(returns, nothing, nothing, np.zeros(4000, dtype=bool), binary=False)
+    clusters = np.arange(4000) // 400
+    half = truth + g.normal(size=4000)  # as noisy as it is right: it explains nothing more
+    for values, explains in ((truth, 0.25), (np.zeros(4000), 0.0), (half, 0.0)):
+        found = critic_against(values, reference, clusters)
+        assert found["ceiling"] == pytest.approx(0.25, abs=0.03)
+        assert found["explained_variance"] == pytest.approx(explains, abs=0.05)
+        assert 0 < found["ceiling_se"] < 0.03
