@@ -1,6 +1,6 @@
 """How good a policy is on held-out prompts: sampled as in training, and greedy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -98,7 +98,7 @@ def held_out(
             )
 
 
-def right_rows(plan: Plan, batch: Batch) -> Tensor | None:
+def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     """Which responses are right (B,) bool; None where the task has no notion of right."""
     correct = getattr(plan.task, "is_correct", None)
     if correct is None:
