@@ -27,6 +27,7 @@ TOKENS = "perf/tokens"
 SECONDS = "perf/seconds"
 SCORE = "eval/score"
 ACCURACY = "eval/accuracy"
+ANSWER_PROB = "eval/answer_prob"
 EVAL_LENGTH = "eval/response_length"
 
 
@@ -112,6 +113,11 @@ step | | | steps done so far: 0 before the first
 eval/accuracy | share | a notion of right | right answers that ended by themselves
 eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
 eval/accuracy_high | share | a notion of right | upper end
+eval/answer_prob | share | a task with one answer | mean P(the answer, then EOS) over the prompts, \
+its tokens given and not sampled: what accuracy is an estimate of, without the noise of sampling
+eval/answer_prob_low | share | a task with one answer | its 95 % interval (normal, over prompts), \
+lower end
+eval/answer_prob_high | share | a task with one answer | upper end
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end

@@ -14,6 +14,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
+from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
 
 if TYPE_CHECKING:  # torch
@@ -91,7 +92,7 @@ def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> 
     """Go on with an interrupted run from its last whole checkpoint."""
     folder = open_folder(path)
     zoo = zoo or load_zoo()
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
+    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder)], zoo)
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
     return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))
