@@ -39,6 +39,7 @@ SECONDS = "perf/seconds"
 SCORE = "eval/score"
 ACCURACY = "eval/accuracy"
 GREEDY = "eval/greedy"
+ANSWER_PROB = "eval/answer_prob"
 EVAL_LENGTH = "eval/response_length"
 
 
@@ -149,6 +150,11 @@ eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lowe
 eval/accuracy_high | share | a notion of right | upper end
 eval/greedy | share or reward | | accuracy, or score without a notion of right, of one greedy \
 response to each of the same prompts
+eval/answer_prob | share | a task with one answer | mean P(the answer, then EOS) over the prompts, \
+its tokens given and not sampled: what accuracy is an estimate of, without the noise of sampling
+eval/answer_prob_low | share | a task with one answer | its 95 % interval (normal, over prompts), \
+lower end
+eval/answer_prob_high | share | a task with one answer | upper end
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end
