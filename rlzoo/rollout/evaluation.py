@@ -1,4 +1,4 @@
-"""How good a policy is on held-out prompts, sampled as in training."""
+"""How good a policy is on held-out prompts: sampled as in training, and greedy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +10,17 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.metrics import GREEDY
 from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_interval, wilson
 
 
 def evaluate(models: Models, n: int) -> dict[str, Any]:
     """`eval/accuracy` where the task has a notion of right, and `eval/score`, with 95 % intervals;
-    the mean of each reward by itself.
+    the mean of each reward by itself; `eval/greedy`.
 
-    One sample a prompt. The same prompts and sampling noise each time, so evaluations of a run are
-    paired. The tokens are counted apart from the run's budget.
+    One sample a prompt, and one greedy response. The same prompts and sampling noise each time, so
+    evaluations of a run are paired. The tokens are counted apart from the run's budget.
     """
     scores: list[float] = []
     parts = dict.fromkeys(models.plan.rewards, 0.0)
@@ -46,11 +47,32 @@ def evaluate(models: Models, n: int) -> dict[str, Any]:
     if hits is not None:
         out["eval/accuracy"] = hits / n
         out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(hits, n)
-    return out
+    return out | greedy(models, n)
+
+
+def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
+    """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
+    mean score where the task has no notion of right.
+
+    Sampled accuracy rises when the policy finds out what is right, and when it says more often
+    what it held likeliest all along. Greedy accuracy tells the two apart.
+    """
+    total = 0.0
+    with models.meter.apart():
+        for batch in held_out(models, n, split=split, greedy=True):
+            right = right_rows(models.plan, batch)
+            total += float((batch["sequence_scores"] if right is None else right).sum())
+    return {GREEDY: total / n}
 
 
 def held_out(
-    models: Models, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
+    models: Models,
+    n: int,
+    samples: int = 1,
+    *,
+    split: str = "test",
+    stream: str = "eval",
+    greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
 
@@ -70,6 +92,7 @@ def held_out(
                 step=0,
                 first_row=first + start,
                 sampler=models.plan.base_sampler,
+                greedy=greedy,
             )
 
 

@@ -29,23 +29,24 @@ def collect(
     step: int,
     first_row: int = 0,
     sampler: Bound | None = None,
+    greedy: bool = False,
 ) -> Batch:
     """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
 
     first_row: number of the first row, for batches that are parts of one.
-    sampler: the plan's unless another is given.
+    sampler: the plan's unless another is given. greedy: the likeliest token each time instead.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler
     ranks, meter = models.ranks, models.meter
     if len(examples) < ranks.count:  # too few to share: each does them all
         with models.sampling(sampler.needs):
-            return _collect(models, examples, samples, first_row, sampler, stream=stream, step=step)
+            return _collect(models, examples, samples, first_row, sampler, stream, step, greedy)
     mine, before = ranks.block(len(examples)), meter.tokens
     first_row += mine.start * samples
     some = examples[mine.start : mine.stop]
     with models.sampling(sampler.needs):
-        batch = _collect(models, some, samples, first_row, sampler, stream=stream, step=step)
+        batch = _collect(models, some, samples, first_row, sampler, stream, step, greedy)
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
     if ranks.count == 1:
         return batch
@@ -59,9 +60,9 @@ def _collect(
     samples: int,
     first_row: int,
     sampler: Bound,
-    *,
     stream: str,
     step: int,
+    greedy: bool,
 ) -> Batch:
     plan, prompt_format = models.plan, models.prompt_format
     rows = [e for e in examples for _ in range(samples)]
@@ -79,7 +80,7 @@ def _collect(
         "prompt_index": torch.tensor([e.index for e in rows], device=device),
         "group_ids": number.to(device) // samples,
     }
-    drawn = respond(models, sampler, prompts, number, stream=stream, step=step)
+    drawn = respond(models, sampler, prompts, number, stream=stream, step=step, greedy=greedy)
     mode, policy = plan.recipe.config.rollout.old_log_probs, models.policy
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
     if mode == "recomputed" or (mode == "auto" and not exact):

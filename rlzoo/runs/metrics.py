@@ -27,6 +27,7 @@ TOKENS = "perf/tokens"
 SECONDS = "perf/seconds"
 SCORE = "eval/score"
 ACCURACY = "eval/accuracy"
+GREEDY = "eval/greedy"
 EVAL_LENGTH = "eval/response_length"
 
 
@@ -112,13 +113,15 @@ step | | | steps done so far: 0 before the first
 eval/accuracy | share | a notion of right | right answers that ended by themselves
 eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
 eval/accuracy_high | share | a notion of right | upper end
+eval/greedy | share or reward | | accuracy, or score without a notion of right, of one greedy \
+response to each of the same prompts
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end
 eval/reward/NAME | reward | | mean of each reward by itself, before its weight: a learned score \
 beside a true one
 eval/samples | | | how many
-eval/tokens | tokens | | generated for it
+eval/tokens | tokens | | sampled for it
 eval/response_length | tokens | | mean
 eval/truncated | share | | responses that ran into the length limit
 """
@@ -142,9 +145,10 @@ def is_evaluation(line: Mapping[str, Any]) -> bool:
 
 
 def evaluation_text(evaluation: Mapping[str, Any]) -> str:
-    """`accuracy 0.812 [0.787, 0.835]`"""
+    """`accuracy 0.812 [0.787, 0.835], greedy 0.903`"""
     what, value, low, high = headline(evaluation)
-    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]"
+    greedy = f", greedy {evaluation[GREEDY]:.3f}" if GREEDY in evaluation else ""
+    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]{greedy}"
 
 
 def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:

@@ -49,6 +49,7 @@ def evaluate_policy(
         )
     from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models
+    from rlzoo.rollout.evaluation import greedy
 
     policy = build_policy(config)
     if weights is not None:
@@ -69,7 +70,9 @@ def evaluate_policy(
         "k": ks,
         **{key: config.rollout[key] for key in ("temperature", "top_k", "top_p", "max_new_tokens")},
         "seed": config.seed,
-        "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
+        "metrics": metrics(rows, prompts, responses, ks)
+        | {"eval/tokens": models.meter.tokens}
+        | greedy(models, prompts, split=split),
         "own": None if folder is None else _said_by_run(folder.summary()),
         "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
@@ -146,4 +149,6 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     if not summary:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
-    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
+    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)} | {
+        name: summary.get(name) for name in ("eval_greedy_before", "eval_greedy_after")
+    }

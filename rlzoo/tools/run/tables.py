@@ -34,6 +34,7 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         "before": lambda run, values: f"{values['eval_before']:.3f}",
         "after": lambda run, values: f"{values['eval_after']:.3f}",
         "interval": lambda run, values: "{:.3f}-{:.3f}".format(*values["eval_after_interval"]),
+        "greedy": lambda run, values: _greedy(values),
     }
     if width >= 100:
         columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
@@ -55,6 +56,12 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         cells = [cell(run, values) for cell in columns.values()]
         table.add_row(*cells, style="bold" if run is folder else "")
     return table
+
+
+def _greedy(values: dict[str, Any]) -> str:
+    """Greedy accuracy before and after; older runs did not measure it."""
+    both = [values.get(f"eval_greedy_{when}") for when in ("before", "after")]
+    return "-" if None in both else "{:.3f} > {:.3f}".format(*both)
 
 
 def _rewards(run: Any) -> list[float]:
