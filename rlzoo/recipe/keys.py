@@ -116,6 +116,12 @@ _KEYS: dict[str, Any] = {
         "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
         "or a model's folder",
     ],
+    "critic.epochs": Annotated[
+        int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
+    ],
+    "critic.minibatches": Annotated[
+        int | None, Range(1), "the critic's optimizer steps per pass; null: train.minibatches"
+    ],
     "critic.coef": Annotated[float, Range(0), "of the value loss, where the trunk is shared"],
     "critic.aggregation.name": Annotated[str, "a weight per token of the value loss"],
     "critic.bins": Annotated[int, Range(2), "of a critic that predicts a distribution"],

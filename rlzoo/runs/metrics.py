@@ -15,6 +15,11 @@ TRUNCATED = "response/truncated"
 NO_SIGNAL = "group/no_signal"
 LOG_PROB_GAP = "sampler/log_prob_gap"
 EXPLAINED_VARIANCE = "critic/vf_explained_var"
+THIRDS = ("first", "middle", "last")  # of each response's actions
+PROMPT_EXPLAINED = "critic/vf_explained_var/prompt"
+PROMPT_CEILING = "critic/vf_ceiling/prompt"
+VALUE_BIAS = "critic/vf_bias"
+VALUE_SLOPE = "critic/vf_slope"
 PG_LOSS = "actor/pg_loss"
 REF_KL = "actor/ref_kl"
 REF_KL_PER_RESPONSE = "actor/ref_kl_per_response"
@@ -76,6 +81,16 @@ returns/* | reward | a critic | the critic's targets
 values/* | reward | a critic | V(s_t) at rollout
 critic/vf_explained_var | | a critic | 1 - Var(G - V) / Var(G), G the *Monte Carlo* returns, \
 whatever the estimator's targets are; 0 where G does not vary
+critic/vf_explained_var/first | | a critic | the same, in the first third of each response's tokens
+critic/vf_explained_var/middle | | a critic | in the middle third
+critic/vf_explained_var/last | | a critic | in the last third
+critic/vf_explained_var/prompt | | a critic | at each response's first token, where V knows the \
+prompt alone
+critic/vf_ceiling/prompt | | a critic, several samples | what a perfect critic would explain \
+there: the share of Var(G) that lies between prompts, by their groups
+critic/vf_bias | reward | a critic | mean of V - G: above 0 the critic promises too much
+critic/vf_slope | | a critic that varies | slope of G on V: 1 if it is calibrated, below 1 if its \
+differences are exaggerated, 0 if they say nothing
 [update]
 critic/vf_loss = | | a critic | the value loss, mean over the step's optimizer steps
 critic/grad_norm = | | a critic | length of the critic's gradient before clipping, mean over \
