@@ -13,17 +13,16 @@ from typing import Any
 
 import yaml
 
-from rlzoo.recipe.files import Flat
+from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import flatten
 
 Arrays = Mapping[str, Any]
 
 DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
 
 
-def decoding_of(recipe: Flat) -> dict[str, Any]:
+def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """How a run's evaluations decode, by `eval.` keys. Those of a run from before there were such
     keys decoded as its rollouts did; a length limit of null is the rollouts'."""
     found = {}

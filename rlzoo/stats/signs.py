@@ -16,13 +16,21 @@ EXACT_SEEDS = 14  # up to here all 2^n sign flips are tried, beyond a sample of 
 @dataclass(frozen=True)
 class Paired:
     """The mean difference of paired runs. `interval` is None where no interval of that many pairs
-    is a 95 % one: `smallest_p` is then above .05."""
+    is a 95 % one: `smallest_p` is then above .05. From the least to the largest difference is the
+    widest interval that a sign-flip test gives, exact at its own `level`: 75 % of three pairs, 94 %
+    of five."""
 
     n: int
     mean: float
     sd: float
     p: float
     interval: Interval | None
+    widest: Interval | None = None
+
+    @property
+    def level(self) -> float:
+        """Of the widest interval."""
+        return 1 - 2 / 2**self.n
 
 
 def paired(differences: Any) -> Paired:
@@ -43,6 +51,7 @@ def paired(differences: Any) -> Paired:
     sd = float(d.std(ddof=1)) if n > 1 else math.nan
     if n == 0:
         return Paired(n, mean, sd, 1.0, None)
+    widest = Interval(float(d.min()), float(d.max())) if n > 1 else None
     subsets, sizes = _subsets(n)
     sums = subsets @ d
     patterns = len(sizes) + 1  # and the empty subset: the data as they are
@@ -52,10 +61,10 @@ def paired(differences: Any) -> Paired:
     p = (1 + int(extreme.sum())) / patterns
     rank = int(ALPHA / 2 * patterns)
     if rank == 0:
-        return Paired(n, mean, sd, p, None)
+        return Paired(n, mean, sd, p, None, widest)
     means = np.partition(sums / sizes, (rank - 1, len(sizes) - rank))
     interval = Interval(float(means[rank - 1]), float(means[len(sizes) - rank]))
-    return Paired(n, mean, sd, p, interval)
+    return Paired(n, mean, sd, p, interval, widest)
 
 
 @cache
