@@ -1,5 +1,5 @@
-"""A third of the table in docs/architectures.md, with half as many tokens sampled; the rest of
-it by `pytest -m study`, and the whole by make_model_table.py."""
+"""A third of the table in docs/architectures.md, with half as many tokens sampled; the rest by
+`pytest -m study`, and the whole by make_model_table.py."""
 
 import re
 
