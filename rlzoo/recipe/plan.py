@@ -143,16 +143,11 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         return found
 
     task_component = bound("task")
-    with border(task_component.component.label):
-        try:
-            task = task_component.component(**task_component.options)
-        except (ValueError, RlzooError) as error:
-            raise RecipeError(f"task {task_component.name!r}: {error}") from None
+    task = _make_task(task_component)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
-        raise RecipeError(
-            f"{recipe.blame('rewards')}: there is none; the default is rewards=verifier"
-        )
+        where = recipe.blame("rewards")
+        raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
@@ -206,6 +201,14 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _make_task(made_by: Bound) -> Any:
+    with border(made_by.component.label):
+        try:
+            return made_by.component(**made_by.options)
+        except (ValueError, RlzooError) as error:
+            raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
