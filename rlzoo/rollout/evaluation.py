@@ -1,6 +1,6 @@
-"""How good a policy is on held-out prompts, sampled by the recipe's `eval` keys."""
+"""How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,20 +11,24 @@ from torch import Tensor
 from rlzoo.lm.models import Models
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
+from rlzoo.plugin.border import border
+from rlzoo.plugin.call import own
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.metrics import GREEDY
 from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_interval, wilson
 
 
 def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The line: `eval/accuracy` where the task has a notion of right, `eval/answer_prob` where it
-    has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself.
+    has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself;
+    `eval/greedy`.
     And what it is made of: `index`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt. The same prompts and sampling noise each time, so evaluations of a run are
-    paired. The tokens are counted apart from the run's budget.
+    One sample a prompt, and one greedy response. The same prompts and sampling noise each time, so
+    evaluations of a run are paired. The tokens are counted apart from the run's budget.
     """
     scores: list[float] = []
     index: list[int] = []
@@ -58,7 +62,22 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         p = answer_probs(models, n)
         out |= answer_line(p)
         by_prompt["answer_prob"] = np.array(p, np.float32)
-    return out, by_prompt
+    return out | greedy(models, n), by_prompt
+
+
+def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
+    """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
+    mean score where the task has no notion of right.
+
+    Sampled accuracy rises when the policy finds out what is right, and when it says more often
+    what it held likeliest all along. Greedy accuracy tells the two apart.
+    """
+    total = 0.0
+    with models.meter.apart():
+        for batch in held_out(models, n, split=split, greedy=True):
+            right = right_rows(models.plan, batch)
+            total += float((batch["sequence_scores"] if right is None else right).sum())
+    return {GREEDY: total / n}
 
 
 def decoding(models: Models) -> AbstractContextManager[None]:
@@ -118,7 +137,13 @@ def response_limit(plan: Plan) -> int:
 
 
 def held_out(
-    models: Models, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
+    models: Models,
+    n: int,
+    samples: int = 1,
+    *,
+    split: str = "test",
+    stream: str = "eval",
+    greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
 
@@ -140,15 +165,17 @@ def held_out(
                     first_row=first + start,
                     sampler=models.plan.base_sampler,
                     limit=response_limit(models.plan),
+                    greedy=greedy,
                 )
             yield batch
 
 
-def right_rows(plan: Plan, batch: Batch) -> Tensor | None:
+def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     """Which responses are right (B,) bool; None where the task has no notion of right."""
     correct = getattr(plan.task, "is_correct", None)
     if correct is None:
         return None
-    right = correct(*(batch[name] for name in needs_of(correct)))
+    with border(f"task {plan.task_name!r}: is_correct"):
+        right = correct(*(own(batch[name]) for name in needs_of(correct)))
     # A cut-off answer is no answer.
     return right.to(batch["terminated"].device).bool() & batch["terminated"]

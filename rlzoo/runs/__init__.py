@@ -7,5 +7,6 @@ May import `recipe`, `parallel` and what lies below. No torch and no model.
     evaluations  what an evaluation found prompt by prompt, and how it decoded
     folder       a run's folder: made, opened, listed, appended to
     metrics      metrics by name: what a line of metrics.jsonl may hold
+    provenance   what a run was made with: versions and sources; what a resume compares
     record       a run read back: its steps, evaluations, recipe and summary
 """

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.evaluations import read_evaluation
@@ -147,8 +148,8 @@ def read_record(path: Path) -> Record:
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:
         summary = folder.summary()
-    except ValueError as error:
-        troubles.append(f"summary.json cannot be read: {error}")
+    except RunError as error:
+        troubles.append(str(error))
     lines = [line for line in lines if isinstance(line, dict) and "step" in line]
     evaluations = [line for line in lines if is_evaluation(line)]
     steps = [line for line in lines if not is_evaluation(line)]
@@ -176,8 +177,8 @@ def read_finished(path: Path) -> Record | str:
 def failure(path: Path) -> str:
     """Why a sweep's run failed, or an empty string."""
     try:
-        return json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"]
-    except (OSError, ValueError):
+        return str(json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
 from rlzoo.plugin.component import needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
@@ -54,7 +55,13 @@ def evaluate_policy(
         )
     from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models
-    from rlzoo.rollout.evaluation import answer_line, answer_probs, has_answer_prob, response_limit
+    from rlzoo.rollout.evaluation import (
+        answer_line,
+        answer_probs,
+        greedy,
+        has_answer_prob,
+        response_limit,
+    )
 
     policy = build_policy(config)
     if weights is not None:
@@ -79,7 +86,7 @@ def evaluate_policy(
         **{key: config.eval[key] for key in ("temperature", "top_k", "top_p")},
         "max_new_tokens": response_limit(plan),
         "seed": config.seed,
-        "metrics": line,
+        "metrics": line | greedy(models, prompts, split=split),
         "own": None if folder is None else _said_by_run(folder.summary()),
         "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
@@ -92,6 +99,7 @@ def _keys(words: list[str]) -> set[str]:
 
 def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.plugin.call import own  # torch, as below
     from rlzoo.rollout.evaluation import held_out, right_rows
 
     extract = getattr(models.plan.task, "extract", None)
@@ -100,7 +108,8 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
         right = right_rows(models.plan, batch)
         answers = batch["responses"]
         if extract is not None:
-            answers = extract(*(batch[name] for name in needs_of(extract)))
+            with border(f"task {models.plan.task_name!r}: extract"):
+                answers = extract(*(own(batch[name]) for name in needs_of(extract)))
         for i in range(batch.rows):
             row = {
                 "prompt_number": number % prompts,
@@ -160,4 +169,6 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     if not summary:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
-    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
+    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)} | {
+        name: summary.get(name) for name in ("eval_greedy_before", "eval_greedy_after")
+    }
