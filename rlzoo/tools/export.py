@@ -207,7 +207,8 @@ def _results(folder: RunFolder, weights: Weights) -> str:
             f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
             f"{line['eval/samples']} |"
         )
-    paragraphs = ["Held-out prompts, sampled as in training, one response each.", "\n".join(rows)]
+    paragraphs = ["Held-out prompts, one response each, sampled as the recipe's `eval` says.",
+                  "\n".join(rows)]  # fmt: skip
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":

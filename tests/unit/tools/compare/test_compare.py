@@ -221,7 +221,7 @@ def test_few_seeds_tell_much_from_little(tmp_path):
     assert pair["p_holm"] > 0.05  # six pairs at four seeds: sign flips can show nothing
     assert pair["widest_level"] == 0.875
     assert re.search(r"\[-.\d{3}, -.\d{3}\] 88 %", printed(c, 180, details=True))
-    assert "sign-flip p" not in printed(c, 180)
+    assert "signs p" not in printed(c, 180)
 
 
 def test_one_seed_has_no_interval_at_all(tmp_path):
