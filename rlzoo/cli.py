@@ -101,8 +101,9 @@ def main(argv: list[str] | None = None) -> int:
     except RlzooError as error:
         print(f"rlzoo: {error}", file=sys.stderr)
         return error.status
-    except KeyboardInterrupt:
-        print("rlzoo: interrupted; `rlzoo resume RUN` goes on", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        how = getattr(stopped, "__notes__", [])  # to go on
+        print("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]), file=sys.stderr)
         return 1
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -21,12 +22,12 @@ class Finding:
     rule: str = ""
 
 
-def first(items: list) -> list:
+def first(items: Sequence) -> Sequence:
     """The first third, at least one."""
     return items[: max(1, len(items) // 3)]
 
 
-def last(items: list) -> list:
+def last(items: Sequence) -> Sequence:
     """The last third, at least one."""
     return items[-max(1, len(items) // 3) :]
 
@@ -42,9 +43,9 @@ def trend(values: list[float]) -> tuple[float, float]:
 
 def spans(run: Record, name: str) -> tuple[str, str]:
     """`steps 1 to 20`: where the first and the last third of a metric lie."""
-    numbers = [n for n, _ in run.points(name)]
+    numbers = run.steps_of(name)
 
-    def span(third: list[int]) -> str:
+    def span(third: Sequence[int]) -> str:
         return f"steps {third[0]} to {third[-1]}" if len(third) > 1 else f"step {third[0]}"
 
     return span(first(numbers)), span(last(numbers))
@@ -55,9 +56,14 @@ def ends(values: list[float]) -> tuple[float, float]:
     return fmean(first(values)), fmean(last(values))
 
 
+def judged(metric: str) -> bool:
+    """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
+    return not metric.startswith(("timing_s/", "tokens/")) and not metric.endswith(("/min", "/max"))
+
+
 def read_run(folder: RunFolder) -> Record:
     """A run's record; its troubles say too where it is not finished."""
-    record = read_record(folder.path)
+    record = read_record(folder.path, judged)
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")

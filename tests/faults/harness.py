@@ -1,0 +1,289 @@
+"""What an attack on files is made of: trials in forked children, and a killer that counts.
+
+A trial is `rlzoo WORDS` in a child that is forked after the imports, so that it costs what the work
+costs. Under a killer it ends by SIGKILL at the n-th file operation below a folder: before it, or,
+where it writes, with half of the bytes written. What SIGKILL leaves, a crash of the process leaves;
+a power cut may leave less, which is what fsync is for and this harness cannot see.
+"""
+
+import builtins
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+CLOCK = ("timing_s/", "perf/seconds", "perf/tokens_per_second")
+TIMED = ("seconds", "peak_rss_mb")
+COUNTED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # audit events
+
+
+class Killer:
+    """Counts file operations below `root`; SIGKILL at operation `at`, `how` "before" or "half".
+
+    The count is of one process. Where several share the killer (a sweep's workers), `once` names a
+    file that the first to strike makes: the others live on.
+    """
+
+    def __init__(self, root, at=None, how="before", once=None):
+        self.root, self.at, self.how, self.once = str(root), at, how, once
+        self.seen = []
+        self.busy = False
+
+    def count(self, name, path, half=None):
+        """An operation on `path` is about to happen; half(): do half of it."""
+        if self.busy or not os.path.abspath(path).startswith(self.root + os.sep):
+            return
+        self.seen.append((name, os.path.relpath(path, self.root), half is not None))
+        if len(self.seen) == self.at:
+            self.busy = True
+            if self.once and os.path.exists(self.once):
+                self.busy = False
+                return
+            if self.once:
+                os.close(os.open(self.once, os.O_CREAT | os.O_WRONLY))
+            if self.how == "half" and half:
+                half()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def install(self):
+        """From here on; there is no way back, for it stands in a child's only life."""
+        import safetensors.torch
+        import torch
+        from transformers import PreTrainedTokenizerFast
+
+        sys.addaudithook(self._heard)
+        opened = io.open
+
+        def open_(file, mode="r", *args, **kwargs):
+            handle = opened(file, mode, *args, **kwargs)
+            if set(mode) & set("wax+") and isinstance(file, str | os.PathLike):
+                write = handle.write
+
+                def half(data):
+                    write(data[: len(data) // 2])
+                    handle.flush()
+
+                def counted(data):
+                    self.count("write", file, partial(half, data))
+                    return write(data)
+
+                handle.write = counted
+            return handle
+
+        builtins.open = io.open = open_
+        sync = os.fsync
+
+        def fsync(handle):
+            self.count("fsync", os.readlink(f"/proc/self/fd/{handle}"))
+            sync(handle)
+
+        os.fsync = fsync
+        # What is written outside of Python: half of it is the whole, cut.
+        serialize, save = safetensors.torch.serialize_file, torch.save
+
+        def torn(write, path):
+            write()
+            os.truncate(path, os.path.getsize(path) // 2)
+
+        def serialize_file(tensors, path, *rest, **more):
+            write = partial(serialize, tensors, path, *rest, **more)
+            self.count("safetensors", path, partial(torn, write, path))
+            self.quietly(write)
+
+        def save_(thing, path, *rest, **more):
+            write = partial(save, thing, path, *rest, **more)
+            if isinstance(path, str | os.PathLike):
+                self.count("torch.save", path, partial(torn, write, path))
+            self.quietly(write)
+
+        safetensors.torch.serialize_file, torch.save = serialize_file, save_
+        whole = PreTrainedTokenizerFast._save_pretrained
+
+        def tokenizer(this, save_directory, *rest, **more):
+            path = os.path.join(save_directory, "tokenizer.json")
+            write = partial(this.backend_tokenizer.save, path)
+            self.count("tokenizer", path, partial(torn, write, path))
+            return whole(this, save_directory, *rest, **more)
+
+        PreTrainedTokenizerFast._save_pretrained = tokenizer
+
+    def quietly(self, write):
+        """An operation that has been counted: what it does inside is not counted again."""
+        before, self.busy = self.busy, True
+        try:
+            write()
+        finally:
+            self.busy = before
+
+    def _heard(self, event, args):
+        if event not in COUNTED:
+            return
+        path = args[0]
+        if event == "open":
+            flags = args[2] if isinstance(args[2], int) else 0
+            if not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+                return
+        if not isinstance(path, str | bytes | os.PathLike):
+            return
+        path = os.fsdecode(path)
+        if event in ("os.remove", "os.rmdir") and args[1] not in (-1, None):
+            path = os.path.join(os.readlink(f"/proc/self/fd/{args[1]}"), path)
+        self.count(event.removeprefix("os."), path)
+
+
+@dataclass
+class Trial:
+    """How a child ended: its exit status, -9 where it was killed; what it said; what it did."""
+
+    status: int
+    said: str
+    operations: list
+    seconds: float  # of CPU, its own
+
+
+def fork(work, folder, limit=120.0):
+    """`work()` -> exit status, in a child whose output goes to files in `folder`."""
+    pid = spawn(work, folder)
+    return wait(pid, folder, limit)
+
+
+def spawn(work, folder):
+    """The child's process id."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 70
+    try:
+        handle = os.open(folder / "said", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = (os.fdopen(n, "w", closefd=False) for n in (1, 2))
+        status = work()
+    except SystemExit as stopped:
+        status = stopped.code
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status or 0)
+
+
+def wait(pid, folder, limit=120.0):
+    """How the child ended; one that takes longer than `limit` seconds is killed: status None."""
+    end, late = time.monotonic() + limit, False
+    while True:
+        done, status, usage = os.wait4(pid, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > end:
+            late = True
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+    operations = folder / "operations.json"
+    found = json.loads(operations.read_text()) if operations.exists() else []
+    operations.unlink(missing_ok=True)
+    code = None if late else os.waitstatus_to_exitcode(status)
+    said = (folder / "said").read_text(errors="replace")
+    return Trial(code, said, found, usage.ru_utime + usage.ru_stime)
+
+
+def rlzoo(words, root, *, at=None, how="before", count=False, limit=120.0):
+    """`rlzoo WORDS` in the folder `root` as a trial; files below it are counted, and what it says
+    lies beside it."""
+    notes = Path(f"{root}.notes")
+    notes.mkdir(exist_ok=True, parents=True)
+
+    def work():
+        from rlzoo.cli import main
+
+        os.chdir(root)
+        killer = Killer(root, at, how)
+        if at or count:
+            killer.install()
+        status = main([str(word) for word in words])
+        if count:
+            (notes / "operations.json").write_text(json.dumps(killer.seen))
+        return status
+
+    return fork(work, notes, limit)
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+def contents(folder):
+    """Every file below a folder, but for what the clock wrote: path -> digest, or what it says."""
+    return {
+        str(path.relative_to(folder)): _content(path)
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def _content(path):
+    if path.name == "manifest.json":
+        return sorted(json.loads(path.read_text()))  # the checksums are of files that are compared
+    if path.name == "metrics.jsonl":
+        lines = path.read_bytes().decode().split("\n")
+        return [_untimed(json.loads(line), CLOCK) for line in lines if line]
+    if path.name == "metrics.csv":
+        with open(path, newline="") as file:
+            return [_untimed(row, CLOCK) for row in csv.DictReader(file)]
+    if path.name in ("summary.json", "state.json"):
+        return _untimed(json.loads(path.read_text()), TIMED)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _untimed(line, clock):
+    kept = {k: v for k, v in line.items() if not k.startswith(clock)}
+    return json.dumps(kept, sort_keys=True)
+
+
+def differences(one, other):
+    """A word for each file that is not the same in both."""
+    names = sorted({*one, *other})
+    words = ("missing", "too much", "different")
+    found = []
+    for name in names:
+        if one.get(name) != other.get(name):
+            how = words[0] if name not in one else words[1] if name not in other else words[2]
+            found.append(f"{how}: {name}")
+    return found
+
+
+def preload():
+    """What trials need, before the first is forked; torch on one thread, for threads do not
+    survive a fork."""
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import accelerate  # noqa: F401
+    import rich.progress  # noqa: F401
+    import torch
+    import transformers.models.auto.tokenization_auto
+    import transformers.models.llama.modeling_llama
+    import transformers.trainer  # noqa: F401
+
+    import rlzoo.cli
+    import rlzoo.tools.export
+    import rlzoo.tools.run.command
+    import rlzoo.tools.supervised.reward
+    import rlzoo.tools.supervised.sft
+    import rlzoo.tools.sweep.command
+    import rlzoo.train.loop  # noqa: F401
+    from rlzoo.plugin.registry import load_zoo
+
+    torch.set_num_threads(1)
+    load_zoo()
