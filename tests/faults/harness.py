@@ -12,6 +12,7 @@ import csv
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -29,27 +30,27 @@ COUNTED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncat
 class Killer:
     """Counts file operations below `root`; SIGKILL at operation `at`, `how` "before" or "half".
 
-    The count is of one process. Where several share the killer (a sweep's workers), `once` names a
-    file that the first to strike makes: the others live on.
+    Of a sweep the parent is killed, or with `worker` the first worker that comes so far.
     """
 
-    def __init__(self, root, at=None, how="before", once=None):
-        self.root, self.at, self.how, self.once = str(root), at, how, once
+    def __init__(self, root, at=None, how="before", worker=False):
+        self.root, self.at, self.how, self.worker = str(root), at, how, worker
         self.seen = []
-        self.busy = False
+        self.busy = worker  # until there is a worker
+        self.note = self.told = None
 
     def count(self, name, path, half=None):
         """An operation on `path` is about to happen; half(): do half of it."""
         if self.busy or not os.path.abspath(path).startswith(self.root + os.sep):
             return
         self.seen.append((name, os.path.relpath(path, self.root), half is not None))
+        if self.told:
+            os.ftruncate(self.told.fileno(), 0)
+            os.pwrite(self.told.fileno(), json.dumps(self.seen).encode(), 0)
         if len(self.seen) == self.at:
             self.busy = True
-            if self.once and os.path.exists(self.once):
-                self.busy = False
-                return
-            if self.once:
-                os.close(os.open(self.once, os.O_CREAT | os.O_WRONLY))
+            if self.worker:
+                os.close(os.open(self.struck, os.O_CREAT | os.O_WRONLY))
             if self.how == "half" and half:
                 half()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -116,6 +117,30 @@ class Killer:
 
         PreTrainedTokenizerFast._save_pretrained = tokenizer
 
+    def context(self):
+        """For a sweep: its workers are forked, not spawned, and only one kind is counted."""
+        fork = multiprocessing.get_context("fork")
+
+        def begin(target, args):
+            self.seen, self.busy = [], not self.worker or os.path.exists(self.struck)
+            if self.note and self.worker:  # the parent ends it by SIGKILL: note as it goes
+                self.told = open(self.note, "w")  # noqa: SIM115
+            target(*args)
+
+        class Context:
+            Pipe = staticmethod(fork.Pipe)
+
+            @staticmethod
+            def Process(target, args):
+                return fork.Process(target=begin, args=(target, args))
+
+        return Context
+
+    @property
+    def struck(self):
+        """A file that is there once a worker was killed."""
+        return f"{self.root}.notes/struck"
+
     def quietly(self, write):
         """An operation that has been counted: what it does inside is not counted again."""
         before, self.busy = self.busy, True
@@ -181,6 +206,25 @@ def spawn(work, folder):
         os._exit(status or 0)
 
 
+def together(works, folder, limit=120.0):
+    """Children that begin their work at once; how each ended."""
+    ready, go = os.pipe()
+
+    def held(work):
+        os.close(go)
+        os.read(ready, 1)
+        return work()
+
+    folders = [folder / str(i) for i in range(len(works))]
+    for place in folders:
+        place.mkdir(parents=True, exist_ok=True)
+    pids = [spawn(partial(held, w), place) for w, place in zip(works, folders, strict=True)]
+    os.close(ready)
+    time.sleep(0.02)
+    os.close(go)
+    return [wait(pid, place, limit) for pid, place in zip(pids, folders, strict=True)]
+
+
 def wait(pid, folder, limit=120.0):
     """How the child ended; one that takes longer than `limit` seconds is killed: status None."""
     end, late = time.monotonic() + limit, False
@@ -200,7 +244,7 @@ def wait(pid, folder, limit=120.0):
     return Trial(code, said, found, usage.ru_utime + usage.ru_stime)
 
 
-def rlzoo(words, root, *, at=None, how="before", count=False, limit=120.0):
+def rlzoo(words, root, *, at=None, how="before", count=False, worker=False, limit=120.0):
     """`rlzoo WORDS` in the folder `root` as a trial; files below it are counted, and what it says
     lies beside it."""
     notes = Path(f"{root}.notes")
@@ -210,12 +254,15 @@ def rlzoo(words, root, *, at=None, how="before", count=False, limit=120.0):
         from rlzoo.cli import main
 
         os.chdir(root)
-        killer = Killer(root, at, how)
+        killer = Killer(root, at, how, worker)
+        killer.note = notes / "operations.json" if count else None
         if at or count:
             killer.install()
+        if words[0] == "sweep":
+            multiprocessing.get_context = lambda _: killer.context()
         status = main([str(word) for word in words])
-        if count:
-            (notes / "operations.json").write_text(json.dumps(killer.seen))
+        if count and not worker:
+            killer.note.write_text(json.dumps(killer.seen))
         return status
 
     return fork(work, notes, limit)
@@ -229,11 +276,19 @@ def contents(folder):
     return {
         str(path.relative_to(folder)): _content(path)
         for path in sorted(Path(folder).rglob("*"))
-        if path.is_file()
+        if path.is_file() and path.name not in ("report.html", "workers.log")  # they tell times
     }
 
 
 def _content(path):
+    """What a file says; a digest where it says nothing, or is damaged."""
+    try:
+        return _read(path)
+    except (ValueError, KeyError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read(path):
     if path.name == "manifest.json":
         return sorted(json.loads(path.read_text()))  # the checksums are of files that are compared
     if path.name == "metrics.jsonl":

@@ -41,7 +41,7 @@ class Csv:
                     writer.writerows(csv_module.DictReader(before))
         aside.replace(self.path)
         self.names = names
-        self.file = open(self.path, "a", newline="")
+        self.file = open(self.path, "a", newline="")  # noqa: SIM115
 
 
 @hookimpl
