@@ -27,7 +27,7 @@ def main():
     parser.add_argument("--share", type=float, default=1.0, help="of the trials (1)")
     parser.add_argument("--seed", type=int, default=0, help="which of them (0)")
     parser.add_argument("--jobs", type=int, default=1, help="at a time (1)")
-    parser.add_argument("--at", type=int, nargs="*", help="these operations alone")
+    parser.add_argument("--real", type=float, default=0.1, help="share that is killed, too (0.1)")
     asked = parser.parse_args()
     place = Path(tempfile.mkdtemp(prefix="faults-"))
     harness.preload()
@@ -76,7 +76,7 @@ def _told(part, folder):
 
 
 def killed(case, asked, place):
-    tally = kills.attack(case, place, asked.share, asked.seed, asked.at)
+    tally = kills.Attack(case, place, asked.share, asked.seed, asked.real).run()
     return [tally.line()], [" ".join(map(str, fault)) for fault in tally.faults]
 
 

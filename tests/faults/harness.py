@@ -14,6 +14,7 @@ import io
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -30,30 +31,45 @@ COUNTED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncat
 class Killer:
     """Counts file operations below `root`; SIGKILL at operation `at`, `how` "before" or "half".
 
-    Of a sweep the parent is killed, or with `worker` the first worker that comes so far.
+    camera: a folder that gets a copy of `root` for each of the operations in `wanted` (all), named
+    N-before and N-half, as a kill would leave it there; the command itself goes on.
+    worker: of a sweep, not the parent is counted but its worker, and the first that comes so far
+    is killed.
     """
 
-    def __init__(self, root, at=None, how="before", worker=False):
+    def __init__(self, root, at=None, how="before", worker=False, camera=None, wanted=None):
         self.root, self.at, self.how, self.worker = str(root), at, how, worker
+        self.camera, self.wanted = camera, wanted
         self.seen = []
         self.busy = worker  # until there is a worker
-        self.note = self.told = None
 
     def count(self, name, path, half=None):
-        """An operation on `path` is about to happen; half(): do half of it."""
-        if self.busy or not os.path.abspath(path).startswith(self.root + os.sep):
+        """An operation on `path` is about to happen; half(place) does half of it there."""
+        path = os.path.abspath(path)
+        if self.busy or not path.startswith(self.root + os.sep):
             return
-        self.seen.append((name, os.path.relpath(path, self.root), half is not None))
-        if self.told:
-            os.ftruncate(self.told.fileno(), 0)
-            os.pwrite(self.told.fileno(), json.dumps(self.seen).encode(), 0)
+        path = os.path.relpath(path, self.root)
+        self.seen.append((name, path, half is not None))
+        self.busy = True
+        if self.camera:
+            self.photograph(path, half)
         if len(self.seen) == self.at:
-            self.busy = True
             if self.worker:
                 os.close(os.open(self.struck, os.O_CREAT | os.O_WRONLY))
             if self.how == "half" and half:
-                half()
+                half(os.path.join(self.root, path))
             os.kill(os.getpid(), signal.SIGKILL)
+        self.busy = False
+
+    def photograph(self, path, half):
+        n = len(self.seen)
+        for how in ("before", "half") if half else ("before",):
+            if self.wanted is None or [n, how] in self.wanted:
+                place = Path(self.camera) / f"{n}-{how}"
+                shutil.copytree(self.root, place, symlinks=True)
+                if how == "half":
+                    half(place / path)
+        (Path(self.camera) / "operations.json").write_text(json.dumps(self.seen))
 
     def install(self):
         """From here on; there is no way back, for it stands in a child's only life."""
@@ -69,11 +85,13 @@ class Killer:
             if set(mode) & set("wax+") and isinstance(file, str | os.PathLike):
                 write = handle.write
 
-                def half(data):
-                    write(data[: len(data) // 2])
-                    handle.flush()
+                def half(data, place):
+                    raw = data.encode() if isinstance(data, str) else bytes(data)
+                    with opened(place, "ab") as there:
+                        there.write(raw[: len(raw) // 2])
 
                 def counted(data):
+                    handle.flush()  # so that what was written before is there
                     self.count("write", file, partial(half, data))
                     return write(data)
 
@@ -91,28 +109,28 @@ class Killer:
         # What is written outside of Python: half of it is the whole, cut.
         serialize, save = safetensors.torch.serialize_file, torch.save
 
-        def torn(write, path):
-            write()
-            os.truncate(path, os.path.getsize(path) // 2)
+        def torn(write, place):
+            write(place)
+            os.truncate(place, os.path.getsize(place) // 2)
 
         def serialize_file(tensors, path, *rest, **more):
-            write = partial(serialize, tensors, path, *rest, **more)
-            self.count("safetensors", path, partial(torn, write, path))
-            self.quietly(write)
+            self.count("safetensors", path,
+                       partial(torn, lambda p: serialize(tensors, p, *rest, **more)))  # fmt: skip
+            self.quietly(lambda: serialize(tensors, path, *rest, **more))
 
         def save_(thing, path, *rest, **more):
-            write = partial(save, thing, path, *rest, **more)
             if isinstance(path, str | os.PathLike):
-                self.count("torch.save", path, partial(torn, write, path))
-            self.quietly(write)
+                self.count("torch.save", path,
+                           partial(torn, lambda p: save(thing, p, *rest, **more)))  # fmt: skip
+            self.quietly(lambda: save(thing, path, *rest, **more))
 
         safetensors.torch.serialize_file, torch.save = serialize_file, save_
         whole = PreTrainedTokenizerFast._save_pretrained
 
         def tokenizer(this, save_directory, *rest, **more):
             path = os.path.join(save_directory, "tokenizer.json")
-            write = partial(this.backend_tokenizer.save, path)
-            self.count("tokenizer", path, partial(torn, write, path))
+            write = this.backend_tokenizer.save
+            self.count("tokenizer", path, partial(torn, lambda p: write(str(p))))
             return whole(this, save_directory, *rest, **more)
 
         PreTrainedTokenizerFast._save_pretrained = tokenizer
@@ -123,8 +141,6 @@ class Killer:
 
         def begin(target, args):
             self.seen, self.busy = [], not self.worker or os.path.exists(self.struck)
-            if self.note and self.worker:  # the parent ends it by SIGKILL: note as it goes
-                self.told = open(self.note, "w")  # noqa: SIM115
             target(*args)
 
         class Context:
@@ -167,11 +183,10 @@ class Killer:
 
 @dataclass
 class Trial:
-    """How a child ended: its exit status, -9 where it was killed; what it said; what it did."""
+    """How a child ended: its exit status, -9 where it was killed; what it said."""
 
     status: int
     said: str
-    operations: list
     seconds: float  # of CPU, its own
 
 
@@ -236,15 +251,14 @@ def wait(pid, folder, limit=120.0):
             late = True
             os.kill(pid, signal.SIGKILL)
         time.sleep(0.005)
-    operations = folder / "operations.json"
-    found = json.loads(operations.read_text()) if operations.exists() else []
-    operations.unlink(missing_ok=True)
     code = None if late else os.waitstatus_to_exitcode(status)
     said = (folder / "said").read_text(errors="replace")
-    return Trial(code, said, found, usage.ru_utime + usage.ru_stime)
+    return Trial(code, said, usage.ru_utime + usage.ru_stime)
 
 
-def rlzoo(words, root, *, at=None, how="before", count=False, worker=False, limit=120.0):
+def rlzoo(
+    words, root, *, at=None, how="before", worker=False, camera=None, wanted=None, limit=120.0
+):
     """`rlzoo WORDS` in the folder `root` as a trial; files below it are counted, and what it says
     lies beside it."""
     notes = Path(f"{root}.notes")
@@ -254,16 +268,12 @@ def rlzoo(words, root, *, at=None, how="before", count=False, worker=False, limi
         from rlzoo.cli import main
 
         os.chdir(root)
-        killer = Killer(root, at, how, worker)
-        killer.note = notes / "operations.json" if count else None
-        if at or count:
+        killer = Killer(root, at, how, worker, camera, wanted)
+        if at or camera:
             killer.install()
         if words[0] == "sweep":
             multiprocessing.get_context = lambda _: killer.context()
-        status = main([str(word) for word in words])
-        if count and not worker:
-            killer.note.write_text(json.dumps(killer.seen))
-        return status
+        return main([str(word) for word in words])
 
     return fork(work, notes, limit)
 
@@ -337,8 +347,12 @@ def preload():
     import rlzoo.tools.supervised.reward
     import rlzoo.tools.supervised.sft
     import rlzoo.tools.sweep.command
-    import rlzoo.train.loop  # noqa: F401
+    import rlzoo.tools.sweep.workers
+    import rlzoo.train.loop
     from rlzoo.plugin.registry import load_zoo
 
     torch.set_num_threads(1)
-    load_zoo()
+    zoo = load_zoo()
+    for module in (rlzoo.tools.run.command, rlzoo.train.start, rlzoo.tools.export,
+                   rlzoo.tools.sweep.command, rlzoo.tools.sweep.workers):  # fmt: skip
+        module.load_zoo = lambda: zoo

@@ -95,14 +95,22 @@ def resumes(place, runs):
 
 
 def killed_at_step(case, folder, step):
-    """A run's folder as a kill leaves it after the checkpoint of a step."""
+    """A run's folder as a kill leaves it a little after the checkpoint of a step."""
     folder.mkdir(parents=True)
-    trial = rlzoo(case.words, folder, count=True)
-    last = max(i for i, (name, path, _) in enumerate(trial.operations)
+    camera = Path(f"{folder}.camera")
+    camera.mkdir()
+    rlzoo(case.words, folder, camera=camera, wanted=[])
+    done = operations(camera)
+    last = max(i for i, (name, path, _) in enumerate(done)
                if name == "rename" and path.endswith(f".step-{step:08d}.partial"))  # fmt: skip
     shutil.rmtree(folder)
     folder.mkdir()
     assert rlzoo(case.words, folder, at=last + 8).status == -9
+
+
+def operations(camera):
+    """What a command did, one after another: (name, path, whether it writes)."""
+    return json.loads((camera / "operations.json").read_text())
 
 
 def supervised(place, model):
@@ -128,88 +136,106 @@ def exports(place, runs):
 
 @dataclass
 class Tally:
-    """What became of a case's trials: a list of (where it was killed, what was wrong)."""
+    """What became of a case's trials, and what was wrong: (where, what)."""
 
     name: str
     operations: int = 0
-    trials: int = 0
     folders: int = 0
-    same: int = 0
-    faults: list = None
+    distinct: int = 0
+    kills: int = 0
+    faults: list = field(default_factory=list)
     seconds: float = 0.0
 
     def line(self):
-        cells = (self.name, self.operations, self.trials, self.folders, self.same,
+        cells = (self.name, self.operations, self.folders, self.distinct, self.kills,
                  len(self.faults), f"{self.seconds:.0f}")  # fmt: skip
         return f"| {' | '.join(map(str, cells))} |"
 
 
-HEAD = """| case | operations | kills | folders left | same in the end | lost or wrong | CPU s |
+HEAD = """| case | file operations | folders left | distinct | kills | lost or wrong | CPU s |
 |---|---|---|---|---|---|---|"""
 
 
-def attack(case, place, share=1.0, seed=0, only=None):
-    """Kill the case at each of its file operations (or a `share` of them, drawn by `seed`)."""
-    tally = Tally(case.name, faults=[])
-    whole = place / "whole"
-    whole.mkdir(parents=True)
-    case.before(whole)
-    trial = rlzoo(case.words, whole, count=True, worker=case.worker)
-    assert trial.status == 0, f"{case.name} fails without a kill:\n{trial.said}"
-    reference = contents(whole)
-    tally.operations, tally.seconds = len(trial.operations), trial.seconds
-    points = [(n, how) for n, (_, _, writes) in enumerate(trial.operations, 1)
-              for how in (("before", "half") if writes else ("before",))]  # fmt: skip
-    drawn = random.Random(f"{seed} {case.name}").sample(points, max(1, round(share * len(points))))
-    known = {}
-    for n, how in sorted(drawn) if only is None else [p for p in points if p[0] in only]:
-        folder = place / f"{n}-{how}"
+class Attack:
+    """A case, attacked at each of its file operations (or a `share` of them, drawn by `seed`).
+
+    At each the folder is photographed as a kill there leaves it, and the case goes on in it; at
+    `real` of them it is killed, too, which must leave the folder of the photograph. A folder that
+    was left before (but for what the clock wrote) ends as that one did, and is not tried again.
+    """
+
+    def __init__(self, case, place, share=1.0, seed=0, real=0.1):
+        self.case, self.place, self.real = case, place, real
+        self.draw = random.Random(f"{seed} {case.name}")
+        self.tally, self.known, self.share = Tally(case.name), {}, share
+
+    def run(self):
+        camera, whole = self.place / "camera", self.place / "whole"
+        for folder in (camera, whole):
+            folder.mkdir(parents=True)
+        self.case.before(whole)
+        trial = rlzoo(self.case.words, whole, worker=self.case.worker, camera=camera)
+        assert trial.status == 0, f"{self.case.name} fails without a kill:\n{trial.said}"
+        self.reference = contents(whole)
+        self.done = operations(camera)
+        self.tally.operations, self.tally.seconds = len(self.done), trial.seconds
+        points = [(n, how) for n, (_, _, writes) in enumerate(self.done, 1)
+                  for how in (("before", "half") if writes else ("before",))]  # fmt: skip
+        drawn = sorted(self.draw.sample(points, max(1, round(self.share * len(points)))))
+        killed = self.draw.sample(drawn, max(1, round(self.real * len(drawn))))
+        for point in drawn:
+            self.strike(*point, camera, point in killed)
+        shutil.rmtree(self.place)
+        return self.tally
+
+    def strike(self, n, how, camera, really):
+        photograph = camera / f"{n}-{how}"
+        left = contents(photograph)
+        self.tally.folders += 1
+        if really:
+            self.kill(n, how, left)
+        key = json.dumps(left)
+        if key not in self.known:
+            self.known[key] = self.go_on(photograph, left)
+        self.fault(n, how, self.known[key])
+        shutil.rmtree(photograph)
+
+    def kill(self, n, how, left):
+        folder = self.place / f"{n}-{how}"
         folder.mkdir()
-        fault = strike(case, folder, n, how, reference, tally, known)
-        tally.trials += 1
-        tally.same += not fault
-        if fault:
-            tally.faults.append((n, how, trial.operations[n - 1][:2], fault))
+        self.case.before(folder)
+        trial = rlzoo(self.case.words, folder, at=n, how=how, worker=self.case.worker)
+        self.tally.seconds += trial.seconds
+        self.tally.kills += 1
+        struck = Path(f"{folder}.notes/struck").exists()
+        if self.case.worker:  # its death is the parent's to mend
+            if not struck or trial.status != 0 or contents(folder) != self.reference:
+                text = f"{differences(contents(folder), self.reference)} {trial.said[-300:]}"
+                self.fault(n, how, f"a worker killed: exit {trial.status}: {text}")
+        elif trial.status != -9:
+            self.fault(n, how, f"not killed: exit {trial.status}: {trial.said[-300:]}")
+        elif found := [x for x in differences(contents(folder), left) if ".jsonl" not in x]:
+            self.fault(n, how, f"a kill leaves another folder: {found}")  # half lines hold times
         shutil.rmtree(folder)
-        shutil.rmtree(f"{folder}.notes")
-    shutil.rmtree(place)
-    return tally
 
+    def go_on(self, folder, left):
+        """What is wrong in the end, or an empty string."""
+        self.tally.distinct += 1
+        if left == self.reference:
+            return ""  # it was done already
+        said = []
+        for words in self.case.again or [self.case.words]:
+            trial = rlzoo(words, folder, limit=self.case.limit)
+            self.tally.seconds += trial.seconds
+            last = (trial.said.strip().splitlines() or [""])[-1][-300:]
+            said.append(f"{words[0]}: exit {trial.status}: {last}")
+            if trial.status == 0:
+                break
+        found = differences(contents(folder), self.reference)
+        if found:
+            return f"{', '.join(found)[:300]} | {' | '.join(said)}"
+        return f"a traceback: {said}" if "Traceback" in trial.said else ""
 
-def strike(case, folder, n, how, reference, tally, known):
-    """One kill, and going on; what is wrong then, or an empty string. A folder that an earlier
-    kill left too (`known`, but for what the clock wrote) ends as that one did."""
-    case.before(folder)
-    trial = rlzoo(case.words, folder, at=n, how=how, worker=case.worker, limit=case.limit)
-    tally.seconds += trial.seconds
-    struck = Path(f"{folder}.notes/struck").exists()  # a worker's death is its parent's to mend
-    if trial.status != (0 if struck else -9) or struck != case.worker:
-        return f"not killed: exit status {trial.status}: {trial.said[-300:]}"
-    left = contents(folder)
-    key = json.dumps(left)
-    if key not in known:
-        known[key] = go_on(case, folder, left, reference, tally)
-    return known[key]
-
-
-def go_on(case, folder, left, reference, tally):
-    if left == reference:
-        return ""  # it was done already, or a sweep has mended it
-    said = []
-    for words in case.again or [case.words]:
-        trial = rlzoo(words, folder, limit=case.limit)
-        tally.seconds += trial.seconds
-        said.append(f"{words[0]}: exit {trial.status}: {_last_line(trial)}")
-        if trial.status == 0:
-            break
-    tally.folders += 1
-    found = differences(contents(folder), reference)
-    if found:
-        return f"{', '.join(found)[:300]} | {' | '.join(said)}"
-    if "Traceback" in " ".join(said):
-        return f"a traceback: {' | '.join(said)}"
-    return ""
-
-
-def _last_line(trial):
-    return (trial.said.strip().splitlines() or [""])[-1][-300:]
+    def fault(self, n, how, text):
+        if text:
+            self.tally.faults.append((n, how, self.done[n - 1][:2], text))
