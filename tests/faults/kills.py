@@ -1,4 +1,4 @@
-"""Kill at every file operation: of runs, resumes, `sft`, `reward train`, `export`, sweeps."""
+"""Killed at every file operation: runs, resumes, `sft`, `reward train`, `export`, sweeps."""
 
 import json
 import random

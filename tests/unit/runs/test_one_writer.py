@@ -250,13 +250,17 @@ def test_a_record_is_read_line_by_line(tmp_path):
 
 def test_a_staged_folder_is_whole_or_not_there(tmp_path):
     place = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), staged(place, "--out") as aside:
-        (aside / "half").touch()
-        raise KeyboardInterrupt
+
+    def cut_off(**options):
+        with staged(place, "--out", **options) as aside:
+            (aside / "half").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cut_off()
     assert not list(tmp_path.iterdir())
-    with pytest.raises(KeyboardInterrupt), staged(place, "--out", keep=True) as aside:
-        (aside / "half").touch()
-        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt):
+        cut_off(keep=True)
     assert not place.exists()
     with staged(place, "--out", keep=True) as aside:
         assert (aside / "half").exists()

@@ -110,7 +110,7 @@ def test_the_command_line_prints_what_goes_on(words, tmp_path, monkeypatch, caps
 
 def test_an_answer_with_a_line_separator_is_not_lost(zoo, words, tmp_path):
     data = tmp_path / "odd.jsonl"
-    rows = ['{"prompt": "%d:", "answer": "1\u2028x"}' % n for n in range(9)]
+    rows = [f'{{"prompt": "{n}:", "answer": "1\u2028x"}}' for n in range(9)]
     data.write_text("\n".join(rows), encoding="utf-8")
     place = tmp_path / "run"
     words = [*words, "task=dataset", f"task.path={data}", f"run.dir={place}"]
