@@ -1,6 +1,7 @@
 """Metrics as a CSV file, for spreadsheets."""
 
 import csv as csv_module
+from typing import Any
 
 from rlzoo import hookimpl
 
@@ -15,7 +16,7 @@ class Csv:
     def __init__(self, path):
         self.path = path / "metrics.csv"
         self.names = []
-        self.file = None
+        self.file: Any = None
 
     def log(self, metrics):
         """metrics: a flat mapping of one step or one evaluation."""
