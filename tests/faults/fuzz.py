@@ -17,7 +17,7 @@ from pathlib import Path
 
 from faults.harness import fork, rlzoo
 
-BATCH, PATIENCE = 100, 20  # trials of a child; seconds for one
+BATCH, PATIENCE = 100, 60  # trials of a child; seconds for one
 
 WORDS = [
     "", "null", "None", "true", "false", "yes", "0", "1", "-1", "2", "0.5", "-0.5", "1e9", "1e-9",
@@ -46,7 +46,7 @@ def recipes(place, trials, seed):
     while first < trials:
         told = place / "told"
         last = min(trials, first + BATCH)
-        trial = fork(partial(_batch, place, range(first, last), seed, told), place, 60 + 4 * BATCH)
+        trial = fork(partial(_batch, place, range(first, last), seed, told), place, 6000)
         lines = [json.loads(line) for line in told.read_text().split("\n") if line]
         told.unlink()
         for what, words, text in lines:
@@ -196,7 +196,7 @@ def folders(place, trials, seed):
         shutil.copytree(place / ("cut" if verb[0] == "resume" else "done"), trial)
         files = sorted(p for p in (trial / "run").rglob("*") if p.is_file())
         told = damage(draw.choice(files), draw)
-        end = rlzoo(verb, trial, limit=60)
+        end = rlzoo(verb, trial, limit=1200)
         lines = [line for line in end.said.splitlines() if line.startswith("rlzoo: ")]
         good = end.status == 0 or (end.status in (1, 2) and len(lines) >= 1)
         what = (

@@ -190,7 +190,7 @@ class Trial:
     seconds: float  # of CPU, its own
 
 
-def fork(work, folder, limit=120.0):
+def fork(work, folder, limit=1200.0):
     """`work()` -> exit status, in a child whose output goes to files in `folder`."""
     pid = spawn(work, folder)
     return wait(pid, folder, limit)
@@ -221,7 +221,7 @@ def spawn(work, folder):
         os._exit(status or 0)
 
 
-def together(works, folder, limit=120.0):
+def together(works, folder, limit=1200.0):
     """Children that begin their work at once; how each ended."""
     ready, go = os.pipe()
 
@@ -240,7 +240,7 @@ def together(works, folder, limit=120.0):
     return [wait(pid, place, limit) for pid, place in zip(pids, folders, strict=True)]
 
 
-def wait(pid, folder, limit=120.0):
+def wait(pid, folder, limit=1200.0):
     """How the child ended; one that takes longer than `limit` seconds is killed: status None."""
     end, late = time.monotonic() + limit, False
     while True:
@@ -257,7 +257,7 @@ def wait(pid, folder, limit=120.0):
 
 
 def rlzoo(
-    words, root, *, at=None, how="before", worker=False, camera=None, wanted=None, limit=120.0
+    words, root, *, at=None, how="before", worker=False, camera=None, wanted=None, limit=1200.0
 ):
     """`rlzoo WORDS` in the folder `root` as a trial; files below it are counted, and what it says
     lies beside it."""

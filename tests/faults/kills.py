@@ -40,7 +40,7 @@ class Case:
     again: list[list] = field(default_factory=list)
     before: Callable[[Path], None] = lambda folder: None
     worker: bool = False
-    limit: float = 120.0
+    limit: float = 1200.0
 
 
 def make_model(place):
