@@ -54,7 +54,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-_ARXIV = re.compile(r"[^.\n(]*?\(?arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+_ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,12 @@ class Component:
     caution: Mapping[str, str] = field(default_factory=dict)  # KL only: kl.place -> what to beware
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`
+    distribution: str = ""  # what installs it
+
+    @property
+    def full_name(self) -> str:
+        """`distribution/name`, which reaches it whoever else claims the name."""
+        return f"{self.distribution}/{self.name}"
 
     @property
     def label(self) -> str:
@@ -213,5 +219,8 @@ def _source(doc: str) -> str:
     _, stated, after = doc.partition("Source:")
     if stated:  # to the end of its paragraph
         return " ".join(after.split("\n\n")[0].split())
-    phrase = _ARXIV.search(doc)
-    return " ".join(phrase.group().split()).strip(" (") if phrase else ""
+    found = _ARXIV.search(doc)
+    if not found:
+        return ""
+    before = re.split(r"[.\n(]", doc[: found.start()].removesuffix("("))[-1]
+    return " ".join(f"{before}{found.group()}".split()).strip(" (")

@@ -7,6 +7,8 @@ from torch import Tensor
 
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.border import border
+from rlzoo.plugin.call import own
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
@@ -78,6 +80,7 @@ def right_rows(plan: Plan, batch: Batch) -> Tensor | None:
     correct = getattr(plan.task, "is_correct", None)
     if correct is None:
         return None
-    right = correct(*(batch[name] for name in needs_of(correct)))
+    with border(f"task {plan.task_name!r}: is_correct"):
+        right = correct(*(own(batch[name]) for name in needs_of(correct)))
     # A cut-off answer is no answer.
     return right.to(batch["terminated"].device).bool() & batch["terminated"]

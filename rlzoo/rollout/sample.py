@@ -9,6 +9,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Bound
 from rlzoo.rollout.responses import respond
@@ -17,7 +18,8 @@ from rlzoo.rollout.responses import respond
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
     generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
+    with border(f"task {models.plan.task_name!r}: draw"):
+        return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
 
 
 def collect(

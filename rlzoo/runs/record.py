@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.columns import Columns
@@ -128,8 +129,8 @@ def read_record(path: Path, wanted: Callable[[str], bool] | None = None) -> Reco
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:
         summary = folder.summary()
-    except ValueError as error:
-        troubles.append(f"summary.json cannot be read: {error}")
+    except RunError as error:
+        troubles.append(str(error))
     return Record(steps, evaluations, config, summary, path, troubles)
 
 
@@ -155,8 +156,8 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
 def failure(path: Path) -> str:
     """Why a sweep's run failed, or an empty string."""
     try:
-        return json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"]
-    except (OSError, ValueError):
+        return str(json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 

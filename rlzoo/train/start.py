@@ -12,9 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.errors import RlzooError, RunError
+from rlzoo.errors import RlzooError, RunError, Unfinished, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
@@ -49,10 +49,10 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.lm.loading import resolve_path
     from rlzoo.parallel.device import pick_device
 
-    resolve_path(recipe.config.model.path)
+    resolve_path(recipe.config.model.path, recipe.blame("model.path"))
     if training and plan.critic and (path := critic_folder(plan)):
-        resolve_path(path, "critic.init")
-    pick_device(recipe.config.device)
+        resolve_path(path, recipe.blame("critic.init"))
+    pick_device(recipe.config.device, recipe.blame("device"))
     return plan
 
 
@@ -92,12 +92,22 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     return _train(plan, create_folder(recipe), display, ranks)
 
 
-def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
-    """Go on with an interrupted run from its last whole checkpoint."""
+def resume(
+    path: str | Path,
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    trust_remote_code: bool = False,
+) -> Run:
+    """Go on with an interrupted run from its last whole checkpoint.
+
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
     folder = open_folder(path)
     _check_unfinished(folder)
     zoo = zoo or load_zoo()
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
+    trust = [f"{TRUST}=true"] if trust_remote_code else []
+    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}", *trust], zoo)
     return _train(prepare(recipe, zoo), _unfinished(folder), display, _alike_ranks(recipe, zoo))
 
 
@@ -145,3 +155,10 @@ def _train(
         except KeyboardInterrupt as stopped:
             stopped.add_note(f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on")
             raise
+        except Exception as error:
+            said = of_the_machine(error)
+            if said is None:
+                raise
+            where = "" if getattr(error, "filename", None) else f"{folder.path}: "
+            again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
+            raise Unfinished(f"{where}{said}; {again}") from error

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.folder import open_folder
@@ -89,7 +89,17 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
 def read_sweep(path: Path) -> dict[str, Any]:
     """A sweep folder's sweep.json; empty for any other folder."""
     file = path / "sweep.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        _ = found["keys"], [row["runs"] for row in found["rows"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise RunError(
+            f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "
+            "makes it again"
+        ) from None
+    return found
 
 
 def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "") -> None:
@@ -101,7 +111,7 @@ def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "
             gathered.skipped[path.name] = "not begun"
             continue
         reason = failure(path)
-        if reason:
+        if reason and not (path / "summary.json").is_file():  # else `rlzoo resume` finished it
             gathered.failed.setdefault(row or path.name, {})[path.name] = reason
             continue
         record = read_finished(path, COMPARED.__contains__)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
 from rlzoo.plugin.component import needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
@@ -78,6 +79,7 @@ def evaluate_policy(
 
 def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.plugin.call import own  # torch, as below
     from rlzoo.rollout.evaluation import held_out, right_rows
 
     extract = getattr(models.plan.task, "extract", None)
@@ -86,7 +88,8 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
         right = right_rows(models.plan, batch)
         answers = batch["responses"]
         if extract is not None:
-            answers = extract(*(batch[name] for name in needs_of(extract)))
+            with border(f"task {models.plan.task_name!r}: extract"):
+                answers = extract(*(own(batch[name]) for name in needs_of(extract)))
         for i in range(batch.rows):
             row = {
                 "prompt_number": number % prompts,

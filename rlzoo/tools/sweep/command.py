@@ -63,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("words", nargs="+", metavar="key=value")
     add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add(
+        "--patience",
+        type=float,
+        default=30.0,
+        metavar="MINUTES",
+        help="a run without a step for so long is taken up by another worker; default: 30",
+    )
     add("--reference", metavar="ROW", help="the row to compare with")
     add("--threshold", type=float, metavar="X", help="score to count steps to")
 
@@ -70,6 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    if not 0 < arguments.patience < float("inf"):
+        raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
     sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
     check_folder(sweep)
     if arguments.reference:
@@ -88,8 +97,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
-    from rich.console import Console  # here, and below: --help needs no rich
-
+    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
     from rlzoo.tools.sweep.board import make_board
@@ -98,8 +106,8 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        with make_board(Console(stderr=arguments.json), sweep, len(missing), jobs) as board:
-            run_all(missing, jobs, sweep.path, board)
+        with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
+            run_all(missing, jobs, sweep.path, board, 60 * arguments.patience)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}
