@@ -27,10 +27,11 @@ from typing import Any
 
 __all__ = ["RewardModel", "load_causal_lm"]
 
+HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
+
 
 def __getattr__(name: str) -> Any:
     """Imported on first use: torch stands behind them."""
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "loading" if name == "load_causal_lm" else "reward_model"
-    return getattr(import_module(f"rlzoo.lm.{home}"), name)
+    return getattr(import_module(HOMES[name]), name)

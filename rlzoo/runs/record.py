@@ -14,6 +14,7 @@ from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.columns import Columns
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
 
@@ -29,6 +30,7 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
     path: Path = Path()
     troubles: list[str] = field(default_factory=list)
+    measure: str = ""  # the metric of evaluations to go by; empty: what the summary goes by
 
     def __post_init__(self) -> None:
         for name in ("steps", "evaluations"):
@@ -40,17 +42,36 @@ class Record:
         return self.recipe["seed"]
 
     @property
+    def metric(self) -> str:
+        """Of evaluations, without `eval/`: what this run is compared by."""
+        return self.measure or self.summary["eval_metric"]
+
+    @property
     def score(self) -> float:
-        """Held-out, at the end."""
-        return self.summary["eval_after"]
+        """Held-out, at the end; NaN where the run came to no number."""
+        if self.measure:
+            return float(self.evaluations[-1].get(f"eval/{self.measure}", math.nan))
+        return float(self.summary["eval_after"])
+
+    @property
+    def before(self) -> float:
+        """Held-out, before the first step."""
+        if self.measure:
+            return float(self.evaluations[0].get(f"eval/{self.measure}", math.nan))
+        return float(self.summary["eval_before"])
 
     @cached_property
     def learning_curve(self) -> list[tuple[float, float, float]]:
         """(step, tokens generated so far, held-out score) of each evaluation."""
-        key = f"eval/{self.summary['eval_metric']}"
+        key = f"eval/{self.metric}"
         evaluated = {m["step"]: m[key] for m in self.evaluations if key in m}
         spent = {n: x for n, x in zip(*self.steps.column(TOKENS), strict=True) if n in evaluated}
         return [(n, spent.get(n, 0.0), value) for n, value in evaluated.items()]
+
+    @cached_property
+    def by_prompt(self) -> Mapping[str, Any]:
+        """The last evaluation's arrays, a number for each prompt; empty where none were kept."""
+        return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
 
     @property
     def length(self) -> float | None:
@@ -81,8 +102,10 @@ class Record:
 
     def late(self, name: str) -> float | None:
         """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
-        last = self.steps[-max(1, len(self.steps) // 10) :]
-        values = [m[name] for m in last if m.get(name) is not None]
+        if not self.steps:
+            return None
+        since = self.steps[-max(1, len(self.steps) // 10)]["step"]
+        values = [x for n, x in zip(*self.steps.column(name), strict=True) if n >= since]
         return sum(values) / len(values) if values else None
 
     def points(self, name: str) -> Sequence[tuple[int, float]]:

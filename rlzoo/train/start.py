@@ -17,6 +17,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
+from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
 from rlzoo.runs.lock import locked
 
@@ -107,7 +108,8 @@ def resume(
     _check_unfinished(folder)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}", *trust], zoo)
+    words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
+    recipe = compose(words, zoo)
     return _train(prepare(recipe, zoo), _unfinished(folder), display, _alike_ranks(recipe, zoo))
 
 
