@@ -1,6 +1,5 @@
 """Rules of what holds exactly in any sound run, whatever the algorithm."""
 
-import math
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
@@ -12,17 +11,16 @@ from rlzoo.tools.doctor.series import Finding, early, late, spans, updates
 @rule(explains=SYMPTOMS)
 def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
-    for line in run.steps:
-        bad = [k for k, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
-        if bad:
-            return Finding(
-                "problem",
-                f"{bad[0]} is not finite at step {line['step']}"
-                + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
-                "Look at what the reward returns there; lower actor.lr and critic.lr.",
-                {"step": line["step"], "metrics": bad},
-            )  # fmt: skip
-    return None
+    if run.steps.not_finite is None:
+        return None
+    step, bad = run.steps.not_finite
+    return Finding(
+        "problem",
+        f"{bad[0]} is not finite at step {step}"
+        + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
+        "Look at what the reward returns there; lower actor.lr and critic.lr.",
+        {"step": step, "metrics": bad},
+    )  # fmt: skip
 
 
 @rule(names.SKIPPED, explains=SYMPTOMS)

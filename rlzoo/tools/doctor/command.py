@@ -29,7 +29,7 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
         if finding is not None:
             finding.rule = r.name
             if r.metrics:
-                numbers = [n for n, _ in run.points(r.metrics[0])]
+                numbers = run.steps_of(r.metrics[0])
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
             findings.append(finding)
     explains = {r.name: r.explains for r in RULES}

@@ -289,7 +289,7 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     assert c.rows[0].seeds == [0]
     assert set(c.gathered.skipped) == {"half", "torn", "blank", "binary"}
     assert "not valid YAML" in c.gathered.skipped["torn"]
-    assert "metrics.jsonl cannot be read" in c.gathered.skipped["binary"]
+    assert "metrics.jsonl: line 1 cannot be read" in c.gathered.skipped["binary"]
     assert "not finished (it is at step 6)" in c.gathered.skipped["half"]
     assert "half" in printed(c, 80)
     with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):

@@ -255,7 +255,7 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
     (cut / "summary.json").write_text("{")
     assert "summary.json cannot be read" in ask(capsys, cut)[1]
     (cut / "metrics.jsonl").write_bytes(b"\xff\xfe")
-    assert "metrics.jsonl cannot be read" in ask(capsys, cut)[1]
+    assert "metrics.jsonl: line 1 cannot be read" in ask(capsys, cut)[1]
     (cut / "metrics.jsonl").unlink()
     assert "No step to judge yet" in ask(capsys, cut)[1]
     (cut / "recipe.yaml").write_text("a: [")
