@@ -13,9 +13,7 @@ from rlzoo.errors import Unfinished, of_the_machine
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 READ_ONLY = OSError(errno.EROFS, "Read-only file system", "somewhere/metrics.jsonl")
-TENSORS = SafetensorError(
-    "I/O error: No space left on device (os error 28)"
-)
+TENSORS = SafetensorError("I/O error: No space left on device (os error 28)")
 
 
 def refuses(error):

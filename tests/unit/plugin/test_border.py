@@ -1,6 +1,7 @@
 """What a stranger's code may raise, and what it cannot spoil."""
 
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -15,7 +16,8 @@ from rlzoo.plugin.border import border, told
 from rlzoo.plugin.call import own
 from rlzoo.plugin.component import read_component
 from rlzoo.plugin.watch import Watch
-from rlzoo.recipe.plan import Bound
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Bound, make_plan
 
 
 class Own(BaseException):
@@ -139,6 +141,20 @@ def test_an_estimator_that_exits_ends_no_process(zoo):
         Bound(component, {})(columns)
     results = checks.run_checks(component, zoo)
     assert any(r.passed is False and "SystemExit" in r.message for r in results)
+
+
+@pytest.mark.parametrize("source", ["raise SystemExit(0)", "1 / 0", "def f(a, b, c): ..."])
+def test_a_rewards_module_that_exits_ends_no_process(zoo, tmp_path, monkeypatch, source):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaves.py").write_text(source)
+    monkeypatch.delitem(sys.modules, "leaves", raising=False)
+    words = ["recipe=grpo", "model=nano", "task=reverse", "rewards=python"]
+    recipe = compose([*words, "rewards.python.function=leaves:f"], zoo)
+    if source.startswith("def"):
+        make_plan(recipe, zoo)
+        return
+    with pytest.raises(ComponentError, match=r"reward 'python' .* raised .* \(at leaves.py:1\)"):
+        make_plan(recipe, zoo)
 
 
 def spoils(sequence_scores, response_mask, group_ids, rewards, values, answers, responses):
