@@ -143,6 +143,25 @@ def test_an_estimator_that_exits_ends_no_process(zoo):
     assert any(r.passed is False and "SystemExit" in r.message for r in results)
 
 
+def seeds(rewards, response_mask):
+    """Source: here."""
+    torch.manual_seed(0)
+    return rewards * response_mask
+
+
+def changes_dtype(rewards, response_mask):
+    """Source: here."""
+    torch.set_default_dtype(torch.float64)
+    return rewards * response_mask
+
+
+@pytest.mark.parametrize(("function", "said"), [(seeds, "seeds torch"), (changes_dtype, "dtype")])
+def test_check_sees_what_is_changed_for_all(function, said, zoo):
+    results = checks.run_checks(read_component("estimators", function, "here"), zoo)
+    assert any(r.passed is False and said in r.message for r in results)
+    assert torch.get_default_dtype() is torch.float32
+
+
 @pytest.mark.parametrize("source", ["raise SystemExit(0)", "1 / 0", "def f(a, b, c): ..."])
 def test_a_rewards_module_that_exits_ends_no_process(zoo, tmp_path, monkeypatch, source):
     monkeypatch.syspath_prepend(tmp_path)
