@@ -25,6 +25,8 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
 from importlib import import_module
 from typing import Any
 
+_HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
+
 __all__ = ["RewardModel", "load_causal_lm"]
 
 
@@ -32,5 +34,4 @@ def __getattr__(name: str) -> Any:
     """Imported on first use: torch stands behind them."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "loading" if name == "load_causal_lm" else "reward_model"
-    return getattr(import_module(f"rlzoo.lm.{home}"), name)
+    return getattr(import_module(_HOMES[name]), name)

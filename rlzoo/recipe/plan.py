@@ -134,12 +134,8 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
                 found[name] = dataclasses.replace(bound, called=name)
         return found
 
-    task_component = bound("task")
-    with border(task_component.component.label):
-        try:
-            task = task_component.component(**task_component.options)
-        except (ValueError, RlzooError) as error:
-            raise RecipeError(f"task {task_component.name!r}: {error}") from None
+    task_bound = bound("task")
+    task = _make_task(task_bound)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
         raise RecipeError(
@@ -179,7 +175,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     plan = Plan(
         recipe,
         task,
-        task_component,
+        task_bound,
         rewards,
         sampler,
         _base_sampler(sampler, recipe, zoo),
@@ -198,6 +194,14 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _make_task(bound: Bound) -> Any:
+    with border(bound.component.label):
+        try:
+            return bound.component(**bound.options)
+        except (ValueError, RlzooError) as error:
+            raise RecipeError(f"task {bound.name!r}: {error}") from None
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:

@@ -90,7 +90,7 @@ def _recipe(plan: Plan) -> dict[str, Any]:
 
 
 def _versions() -> dict[str, str]:
-    found = {"rlzoo": __version__, "python": platform.python_version()}
+    found = {"rlzoo": __version__, "Python": platform.python_version()}
     for name in ("torch", "transformers", "peft"):
         if name in sys.modules:
             found[name] = sys.modules[name].__version__

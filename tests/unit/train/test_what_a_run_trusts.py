@@ -63,7 +63,7 @@ def test_a_run_says_what_trained_it(trained):
     (part,) = json.loads((trained[0] / provenance.FILE).read_text())
     assert part["from_step"] == 0
     assert part["versions"]["torch"] == torch.__version__
-    assert {"rlzoo", "transformers", "python"} <= set(part["versions"])
+    assert {"rlzoo", "transformers", "Python"} <= set(part["versions"])
     said = part["components"]["estimator gae"]
     assert said.startswith(f"rlzoo_zoo.estimators.gae (rlzoo-llm {rlzoo.__version__}), source ")
     assert part["recipe"]["seed"] == 0
