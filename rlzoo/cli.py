@@ -32,6 +32,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
     "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
     "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
+    "advise": ("recipe=NAME train.steps=N [estimator=a,b ...]",
+               "which estimator and lambda to prefer, by a short pilot"),
     "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),

@@ -25,13 +25,13 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
 from importlib import import_module
 from typing import Any
 
-_HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
-
 __all__ = ["RewardModel", "load_causal_lm"]
+
+HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
 
 
 def __getattr__(name: str) -> Any:
     """Imported on first use: torch stands behind them."""
-    if name not in __all__:
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(HOMES[name]), name)

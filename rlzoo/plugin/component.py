@@ -7,6 +7,7 @@ The same `Option` checks the core's own recipe keys, so there is one way of sayi
 float in [0, 1]".  No torch here: it is imported when a component is called.
 """
 
+import functools
 import inspect
 import re
 import sys
@@ -198,9 +199,10 @@ def needs_of(method: Callable) -> tuple[str, ...]:
     return tuple(inspect.signature(method).parameters)
 
 
+@functools.cache
 def _first_line(function: Any) -> int:
     code = getattr(function, "__code__", None)  # a function knows it; a class is looked for
-    return code.co_firstlineno if code else inspect.getsourcelines(function)[1]
+    return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
 
 
 def _place(function: Callable) -> str:

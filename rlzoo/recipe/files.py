@@ -2,7 +2,10 @@
 
 import os
 import re
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +49,8 @@ def find_config(folder: str, name: str) -> Path | None:
 
 def list_configs(folder: str) -> dict[str, Path]:
     """name -> file of all that `find_config` would find."""
-    names = sorted({p.stem for d in config_dirs() for p in (d / folder).glob("*.yaml")})
-    return {name: path for name in names if (path := find_config(folder, name))}
+    paths = [p for d in reversed(config_dirs()) for p in (d / folder).glob("*.yaml")]
+    return dict(sorted({path.stem: path for path in paths if path.is_file()}.items()))
 
 
 def describe(path: Path) -> str:
@@ -70,21 +73,27 @@ def read_layer(path: Path) -> Layer:
     try:
         if path.stat().st_size > LARGEST:
             raise RecipeError(f"{origin}: is over {LARGEST // 2**20} MiB, which no recipe is")
-        refuse_odd_yaml(path.read_text(encoding="utf-8"))
-        loaded = OmegaConf.load(path)
+        tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = error.problem or error.context or "unreadable"
         raise RecipeError(f"{origin}{line}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, ValueError, OSError, OmegaConfBaseException) as error:
         raise RecipeError(f"{origin}: cannot be read: {first_line(error)}") from None
-    if not isinstance(loaded, DictConfig):
+    if tree is None:
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
-    tree: Any = OmegaConf.to_container(loaded)
     # A resolved recipe, as a run saves it, names all sets: none is added to.
     saved = all(section in tree for section in COLLECTIONS)
     marks = dict.fromkeys((f"{section}!" for section in COLLECTIONS if saved), True)
     return Layer(origin, marks | flatten(tree), saved)
+
+
+@lru_cache(maxsize=64)  # a sweep reads the same files for each of its runs
+def _tree(text: str) -> Any:
+    """The mapping that a text is in YAML; None: it is no mapping."""
+    refuse_odd_yaml(text)
+    loaded = OmegaConf.load(StringIO(text))
+    return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
 
 
 LARGEST = 2**20  # bytes of a recipe

@@ -120,6 +120,12 @@ _KEYS: dict[str, Any] = {
         "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
         "or a model's folder",
     ],
+    "critic.epochs": Annotated[
+        int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
+    ],
+    "critic.minibatches": Annotated[
+        int | None, Range(1), "the critic's optimizer steps per pass; null: train.minibatches"
+    ],
     "critic.coef": Annotated[float, Range(0), "of the value loss, where the trunk is shared"],
     "critic.aggregation.name": Annotated[str, "a weight per token of the value loss"],
     "critic.bins": Annotated[int, Range(2, 2**16), "of a critic that predicts a distribution"],
@@ -147,6 +153,18 @@ _KEYS: dict[str, Any] = {
     "train.critic_warmup": Annotated[int, Range(0), "first steps that update the critic only"],
     "eval.every": Annotated[int, Range(0), "steps between evaluations; 0: before and after only"],
     "eval.samples": Annotated[int, Range(1), "held-out samples of an evaluation"],
+    "eval.temperature": Annotated[
+        float, Range(0, closed="neither"), "of evaluations, whatever training samples at"
+    ],
+    "eval.top_k": Annotated[int, Range(0), "evaluations sample among the k likeliest; 0: all"],
+    "eval.top_p": Annotated[
+        float,
+        Range(0, 1, closed="right"),
+        "evaluations sample among the likeliest of this mass, of what top_k leaves",
+    ],
+    "eval.max_new_tokens": Annotated[
+        int | None, Range(1), "length limit of evaluations; null: rollout.max_new_tokens"
+    ],
     "checkpoint.every": Annotated[int, Range(0), "steps between checkpoints; 0: at the end only"],
     "checkpoint.keep": Annotated[int, Range(1), "checkpoints kept"],
     "checkpoint.best": Annotated[bool, "keep the model of the best evaluation, in best/"],

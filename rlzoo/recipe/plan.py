@@ -84,9 +84,17 @@ class Plan:
 
     @cached_property
     def one_update(self) -> bool:
-        """Whether one optimizer step, in one piece, follows each rollout."""
-        train = self.recipe.config.train
-        return train.epochs == 1 and train.minibatches == 1 and train.microbatch is None
+        """Whether one optimizer step of each network, in one piece, follows each rollout."""
+        networks = ("actor", "critic") if self.critic else ("actor",)
+        once = all(self.passes_of(name) == (1, 1) for name in networks)
+        return once and self.recipe.config.train.microbatch is None
+
+    def passes_of(self, network: str) -> tuple[int, int]:
+        """How many passes `actor` or `critic` makes over a batch, and optimizer steps in each."""
+        train, critic = self.recipe.config.train, self.recipe.config.critic
+        if network == "actor":
+            return train.epochs, train.minibatches
+        return critic.epochs or train.epochs, critic.minibatches or train.minibatches
 
     def trains_actor(self, step: int) -> bool:
         """Whether step `step` (from 0) is past the critic's warm-up."""
@@ -134,13 +142,12 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
                 found[name] = dataclasses.replace(bound, called=name)
         return found
 
-    task_bound = bound("task")
-    task = _make_task(task_bound)
+    task_component = bound("task")
+    task = _make_task(task_component)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
-        raise RecipeError(
-            f"{recipe.blame('rewards')}: there is none; the default is rewards=verifier"
-        )
+        where = recipe.blame("rewards")
+        raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
@@ -175,7 +182,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     plan = Plan(
         recipe,
         task,
-        task_bound,
+        task_component,
         rewards,
         sampler,
         _base_sampler(sampler, recipe, zoo),
@@ -196,12 +203,12 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
 
-def _make_task(bound: Bound) -> Any:
-    with border(bound.component.label):
+def _make_task(made_by: Bound) -> Any:
+    with border(made_by.component.label):
         try:
-            return bound.component(**bound.options)
+            return made_by.component(**made_by.options)
         except (ValueError, RlzooError) as error:
-            raise RecipeError(f"task {bound.name!r}: {error}") from None
+            raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
@@ -297,11 +304,18 @@ def _faults(plan: Plan) -> Iterator[str]:
     if not (config.train.steps or config.train.tokens or config.train.minutes):
         yield "train: give a budget: train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
-    if config.train.minibatches > rows:
-        yield (
-            f"{recipe.blame('train.minibatches')}: {config.train.minibatches} mini-batches of "
-            f"{rows} rows (rollout.prompts x rollout.samples) would be empty"
-        )
+    for section in ("train", "critic"):
+        if (config[section].minibatches or 0) > rows:
+            yield (
+                f"{recipe.blame(f'{section}.minibatches')}: {config[section].minibatches} "
+                f"mini-batches of {rows} rows (rollout.prompts x rollout.samples) would be empty"
+            )
+    for key in ("epochs", "minibatches"):
+        if plan.critic and config.critic.trunk == "shared" and config.critic[key] is not None:
+            yield (
+                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk learns in the "
+                f"policy's own passes (train.{key}); use critic.trunk=own"
+            )
 
 
 def _faults_of_critic(plan: Plan) -> Iterator[str]:

@@ -1,6 +1,8 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
 import json
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,16 @@ def read_value(key: str, text: str) -> Any:
     try:
         if len(text) > DEEPEST or ":" in text:
             refuse_odd_yaml(text)
-        loaded = OmegaConf.from_dotlist([f"value={text}"])
+        return deepcopy(_value(text))
     except (yaml.YAMLError, ValueError, OmegaConfBaseException):
         short = text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
         raise RecipeError(f"{key} (command line): cannot read the value {short!r}") from None
-    found: Any = OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
-    return found
+
+
+@lru_cache
+def _value(text: str) -> Any:
+    loaded = OmegaConf.from_dotlist([f"value={text}"])
+    return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
 
 
 def quoted(value: Any) -> str:

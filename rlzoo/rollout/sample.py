@@ -31,23 +31,38 @@ def collect(
     step: int,
     first_row: int = 0,
     sampler: Bound | None = None,
+    limit: int | None = None,
+    greedy: bool = False,
 ) -> Batch:
     """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
 
     first_row: number of the first row, for batches that are parts of one.
-    sampler: the plan's unless another is given.
+    sampler: the plan's unless another is given. limit: of a response's tokens, as sampler.
+    greedy: the likeliest token each time instead.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler
     ranks, meter = models.ranks, models.meter
     if len(examples) < ranks.count:  # too few to share: each does them all
         with models.sampling(sampler.needs):
-            return _collect(models, examples, samples, first_row, sampler, stream=stream, step=step)
+            return _collect(
+                models,
+                examples,
+                samples,
+                first_row,
+                sampler,
+                limit,
+                greedy,
+                stream=stream,
+                step=step,
+            )
     mine, before = ranks.block(len(examples)), meter.tokens
     first_row += mine.start * samples
     some = examples[mine.start : mine.stop]
     with models.sampling(sampler.needs):
-        batch = _collect(models, some, samples, first_row, sampler, stream=stream, step=step)
+        batch = _collect(
+            models, some, samples, first_row, sampler, limit, greedy, stream=stream, step=step
+        )
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
     if ranks.count == 1:
         return batch
@@ -61,6 +76,8 @@ def _collect(
     samples: int,
     first_row: int,
     sampler: Bound,
+    max_new_tokens: int | None,
+    greedy: bool,
     *,
     stream: str,
     step: int,
@@ -81,7 +98,16 @@ def _collect(
         "prompt_index": torch.tensor([e.index for e in rows], device=device),
         "group_ids": number.to(device) // samples,
     }
-    drawn = respond(models, sampler, prompts, number, stream=stream, step=step)
+    drawn = respond(
+        models,
+        sampler,
+        prompts,
+        number,
+        stream=stream,
+        step=step,
+        max_new_tokens=max_new_tokens,
+        greedy=greedy,
+    )
     mode, policy = plan.recipe.config.rollout.old_log_probs, models.policy
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
     if mode == "recomputed" or (mode == "auto" and not exact):

@@ -9,7 +9,9 @@ from rlzoo.lm.build import build_models
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.evaluation import evaluate
 from rlzoo.runs.disk import write_json
+from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.provenance import identity, settle
 from rlzoo.train import stopping
@@ -93,7 +95,10 @@ class Loop:
 
     def evaluate(self) -> None:
         """Held-out prompts; the best policy so far is kept, where the recipe asks for it."""
-        line = {"step": self.trainer.steps, **self.trainer.evaluate()}
+        metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
+        line = {"step": self.trainer.steps, **metrics}
+        if self.ranks.first:
+            write_evaluation(self.folder, self.trainer.steps, by_prompt)
         self._record(line)
         self.display.evaluation(line)
         self.evaluations.append(line)
@@ -166,6 +171,7 @@ class Loop:
                 self.display.note(text)
             for name in LINES:
                 self.folder.rewind(name, trainer.steps if state else -1)
+            forget_evaluations(self.folder, trainer.steps if state else -1)
             mend_best(self.folder.path / "best")
         self.ranks.wait()
 

@@ -14,6 +14,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
+from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
 
 if TYPE_CHECKING:  # torch
@@ -101,7 +102,8 @@ def resume(
     folder = open_folder(path)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}", *trust], zoo)
+    words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
+    recipe = compose(words, zoo)
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
     return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))

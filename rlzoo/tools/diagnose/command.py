@@ -21,7 +21,11 @@ from rlzoo.tools.verb import Result
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
-    add("--world", default="outcome", help="outcome, graded, dense or key_noise: what is paid when")
+    add(
+        "--world",
+        default="outcome",
+        help="outcome, graded, dense, key_noise, words",
+    )
     add("--critic", default=",".join(CRITICS), help="exact, noisy, zero; own with --checkpoints")
     add("--noise", type=float, default=0.2, help="standard deviation of the noisy critic's errors")
     add("--vocabulary", type=int, default=6, help="tokens, EOS included")

@@ -19,13 +19,13 @@ from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import quoted
-from rlzoo.rollout.advantages import loss_mask, whitened
+from rlzoo.rollout.advantages import whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
-from rlzoo.train.update import policy_loss_gradient
+from rlzoo.train.update import first_gradient
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             continue
         options = recipe.options("estimator")
         raw = component(columns, **options)["advantages"]
-        pulls.append(_pull(plan, batch, whitened(plan, batch, raw)))
+        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
         a = raw[mask.bool()].double()
         advantages.append(a)
         rows.append(
@@ -102,18 +102,6 @@ def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {first_line(error)}") from None
     return file, columns
-
-
-def _pull(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
-    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
-    correction and the mask of what counts are the run's."""
-    mask = loss_mask(plan, batch)
-    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
-    columns |= {"response_mask": mask}
-    if "entropy" in plan.policy_loss.needs:
-        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
-    weights = plan.aggregation({"response_mask": mask})
-    return policy_loss_gradient(plan, columns, weights)[0]
 
 
 def _in_parameters(

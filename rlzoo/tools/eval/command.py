@@ -57,7 +57,7 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
     if arguments.prompts is not None:
         words.append(f"eval.samples={_count('--prompts', arguments.prompts)}")
     if arguments.greedy:
-        words += ["rollout.top_k=1", "rollout.top_p=1.0"]
+        words += ["eval.top_k=1", "eval.top_p=1.0"]
     if len(runs) > 1:
         raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:

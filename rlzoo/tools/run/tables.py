@@ -36,6 +36,7 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         "before": lambda run, values: f"{values['eval_before']:.3f}",
         "after": lambda run, values: f"{values['eval_after']:.3f}",
         "interval": lambda run, values: "{:.3f}-{:.3f}".format(*values["eval_after_interval"]),
+        "greedy": lambda run, values: _greedy(values),
     }
     if width >= 100:
         columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
@@ -60,6 +61,12 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         table.add_row(*map(Text, cells))
     table.add_row(*(Text(cell(folder, summary)) for cell in columns.values()), style="bold")
     return table
+
+
+def _greedy(values: dict[str, Any]) -> str:
+    """Greedy accuracy before and after; older runs did not measure it."""
+    before, after = (values.get(f"eval_greedy_{when}") for when in ("before", "after"))
+    return "-" if before is None or after is None else f"{before:.3f} > {after:.3f}"
 
 
 def _rewards(run: Any) -> list[float]:

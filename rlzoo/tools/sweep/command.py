@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import warnings
 from pathlib import Path
 
 from rlzoo.errors import RecipeError, Unfinished
@@ -12,6 +13,7 @@ from rlzoo.runs.record import failure
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, locked, write_index
+from rlzoo.tools.sweep.forecast import forecast
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
 from rlzoo.tools.sweep.workers import run_all
 from rlzoo.tools.verb import Result
@@ -82,6 +84,8 @@ def run(arguments: argparse.Namespace) -> Result:
     check_folder(sweep)
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
+    for line in forecast(sweep, bool(arguments.reference)):
+        warnings.warn(line, stacklevel=2)
     again = f"the same command goes on with what is missing in {sweep.path}"
     try:
         with locked(sweep.path):
@@ -118,6 +122,9 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     write_report(comparison, report)
     return Result(
         {"path": str(sweep.path), "report": str(report), **document(comparison)},
-        lambda console: [*view(comparison, console.width), f"report: {report}"],
+        lambda console: [
+            *view(comparison, console.width),
+            f"every pair: rlzoo compare {sweep.path} --details; report: {report}",
+        ],
         status=1 if failed else 0,
     )

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RunError
 from rlzoo.runs.disk import write_json
+from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.record import flatten
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
@@ -55,6 +56,8 @@ def _check_same(job: Job) -> None:
     here = job.recipe.stored()
     old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
+    # Runs from before evaluations had keys of their own decoded them somehow all the same.
+    old, new = old and old | decoding_of(old), new | decoding_of(new)
     for key in sorted({*old, *new}):
         if old and old.get(key) != new.get(key):
             raise RunError(
