@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, RunError
+from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.recipe.words import quoted
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
@@ -53,8 +53,11 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
                 f"--checkpoint: {folder.path} keeps no best; train with checkpoint.best=true "
                 f"({known})"
             )
-        found = json.loads(best.read_text(encoding="utf-8"))
-        return Weights(best.parent, found["step"], "best")
+        try:
+            step = int(json.loads(best.read_text(encoding="utf-8"))["step"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunError(f"{best} cannot be read: {first_line(error)}") from None
+        return Weights(best.parent, step, "best")
     if which not in choices:
         raise RlzooError(f"--checkpoint: {folder.path} has no {which!r} ({known})")
     path = there[-1 if which == "last" else steps.index(int(which))]

@@ -50,7 +50,7 @@ def _check_same(job: Job) -> None:
         return
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
         return  # cut off by a kill or a full disk: the worker writes it again
-    here: Any = yaml.safe_load(job.recipe.to_yaml())
+    here = job.recipe.stored()
     old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
     # Runs from before evaluations had keys of their own decoded them somehow all the same.

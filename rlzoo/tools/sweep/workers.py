@@ -33,6 +33,7 @@ from rlzoo.train.start import prepare
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
+ASLEEP = 5.0  # seconds between two looks, after which nobody is to blame for a silence
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
 GONE = 10.0  # seconds in which the worker of a sweep that was killed has noticed it, and ended
 
@@ -79,13 +80,14 @@ class Crew:
                 else:
                     self.hear(worker, word, *rest)
             now = time.monotonic()
-            asleep = now - last - 1  # this process itself was stopped, and all workers with it
+            asleep = now - last  # long where this process itself was stopped, and all with it
             last = now
-            for worker in [w for w in self.workers if w.job and w.pipe not in ready]:
-                if asleep > 0:
+            for worker in [w for w in self.workers if w.job]:
+                if asleep > ASLEEP:
                     worker.heard += asleep
                     worker.news += asleep
-                self.look_after(worker, now)
+                if not worker.pipe.poll():  # else it has something to say
+                    self.look_after(worker, now)
 
     def look_after(self, worker: Worker, now: float) -> None:
         """A worker that is stopped, or whose run no longer gets on, is killed: another goes on."""
