@@ -18,10 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import league_page as page
-
 from rlzoo import RlzooError, load_zoo, resume, run
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -38,15 +34,22 @@ class Task:
     tokens: int
 
 
+# Each with the rate at which its base is shown to learn (docs/bases.md), the same for all rows.
 TASKS = {
-    "key_door": Task(("task=key_door", "model=nano"), 13_500),
-    "marks": Task(("task=marks", "model=blind"), 9_500),
-    "local_search": Task(("task=local_search", "model=turns"), 8_000),
-}
-# The same for all: sizes and a rate that fit two cores. All else is as the recipe ships.
+    "key_door": Task(("task=key_door", "model=nano", "actor.lr=1e-3"), 13_500),
+    "marks": Task(("task=marks", "model=blind", "actor.lr=1e-3"), 9_500),
+    "addition": Task(("task=addition", "model=novice", "actor.lr=3e-4"), 5_600),
+    "local_search": Task(("task=local_search", "model=turns", "actor.lr=1e-3"), 8_000),
+    "spelling": Task(
+        ("task=spelling", "model=speller", "actor.lr=5e-4", "task.min_length=4",
+         "task.max_length=4", "rollout.max_new_tokens=13"),
+        17_500,
+    ),
+}  # fmt: skip
+# The same for all: sizes that fit two cores. All else is as the recipe ships.
 COMMON = (
-    "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "actor.lr=1e-3",
-    "eval.samples=128", "checkpoint.every=8", "run.samples=0", "run.threads=1",
+    "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "eval.samples=128",
+    "checkpoint.every=8", "run.samples=0", "run.threads=1",
 )  # fmt: skip
 # The even rows: estimators in one recipe that is otherwise the same. The advisor chooses from them.
 EXTRA = {
@@ -196,6 +199,9 @@ def main(argv: list[str] | None = None) -> None:
     play_all([cell for cell in every if not cell.done], arguments.jobs)
     if arguments.no_page:
         return
+    sys.path.insert(0, str(HERE))
+    import league_page as page
+
     league: dict[str, dict[str, list[page.Played]]] = {}
     for cell in every:
         runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])

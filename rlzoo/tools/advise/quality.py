@@ -1,13 +1,10 @@
-"""How good an estimator's gradient is, without the truth: from pairs of independent parts of data.
+"""How much of the true gradient an estimator's holds, without the truth: by pairs of parts of data.
 
-Rows are cut into n parts that share no prompt. g_i is an estimator's gradient on part i, u_i an
-unbiased one's. Parts are independent, so over i != j
-
-    E <g_i, u_j> = <E g, g*>        E <g_i, g_j> = |E g|^2
-
-and with E|g_i|^2, hence E|g|^2 of a batch of several parts, the mean cosine of a batch's gradient
-with the true one follows, but for the factor |g*| that all estimators share. No norm of a noisy
-mean is taken, so noise counts against nobody twice.
+Rows are cut into n parts that share no prompt: g_i is an estimator's gradient on part i, u_i an
+unbiased one's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and
+E <g_i, g_j> = |E g|^2;  with E |g_i|^2 the mean cosine of a batch of several parts with g* follows,
+but for the factor |g*| that all estimators share. A short pilot says little: what a made-up world
+says (`standin`) is the prior, which weighs the less the more the pilot has seen.
 """
 
 from dataclasses import dataclass
@@ -16,68 +13,69 @@ import numpy as np
 
 Array = np.ndarray
 
-DRAWS = 10_000  # of what else the qualities could be, for the chances
-
-TOLD = 1.96  # standard errors
+SPREAD = 0.1  # how far a task's cosine may lie from a made-up world's: one standard deviation
 
 
 @dataclass(frozen=True)
-class Quality:
-    """Of C estimators, a (C,) each: `cosine` of a batch's gradient with the true one, its standard
-    error, `behind`: the standard error of the difference to the best, `chance` of being the best.
+class Advice:
+    """Of C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
+    the pilot (with its standard error) and by both; `behind_se`: of the difference to the best.
 
-    length: |g*|^2 of the unbiased gradient over its standard error: below 2 no direction is known.
+    direction: |g*|^2 by the pilot over its standard error; below 2 it has not seen the direction.
     """
 
-    cosine: Array
-    se: Array
-    behind: Array
-    chance: Array
-    length: float
-
-    @property
-    def best(self) -> int:
-        return int(self.cosine.argmax())
-
-    @property
-    def told(self) -> Array:
-        """(C,) bool: worse than the best by more than chance explains."""
-        return self.cosine[self.best] - self.cosine > TOLD * self.behind
+    world: Array
+    pilot: Array
+    pilot_se: Array
+    both: Array
+    behind_se: Array
+    direction: float
 
 
-def quality(gradients: Array, unbiased: Array, batch: int) -> Quality:
-    """gradients (C, n, D), unbiased (n, D) of n >= 3 independent parts; `batch`: parts that make
-    the batch of a step."""
-    n = len(unbiased)
+def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice:
+    """world (C,) cosines; gradients (C, n, D), unbiased (n, D) of n >= 3 independent parts;
+    `batch`: parts that make the batch of a step."""
     cross = np.einsum("cid,jd->cij", gradients, unbiased)
     own = np.einsum("cid,cjd->cij", gradients, gradients)
-    truth = unbiased @ unbiased.T
-    everyone = np.arange(n)
-    rest = [np.delete(everyone, i) for i in everyone]
-    whole = _cosines(cross, own, batch, everyone)
-    left_out = np.stack([_cosines(cross, own, batch, keep) for keep in rest])  # (n, C)
-    covariance = (n - 1) * np.cov(left_out, rowvar=False, ddof=0).reshape(len(whole), -1)
-    behind = left_out[:, [whole.argmax()]] - left_out
-    drawn = np.random.default_rng(0).multivariate_normal(whole, covariance, DRAWS, method="svd")
-    squares = np.array([_pairs(truth, keep) for keep in (everyone, *rest)])
-    length = float(np.sqrt(max(squares[0], 1e-300)))
-    return Quality(
-        cosine=whole / length,
-        se=np.sqrt(np.diag(covariance)) / length,
-        behind=np.sqrt(n - 1) * behind.std(0) / length,
-        chance=np.bincount(drawn.argmax(1), minlength=len(whole)) / DRAWS,
-        length=float(squares[0] / max(np.sqrt(n - 1) * squares[1:].std(), 1e-300)),
+    truth, every = unbiased @ unbiased.T, np.arange(len(unbiased))
+    rest = [np.delete(every, i) for i in every]
+    found = _cosines(cross, own, batch, every)
+    covariance = _jackknife([_cosines(cross, own, batch, keep) for keep in rest])
+    # |g*|, by which the pilot's products are cosines: what fits the world's best. Where noise gave
+    # it the wrong sign it is next to nothing, and so is the pilot's weight.
+    length = max(found @ world / max(world @ world, 1e-12), 1e-9 + 1e-3 * np.abs(found).max())
+    prior = SPREAD**2 * np.eye(len(world))
+    gain = prior @ np.linalg.inv(prior + covariance / length**2)
+    both, left = world + gain @ (found / length - world), prior - gain @ prior
+    best = both.argmax()
+    behind = left.diagonal() + left[best, best] - left[best] - left[:, best]
+    return Advice(
+        world=world,
+        pilot=found / length,
+        pilot_se=np.sqrt(covariance.diagonal()) / length,
+        both=both,
+        behind_se=np.sqrt(behind.clip(min=0)),
+        direction=_pairs(truth, every)
+        / max(float(_jackknife([[_pairs(truth, keep)] for keep in rest])[0, 0]) ** 0.5, 1e-300),
     )
 
 
+def _jackknife(left_out: list) -> Array:
+    """(C, C) the covariance of a statistic (C,) from its values with one part left out in turn.
+    Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
+    values = np.array(left_out)
+    apart: Array = values - values.mean(0)
+    return (len(values) - 1) / len(values) * apart.T @ apart
+
+
 def _cosines(cross: Array, own: Array, batch: int, keep: Array) -> Array:
-    """(C,) E<g, g*> / sqrt(E|g|^2) of a batch's gradient g, by the parts `keep`."""
+    """(C,) E <g, g*> / sqrt(E |g|^2) of a batch's gradient g, by the parts `keep`; 0 of a silent
+    one."""
     found = np.zeros(len(cross))
     for c, (with_truth, with_own) in enumerate(zip(cross, own, strict=True)):
         each, signal = with_own.diagonal()[keep].mean(), _pairs(with_own, keep)
         square = max(signal + (each - signal) / batch, each / batch)
-        if square > 0:  # an estimator may be silent on all of it
-            found[c] = _pairs(with_truth, keep) / np.sqrt(square)
+        found[c] = _pairs(with_truth, keep) / np.sqrt(square) if square > 0 else 0
     return found
 
 
