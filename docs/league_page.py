@@ -216,8 +216,8 @@ def draw_curves(league: League) -> None:
             for i, row in enumerate(order):
                 xs = [np.interp(grid, *smooth(run)) for run in runs[row]]
                 style = line(i) if i < 4 else {"color": ink("faint"), "linestyle": "-"}
-                axes.plot(grid, np.mean(xs, 0), label=row if i < 4 else None,
-                          linewidth=1.6 if i < 4 else 0.8, zorder=3 if i < 4 else 1, **style)  # fmt: skip
+                style |= {"linewidth": 1.6, "zorder": 3} if i < 4 else {"linewidth": 0.8}
+                axes.plot(grid, np.mean(xs, 0), label=row if i < 4 else None, **style)
             axes.legend(fontsize=7, frameon=False, loc="best")
         return drawn
 

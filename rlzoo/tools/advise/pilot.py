@@ -2,6 +2,7 @@
 for, in the model's parameters."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,9 @@ from rlzoo.train.update import first_gradient
 
 PARTS = 16  # of a batch
 
-COORDINATES = 2**18  # of the parameters, about: every so many-th of all
+STEPS = 16  # the last ones, that are measured
+
+COORDINATES = 2**16  # of the parameters, about: every so many-th of all
 
 
 def advise(words: list[str], share: float) -> dict[str, Any]:
@@ -113,7 +116,7 @@ def _pilot(
     """Train as far as the pilot goes, asking every estimator about every batch."""
     rollout, meter = trainer.plan.recipe.config.rollout, trainer.models.meter
     facts: list[Facts] = []
-    found: list[np.ndarray] = []  # (parts, 1 + estimators, coordinates) of each step
+    found = deque[np.ndarray](maxlen=STEPS)  # (parts, 1 + estimators, coordinates) each
     while len(facts) + 1 <= steps and meter.tokens * (1 + 1 / max(1, len(facts))) <= tokens:
         experience = trainer.sample()
         if meter.tokens > tokens and not facts:

@@ -37,15 +37,14 @@ def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice
     `batch`: parts that make the batch of a step."""
     cross = np.einsum("cid,jd->cij", gradients, unbiased)
     own = np.einsum("cid,cjd->cij", gradients, gradients)
-    truth, every = unbiased @ unbiased.T, np.arange(len(unbiased))
-    rest = [np.delete(every, i) for i in every]
-    found = _cosines(cross, own, batch, every)
-    covariance = _jackknife([_cosines(cross, own, batch, keep) for keep in rest])
+    found, covariance = _jackknife(_cosines(cross, own, batch))
+    squares, spread = _jackknife(_pairs(unbiased @ unbiased.T)[:, None])
     # |g*|, by which the pilot's products are cosines: what fits the world's best. Where noise gave
     # it the wrong sign it is next to nothing, and so is the pilot's weight.
     length = max(found @ world / max(world @ world, 1e-12), 1e-9 + 1e-3 * np.abs(found).max())
+    noise = covariance / length**2 + np.diag(np.where(found == 0, 1e9, 0))  # the silent say nothing
     prior = SPREAD**2 * np.eye(len(world))
-    gain = prior @ np.linalg.inv(prior + covariance / length**2)
+    gain = prior @ np.linalg.inv(prior + noise)
     both, left = world + gain @ (found / length - world), prior - gain @ prior
     best = both.argmax()
     behind = left.diagonal() + left[best, best] - left[best] - left[:, best]
@@ -55,31 +54,35 @@ def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice
         pilot_se=np.sqrt(covariance.diagonal()) / length,
         both=both,
         behind_se=np.sqrt(behind.clip(min=0)),
-        direction=_pairs(truth, every)
-        / max(float(_jackknife([[_pairs(truth, keep)] for keep in rest])[0, 0]) ** 0.5, 1e-300),
+        direction=float(squares[0] / max(spread[0, 0], 1e-300) ** 0.5),
     )
 
 
-def _jackknife(left_out: list) -> Array:
-    """(C, C) the covariance of a statistic (C,) from its values with one part left out in turn.
-    Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
-    values = np.array(left_out)
-    apart: Array = values - values.mean(0)
-    return (len(values) - 1) / len(values) * apart.T @ apart
+def _jackknife(values: Array) -> tuple[Array, Array]:
+    """A statistic (C,) and its covariance (C, C), from values (1 + n, C): of all parts, and with
+    one left out in turn.  Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
+    apart = values[1:] - values[1:].mean(0)
+    return values[0], (len(apart) - 1) / len(apart) * apart.T @ apart
 
 
-def _cosines(cross: Array, own: Array, batch: int, keep: Array) -> Array:
-    """(C,) E <g, g*> / sqrt(E |g|^2) of a batch's gradient g, by the parts `keep`; 0 of a silent
-    one."""
-    found = np.zeros(len(cross))
-    for c, (with_truth, with_own) in enumerate(zip(cross, own, strict=True)):
-        each, signal = with_own.diagonal()[keep].mean(), _pairs(with_own, keep)
-        square = max(signal + (each - signal) / batch, each / batch)
-        found[c] = _pairs(with_truth, keep) / np.sqrt(square) if square > 0 else 0
-    return found
+def _cosines(cross: Array, own: Array, batch: int) -> Array:
+    """(1 + n, C) E <g, g*> / sqrt(E |g|^2) of a batch's gradient g, by all parts and all but one;
+    0 of a silent one."""
+    n = cross.shape[-1]
+    squares = own.diagonal(axis1=1, axis2=2)  # (C, n)
+    every = squares.mean(1)
+    each = np.concatenate([every[None], (every - squares.T / n) * n / (n - 1)])
+    signal = _pairs(own)
+    length = np.sqrt(np.maximum(signal + (each - signal) / batch, each / batch))
+    return _pairs(cross) / np.where(length > 0, length, 1)
 
 
-def _pairs(products: Array, keep: Array) -> float:
-    """The mean over pairs of different parts."""
-    some, n = products[np.ix_(keep, keep)], len(keep)
-    return float((some.sum() - some.trace()) / (n * (n - 1)))
+def _pairs(products: Array) -> Array:
+    """(1 + n, ...) of products (..., n, n): the mean over pairs of different parts, of all of them
+    and with one left out in turn."""
+    n = products.shape[-1]
+    diagonal = products.diagonal(axis1=-2, axis2=-1)
+    whole = products.sum((-2, -1)) - diagonal.sum(-1)
+    without = whole[..., None] - products.sum(-1) - products.sum(-2) + 2 * diagonal
+    means = np.moveaxis(without, -1, 0) / ((n - 1) * (n - 2))
+    return np.concatenate([whole[None] / (n * (n - 1)), means])
