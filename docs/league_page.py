@@ -105,8 +105,8 @@ def not_told_apart(runs: Mapping[str, list[Played]]) -> set[str]:
     like = {names[best]}
     for i, name in enumerate(names):
         if i != best:
-            low, high = model.pairs[min(i, best), max(i, best)].interval
-            if low <= 0 <= high:
+            found = model.contrasts[min(i, best), max(i, best)]
+            if found.interval is None or found.interval.low <= 0 <= found.interval.high:
                 like.add(name)
     return like
 

@@ -58,7 +58,7 @@ def verdict(document: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> list[
     """The advice, what it does not know, and what the critic knows."""
     best, *others = rows
     lines = [f"Prefer {best['name']}: {document['command']}"]
-    like = [r["name"] for r in others if best["both"] - r["both"] < TOLD * r["behind_se"]]
+    like = [r["name"] for r in others if best["both"] - r["both"] <= TOLD * r["behind_se"]]
     if like:
         lines.append(f"Not told apart from it: {', '.join(like)}.")
     if document["direction"] < 2:
