@@ -18,8 +18,9 @@ from rlzoo.errors import RunError, first_line
 from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import compose
+from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.recipe.words import quoted
 from rlzoo.rollout.advantages import whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
@@ -84,7 +85,8 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(f"{model} is not there: the run has not finished; leave --parameters")
-        document["parameter_cosine"] = _cosines(_in_parameters(base, model, zoo, batch, pulls))
+        said = [base, *(w for w in words if w.startswith(TRUST))]
+        document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document
 
 
@@ -103,10 +105,10 @@ def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _in_parameters(
-    base: str, model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
+    base: list[str], model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
 ) -> Tensor:
     """(N, parameters) the gradients of the run's final policy."""
-    config = compose([base, f"model.path={model}", "device=cpu"], zoo).config
+    config = compose([*base, f"model.path={quoted(model)}", "device=cpu"], zoo).config
     policy = build_policy(config)
     weights = [p for p in policy.model.parameters() if p.requires_grad]
     with torch.enable_grad():
