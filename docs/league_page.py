@@ -247,9 +247,9 @@ def advice_tables(
         like = not_told_apart(runs)
         means = {row: fmean(r.after for r in seeds) for row, seeds in runs.items()}
         best = max(means, key=lambda row: means[row])
-        chosen = Counter(name(document) for document in said)
+        chosen = Counter(document["choice"] for document in said)
         rules = {
-            "advisor": [even[name(document)] for document in said],
+            "advisor": [even[document["choice"]] for document in said],
             "always GRPO": [even["grpo"]] * len(said),
             "always GAE .95": [even["gae lam=0.95"]] * len(said),
         }
@@ -261,10 +261,10 @@ def advice_tables(
         count += len(said)
         rows.append([
             task, f"{best} ({means[best]:.3f})", f"{len(like)} of {len(even)}",
-            ", ".join(f"{name} {n}" for name, n in chosen.most_common()),
+            ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()),
             *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
             f"{sum(d['direction'] >= 2 for d in said)}/{len(said)}",
-            f"{max(d['pilot']['tokens'] for d in said):,}",
+            f"{max(d['tokens'] for d in said):,}",
         ])  # fmt: skip
     header = ["task", "best row", "like the best", "the advisor chose", "advisor", "always GRPO",
               "always GAE .95", "direction known", "pilot's tokens, at most"]  # fmt: skip
@@ -279,12 +279,6 @@ def advice_tables(
     ]
     totals = table(["rule", "within the best's interval", "rate", "score lost on average"], total)
     return f"{table(header, rows)}\n\n{totals}"
-
-
-def name(document: Mapping[str, Any]) -> str:
-    """`gae lam=0.5`, as the advisor calls its choice."""
-    row = document["estimators"][document["choice"]]
-    return " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
 
 
 # ---------------------------------------------------------------- the page

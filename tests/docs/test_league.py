@@ -112,3 +112,20 @@ def test_rank_intervals_hold_what_seeds_and_tasks_leave_open(scripts):
     text = page.standings(league, {("one", "d"): "a reason"})
     assert "| a | 1.5 | 1.5 to 1.5 | 1.0 to 2.0 | **0.9" in text
     assert "- d has a dash on one: a reason." in text
+
+
+def test_the_advice_is_held_against_the_best_of_its_task(scripts):
+    page = scripts[1]
+    even = {"gae lam=0.95": "ppo_gae", "grpo": "ppo_gae grpo", "rloo": "ppo_gae rloo"}
+    means = {"ppo_gae": 0.9, "ppo_gae grpo": 0.5, "ppo_gae rloo": 0.89}
+    noise = [-0.02, 0.02, -0.01, 0.01, 0.0, 0.02, -0.02, 0.01, -0.01, 0.0]
+    turned = {"ppo_gae": noise, "ppo_gae grpo": noise[::-1], "ppo_gae rloo": noise[3:] + noise[:3]}
+    runs = {row: [run_of(page, 0.1, means[row] + e) for e in turned[row]] for row in means}
+    said = [{"choice": c, "direction": d, "tokens": 50} for c, d in (("rloo", 3.0), ("grpo", 0.5))]
+    text = page.advice_tables({"one": runs}, {"one": said}, even)
+    assert (
+        "| one | ppo_gae (0.900) | 2 of 3 | rloo 1, grpo 1 | 1/2 | 0/2 | 2/2 | 1/2 | 50 |" in text
+    )
+    assert "| advisor | 1/2 | 50% | 0.205 |" in text
+    assert "| always GAE .95 | 2/2 | 100% | 0.000 |" in text
+    assert "| a blind pick | 1/2 | 67% |" in text
