@@ -284,24 +284,28 @@ def advice_tables(
 # ---------------------------------------------------------------- the page
 
 
-def facts(league: League, folder: Path) -> str:
+def facts(league: League, folder: Path, waiting: list[str]) -> str:
     every = [run for runs in league.values() for seeds in runs.values() for run in seeds]
     lines = (folder / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
     cpu = [json.loads(text) for text in lines]
+    day = time.strftime("%Y-%m-%d", time.gmtime((folder / "cpu.jsonl").stat().st_mtime))
+    missing = (
+        f" Not played to the end: {', '.join(waiting)}; the command goes on." if waiting else ""
+    )
     return (
-        f"{len(every):,} runs, {sum(seconds for _, seconds in cpu) / 60:.0f} CPU minutes, "
-        f"finished {time.strftime('%Y-%m-%d', time.gmtime((folder / 'cpu.jsonl').stat().st_mtime))}"
-        ", on two CPU cores that other work shared; no GPU."
+        f"{len(every):,} runs on {len(league)} tasks, {sum(s for _, s in cpu) / 60:.0f} CPU minutes "
+        f"until {day}, on two CPU cores that other work shared; no GPU.{missing}"
     )
 
 
 def write(
     league: League, dashes: Mapping[tuple[str, str], str], budgets: Mapping[str, int],
     advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str], folder: Path,
+    waiting: list[str],
 ) -> None:  # fmt: skip
     draw_curves(league)
     blocks = {
-        "facts": facts(league, folder),
+        "facts": facts(league, folder, waiting),
         "tasks": tasks_table(league, budgets),
         "standings": standings(league, dashes),
         "failures": failures_table(league),
