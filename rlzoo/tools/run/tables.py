@@ -60,8 +60,8 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
 
 def _greedy(values: dict[str, Any]) -> str:
     """Greedy accuracy before and after; older runs did not measure it."""
-    both = [values.get(f"eval_greedy_{when}") for when in ("before", "after")]
-    return "-" if None in both else "{:.3f} > {:.3f}".format(*both)
+    before, after = (values.get(f"eval_greedy_{when}") for when in ("before", "after"))
+    return "-" if before is None or after is None else f"{before:.3f} > {after:.3f}"
 
 
 def _rewards(run: Any) -> list[float]:
