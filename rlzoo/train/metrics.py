@@ -1,12 +1,25 @@
 """What a batch looks like in numbers: flat metrics, named as verl names them where it has them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from rlzoo.mdp.batch import Batch
-from rlzoo.ops import group_degenerate, masked_mean, masked_sum, masked_var, td_lambda
+from rlzoo.ops import (
+    at_last_action,
+    group_degenerate,
+    group_mean,
+    masked_mean,
+    masked_sum,
+    masked_var,
+    td_lambda,
+)
 from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.evaluation import right_rows
 from rlzoo.runs import metrics as names
+from rlzoo.train.critic_quality import explained, slope, thirds
 
 
 def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
@@ -33,12 +46,67 @@ def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
     }
 
 
-def explained_variance(values: Tensor, targets: Tensor, mask: Tensor) -> float:
-    """1 - Var(target - V) / Var(target) over action tokens; 0 where the targets do not vary."""
-    var = masked_var(targets, mask)
-    if var < 1e-12:
-        return 0.0
-    return (1 - masked_var(targets - values, mask) / var).item()
+def _correlation(x: Tensor, y: Tensor) -> float | None:
+    """Of two (N,); None where one of them does not vary."""
+    x, y = (z.double() - z.double().mean() for z in (x, y))
+    size = (x.square().sum() * y.square().sum()).sqrt().item()
+    return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
+
+
+RIGHT_ROWS = 64  # a verifier may be slow
+
+
+def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
+    """Whether scores say what is right, where they stand, and whether advantages follow them."""
+    mask, total = batch["response_mask"], batch["sequence_scores"]
+    size = batch["scores"].abs()
+    last = at_last_action(torch.ones_like(total), mask)
+    every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
+    right = right_rows(plan, batch.select(every))
+    # A mean over each response's actions; one without any has none.
+    mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
+    return {
+        names.RIGHT_CORR: None if right is None else _correlation(total[every], right),
+        names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
+        if size.any()
+        else None,
+        names.ADVANTAGE_CORR: _correlation(total, mean),
+        names.DISTINCT: len(set(batch["prompts"])) / len(batch["group_ids"].unique()),
+    }
+
+
+def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
+    """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
+    mask, values = batch["response_mask"], batch["values"]
+    bootstrap = batch["bootstrap_values"]
+    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    here = mask.bool()
+    v, g = values[here].double(), returns[here].double()
+    if not len(v):
+        return {}
+    one = torch.ones_like(v)
+    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
+    third = thirds(place[here], length[here])
+    # Against its own lambda-returns a critic would be judged by itself.
+    out = {names.EXPLAINED_VARIANCE: explained(v, g, one)}
+    for k, name in enumerate(names.THIRDS):
+        part = third == k
+        if part.any():
+            out[f"{names.EXPLAINED_VARIANCE}/{name}"] = explained(v[part], g[part], one[part])
+    out[names.VALUE_BIAS] = float((v - g).mean())
+    if (fit := slope(v, g, one)) is not None:
+        out[names.VALUE_SLOPE] = fit
+    trust = _correlation(batch["raw_advantages"][here], g - v)
+    out |= {} if trust is None else {names.MC_CORR: trust}
+    first = here & (place == 0)
+    at, groups = first.int().argmax(1, keepdim=True), batch["group_ids"]
+    v, g = (x.gather(1, at).squeeze(1).double() for x in (values, returns))
+    out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
+    if len(groups) > len(groups.unique()):  # several samples of a prompt: one state, many returns
+        within = (g - group_mean(g, groups)).square().sum() / (len(g) - len(groups.unique()))
+        spread = float(g.var()) if len(g) > 1 else 0.0
+        out[names.PROMPT_CEILING] = max(0.0, 1 - float(within) / spread) if spread > 1e-12 else 0.0
+    return out
 
 
 def kl_per_response(batch: Batch) -> float:
@@ -68,16 +136,12 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
     out |= _spread("advantages", batch["advantages"], mask)
     out |= _spread("raw_advantages", batch["raw_advantages"], mask)
+    out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
     if "returns" in batch:
         out |= _spread("returns", batch["returns"], mask)
     if "values" in batch:
-        values = batch["values"]
-        out |= _spread("values", values, mask)
-        monte_carlo = values + td_lambda(
-            batch["rewards"], values, batch["bootstrap_values"], mask, gamma=plan.gamma, lam=1.0
-        )
-        # Against its own lambda-returns a critic would be judged by itself.
-        out[names.EXPLAINED_VARIANCE] = explained_variance(values, monte_carlo, mask)
+        out |= _spread("values", batch["values"], mask)
+        out |= critic_metrics(plan, batch)
     if "ref_log_probs" in batch:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL] = masked_mean(gap, mask).item()

@@ -1,4 +1,4 @@
-"""The update: epochs x mini-batches x micro-batches of policy and value loss.
+"""The update: epochs x mini-batches x micro-batches of policy and of value loss.
 
 An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
 is cut changes no gradient.
@@ -19,6 +19,7 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import loss_mask
 from rlzoo.rollout.columns import Forward
 from rlzoo.rollout.experience import Experience
+from rlzoo.runs.metrics import FIRST_RATIO_GAP
 from rlzoo.train.optimizer import Totals, step_optimizers
 
 Sums = dict[str, float]  # of metrics over micro-batches, and of the weights that norm them
@@ -32,27 +33,31 @@ def update(
     kl_coef: float,
 ) -> dict[str, float]:
     """All optimizer steps on one batch; returns the means of their metrics."""
-    config, batch = models.plan.recipe.config, experience.batch
-    mask = loss_mask(models.plan, batch)
+    plan, batch = models.plan, experience.batch
+    mask = loss_mask(plan, batch)
     totals: Totals = defaultdict(list)
-    for epoch in range(config.train.epochs):
-        generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
-        parts = _minibatches(models, batch, generator)
-        if experience.forward is not None:  # one update on all rows, in the order of that pass
-            parts = [torch.arange(batch.rows, device=mask.device)]
-        for part in parts:
-            rows = {**batch.select(part), "response_mask": mask[part]}
-            for names in _in_turn(models, step):
+    for names in _in_turn(models, step):
+        epochs, count = plan.passes_of(names[0])
+        for epoch in range(epochs):
+            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(models, batch, count, generator)
+            if experience.forward is not None:  # one update on all rows, in that pass's order
+                parts = [torch.arange(batch.rows, device=mask.device)]
+            for part in parts:
+                rows = {**batch.select(part), "response_mask": mask[part]}
                 sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
                 step_optimizers(models, optimizers, sums, totals, names)
-            experience.release()
+    experience.release()
+    if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
+        del totals[FIRST_RATIO_GAP][1:]
     added = ("train/skipped",)
     return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
 
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     """The networks that are trained, by name: those on one trunk in one pass, others one after the
-    other, so that gradients and activations of one are held at a time."""
+    other, so that gradients and activations of one are held at a time. An update of one changes
+    nothing that the other learns from, so each has epochs and mini-batches of its own."""
     names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
     return [tuple(names)] if models.shared else [(name,) for name in names]
 
@@ -72,9 +77,10 @@ def _gradients_that_fit(
     return models.passes.retry(attempt, experience.release)
 
 
-def _minibatches(models: Models, batch: Batch, generator: torch.Generator) -> list[Tensor]:
+def _minibatches(
+    models: Models, batch: Batch, parts: int, generator: torch.Generator
+) -> list[Tensor]:
     """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
-    parts = models.plan.recipe.config.train.minibatches
     device = batch["response_mask"].device
     if "group_ids" not in models.plan.policy_loss.needs:
         shuffle = torch.randperm(batch.rows, generator=generator).to(device)
@@ -278,6 +284,18 @@ def policy_loss_gradient(
     return gradient, loss, metrics
 
 
+def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
+    correction and the mask of what counts are the run's."""
+    mask = loss_mask(plan, batch)
+    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
+    columns |= {"response_mask": mask}
+    if "entropy" in plan.policy_loss.needs:
+        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
+    weights = plan.aggregation({"response_mask": mask})
+    return policy_loss_gradient(plan, columns, weights)[0]
+
+
 def _note_policy(
     sums: Sums,
     columns: Mapping[str, Any],
@@ -291,6 +309,7 @@ def _note_policy(
     sums["actor/entropy"] += _mean(columns["entropy"].detach(), w)
     sums["actor/ppo_kl"] += _mean(-gap, w)
     sums["actor/ratio_mean"] += _mean(gap.exp(), w)
+    sums[FIRST_RATIO_GAP] += _mean(gap.abs(), w)
     for name, metric in metrics.items():
         sums[f"actor/{name}"] += _mean(metric, w)
     sums["weight/actor"] += w.sum().item()

@@ -18,6 +18,8 @@ class Addition:
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
 
+    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
+
     def __init__(
         self,
         *,

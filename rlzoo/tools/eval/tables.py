@@ -22,7 +22,8 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")
-    order = ["accuracy", *(f"{w}@{k}" for w in ("pass", "maj") for k in document["k"]), "score"]
+    order = ["accuracy", *(f"{w}@{k}" for w in ("pass", "maj") for k in document["k"])]
+    order += ["answer_prob", "score"]
     for name in order:
         if f"eval/{name}" in metrics:
             low, high = metrics[f"eval/{name}_low"], metrics[f"eval/{name}_high"]
