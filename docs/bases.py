@@ -26,9 +26,9 @@ RECIPES = ("ppo_gae", "grpo")
 COMMON = ["rollout.samples=4", "eval.samples=128", "run.threads=1"]
 CASES = {
     "addition": "model=novice task=addition train.steps=40 rollout.prompts=32 actor.lr=3e-4",
-    "marks": "model=blind task=marks train.steps=40 rollout.prompts=16 actor.lr=1e-3",
-    "marks_long": "model=blind task=marks_long train.steps=60 rollout.prompts=16 actor.lr=1e-3",
-    "marks_dense": "model=blind task=marks_dense train.steps=40 rollout.prompts=16 actor.lr=1e-3",
+    "marks": "model=blind task=marks train.steps=60 rollout.prompts=16 actor.lr=5e-4",
+    "marks_long": "model=blind task=marks_long train.steps=60 rollout.prompts=16 actor.lr=5e-4",
+    "marks_dense": "model=blind task=marks_dense train.steps=60 rollout.prompts=16 actor.lr=5e-4",
     "local_search": "model=turns task=local_search train.steps=24 rollout.prompts=16 actor.lr=1e-3",
 }
 
