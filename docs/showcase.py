@@ -175,16 +175,21 @@ def ceiling() -> str:
     lines = []
     rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}
     for row, runs in rows.items():
-        found: dict[str, list[float]] = {"explained_variance": [], "ceiling": [], "share": []}
+        keys = ("explained_variance", "ceiling", "share", "by_position", "beyond")
+        found: dict[str, list[float]] = {key: [] for key in keys}
         for run in runs.values():
             critic = diagnose_branches(str(run), ["estimator=gae"], branches=8, states=128)[
                 "critic"
             ]
-            critic["share"] = critic["explained_variance"] / critic["ceiling"]
+            known, most, clock = (
+                critic[k] for k in ("explained_variance", "ceiling", "by_position")
+            )
+            critic |= {"share": known / most, "beyond": (known - clock) / (most - clock)}
             for key, values in found.items():
                 values.append(critic[key])
         lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
-    return table(["row", "seeds", "V explains of Var(G)", "ceiling", "share of it"], lines)
+    head = ["V explains of Var(G)", "ceiling", "share of it", "position alone", "share beyond it"]
+    return table(["row", "seeds", *head], lines)
 
 
 def critic() -> str:
