@@ -27,12 +27,10 @@ SWEEPS = {
     "end": ["recipe=ppo_gae,rloo", "estimator.lam=0.8,0.95,1", "task.pay=end"],
     "later": ["recipe=ppo_gae", "estimator.lam=0", "train.steps=72", "seed=0,1,2"],
     "epochs": ["recipe=ppo_gae", "estimator.lam=0,0.8", "critic.epochs=4"],
-    "rate": [*PPO, "critic.lr=3e-4,3e-3"],
     "targets": ["recipe=vc_ppo", "estimator.lam_actor=0.8", "train.critic_warmup=0",
                 "value_loss=clipped_mse"],
     "warmup": [*PPO, "train.critic_warmup=4"],
-    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5"],
-    "mse": [*PPO, "value_loss=mse"],
+    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5", "seed=0,1,2"],
 }  # fmt: skip
 BEST = "ppo_gae lam=0.8"
 LATE = 4  # steps that a critic's numbers are means of: the last ones
@@ -198,14 +196,12 @@ def critic() -> str:
     rows = [("lam=0.8, as it comes", base["0.8"], base["0.8"])]
     rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
     names = {
-        "rate": None,
         "targets": "lambda of the targets 1",
         "warmup": "train.critic_warmup=4",
         "bins": "value_loss=hl_gauss",
-        "mse": "value_loss=mse",
     }
     for name, label in names.items():
-        rows += [(label or row, runs, base["0.8"]) for row, runs in runs_of(name).items()]
+        rows += [(label, runs, base["0.8"]) for runs in runs_of(name).values()]
     rows.append(("lam=0, as it comes", base["0"], base["0"]))
     rows.append(("lam=0, critic.epochs=4", runs_of("epochs")["lam=0"], base["0"]))
     lines = [
