@@ -6,6 +6,10 @@ With sum aggregation the gradient of a batch is the mean over rows of sum_t A^_t
 and in the logits E[g^] - g* = d(s) pi(a|s) b_perp(s, a): what a baseline adds to b is harmless, so
 b_perp is the bias that counts.
 
+A recipe's own gradient is another one: its aggregation weighs tokens, by the length of their row,
+say, and its whitening takes a mean off (`means.Loss`). `cosine`, `gain` and what drawn batches show
+are of that one, `own_cosine` of the estimator by itself.
+
 How the mean over A^ is taken depends on how far one row's A^ depends on others:
 - by itself: one call on all episodes; exact.
 - on its group, and the columns that it sees tell few rows apart (an outcome and a length, say):
@@ -32,19 +36,29 @@ STEP_KL = 0.01  # nats per response, of the steps that are compared
 @dataclass
 class Report:
     """What is known of one estimator. Means are over tokens as visited; `_se`: standard errors,
-    0 where exact."""
+    0 where exact.
+
+    sign: of A^ less its mean in the state. relative_variance: over scale squared; None without
+    scale. cosine, gain: of the gradient as the recipe's loss makes it; own_cosine, scale, snr: with
+    all tokens alike. true_gain: of the true gradient itself. Gains are shares of what a step along
+    the natural gradient gains.
+    """
 
     b_perp2: float
     b_perp2_se: float
     bias2: float
     variance: float
+    relative_variance: float | None
     squared_error: float
     sign: float
+    own_cosine: float
+    own_cosine_se: float
     cosine: float
     cosine_se: float
     scale: float
     snr: float
     gain: float
+    true_gain: float
     method: str
     batches: dict[int, dict[str, float]] = field(default_factory=dict)
 
@@ -57,6 +71,11 @@ def truth(subject: EstimatorInWorld) -> Tensor:
 def expected_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
     """E[g^] (S, V), per row, with sum aggregation."""
     return _gradient(subject, a.mean.mean(0))
+
+
+def loss_gradient(subject: EstimatorInWorld, a: Means) -> Tensor:
+    """E[g^] (S, V) as the recipe's loss weighs tokens, up to its length."""
+    return _gradient(subject, a.pull.mean(0))
 
 
 def b_perp(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
@@ -86,17 +105,20 @@ def report(
     visits = torch.where(reached, o.visits[:, None] * o.pi, 0)
     weight, ones = visits / visits.sum(), torch.ones_like(star)
 
-    def numbers(mean: Tensor) -> Tensor:
-        """(b_perp^2, bias^2, cosine) of replicas (R, S, V), freed of what chance adds."""
+    def squares(mean: Tensor) -> Tensor:
+        """(b_perp^2, bias^2) of replicas (R, S, V), freed of what chance adds."""
         b = torch.where(reached, mean - a, 0)
-        g = _gradient(subject, mean)
-        along = (g.mean(0) * star).sum()
-        length = _square(g, ones).clamp(min=0).sqrt()
-        cosine = along / (length * star.norm()).clamp(min=1e-300)
-        return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight), cosine])
+        return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight)])
 
-    b_perp2, bias2, cosine = numbers(estimated.mean).tolist()
-    b_perp2_se, _, cosine_se = _jackknife(numbers, estimated.mean).tolist()
+    def cosine(mean: Tensor) -> Tensor:
+        """Of the gradient and the true one, likewise."""
+        g = _gradient(subject, mean)
+        length = _square(g, ones).clamp(min=0).sqrt()
+        found = (g.mean(0) * star).sum() / (length * star.norm()).clamp(min=1e-300)
+        return found.clamp(-1, 1)[None]
+
+    b_perp2, bias2 = squares(estimated.mean).tolist()
+    b_perp2_se, _ = _jackknife(squares, estimated.mean).tolist()
     g = expected_gradient(subject, estimated)
     squared = estimated.square - 2 * a * estimated.mean.mean(0) + a.square()
     squared_error = float((weight * squared).sum())
@@ -105,21 +127,35 @@ def report(
     norm = 1 - 2 * o.pi + o.pi.square().sum(-1, keepdim=True)
     total = float((visits * estimated.square * norm).sum())
     signal = float(_square(_gradient(subject, estimated.mean), ones).clamp(min=0))
+    scale = float((g * star).sum() / star.square().sum().clamp(min=1e-300))
+    variance = squared_error - bias2
+    both = torch.stack([star, loss_gradient(subject, estimated)])
+    true_gain, gain = _gain(o, both, natural_gradient(subject), kl)
     return Report(
         b_perp2=b_perp2,
         b_perp2_se=b_perp2_se,
         bias2=bias2,
-        variance=squared_error - bias2,
+        variance=variance,
+        relative_variance=variance / scale**2 if abs(scale) > 1e-9 else None,
         squared_error=squared_error,
         sign=float((weight * a.abs() * right).sum() / (weight * a.abs()).sum().clamp(min=1e-300)),
-        cosine=min(max(cosine, -1.0), 1.0),
-        cosine_se=cosine_se,
-        scale=float((g * star).sum() / star.square().sum().clamp(min=1e-300)),
+        own_cosine=cosine(estimated.mean).item(),
+        own_cosine_se=_jackknife(cosine, estimated.mean).item(),
+        cosine=cosine(estimated.pull).item(),
+        cosine_se=_jackknife(cosine, estimated.pull).item(),
+        scale=scale,
         snr=signal / max(total - signal, 1e-300),
-        gain=_gain(o, g[None], star, kl)[0],
+        gain=gain,
+        true_gain=true_gain,
         method=estimated.method,
         batches=_batches(subject, sizes, star, kl) if sizes else {},
     )
+
+
+def natural_gradient(subject: EstimatorInWorld) -> Tensor:
+    """(S, V) the natural gradient: A itself. Of all directions it gains most for its KL, to first
+    order."""
+    return torch.where(_reached(subject), subject.oracle.advantages, 0)
 
 
 def _square(x: Tensor, weight: Tensor) -> Tensor:
@@ -152,7 +188,7 @@ def _batches(
 ) -> dict[int, dict[str, float]]:
     """Of drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
     rows, groups = _pool(subject, max(sizes))
-    coupled = subject.component.couples == "batch"
+    coupled, natural = subject.component.couples == "batch", natural_gradient(subject)
     a = None if coupled else _advantages_of_pool(subject, rows, groups)
     batches = {}
     for size in sizes:
@@ -163,10 +199,13 @@ def _batches(
             estimates = torch.cat([subject.among(subject.draws(0), b, ids) for b in blocks])
         else:
             estimates = a[: count * size]
-        g = _sampled(subject, taken, estimates, count)
+        alike = _whitened_ids(subject, groups[: count * size], size)
+        if alike is not None:
+            estimates = subject.whitened(estimates, taken, alike)
+        g = _sampled(subject, taken, subject.weight[taken] * estimates, count)
         dots = (g * star).sum((-1, -2))
         cosines = dots / (g.norm(dim=(-1, -2)) * star.norm()).clamp(min=1e-300)
-        gains = torch.tensor(_gain(subject.oracle, g[:STEPS], star, kl), dtype=torch.float64)
+        gains = torch.tensor(_gain(subject.oracle, g[:STEPS], natural, kl), dtype=torch.float64)
         batches[size] = {
             "cosine": float(cosines.mean()),
             "cosine_se": _se(cosines),
@@ -174,6 +213,12 @@ def _batches(
             "gain_se": _se(gains),
         }
     return batches
+
+
+def _whitened_ids(subject: EstimatorInWorld, groups: Tensor, size: int) -> Tensor | None:
+    """What whitening tells apart in batches of `size` rows, in groups (N,)."""
+    kinds = {"group": groups, "batch": torch.arange(len(groups)) // size}
+    return None if subject.loss is None else kinds.get(subject.loss.whiten)
 
 
 def _se(x: Tensor) -> float:
@@ -204,7 +249,7 @@ def _advantages_of_pool(subject: EstimatorInWorld, rows: Tensor, groups: Tensor)
     if not subject.fresh:
         return subject.among(subject.columns, rows, groups)
     columns = subject.fresh(-1, rows)
-    return subject.in_loss(subject({**columns, "group_ids": groups}), rows)
+    return subject({**columns, "group_ids": groups})
 
 
 def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> Tensor:
@@ -220,10 +265,10 @@ def _sampled(subject: EstimatorInWorld, rows: Tensor, a: Tensor, count: int) -> 
     return chosen - o.pi * chosen.sum(-1, keepdim=True)
 
 
-def _gain(oracle: Oracle, directions: Tensor, star: Tensor, kl: float) -> list[float]:
+def _gain(oracle: Oracle, directions: Tensor, natural: Tensor, kl: float) -> list[float]:
     """What steps along (N, S, V), each as long as KL(old || new) = kl allows, gain of the
-    objective, as a share of what a step along g* gains."""
-    both = torch.cat([star[None], directions])
+    objective, as a share of what a step along the natural gradient gains."""
+    both = torch.cat([natural[None], directions])
     gains = oracle.improvement(oracle.logits + matched_step(oracle, both, kl))
     return (gains[1:] / gains[0].clamp(min=1e-300)).tolist()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
@@ -32,17 +33,20 @@ class Bound:
 
     component: Component
     options: Mapping[str, Any]
+    called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
 
     @property
     def name(self) -> str:
-        return self.component.name
+        return self.called or self.component.name
 
     @property
     def needs(self) -> tuple[str, ...]:
         return self.component.needs
 
     def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
-        return self.component(columns, **self.options)
+        """Raises ComponentError, whatever the component raises."""
+        with border(self.component.label):
+            return self.component(columns, **self.options)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Plan:
 
     recipe: Recipe
     task: Any
-    task_name: str
+    task_bound: Bound
     rewards: Mapping[str, tuple[float, Bound]]
     sampler: Bound
     base_sampler: Bound
@@ -65,6 +69,10 @@ class Plan:
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
     warnings: tuple[str, ...]
+
+    @property
+    def task_name(self) -> str:
+        return self.task_bound.name
 
     @cached_property
     def critic(self) -> bool:
@@ -119,7 +127,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
 
     def bound(section: str) -> Bound:
         name = _select(config, section).name
-        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section))
+        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
 
     def collection(section: str) -> dict[str, Bound]:
         shelf = zoo.shelves[COLLECTIONS[section]]
@@ -127,19 +135,19 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         for name in config[section]:
             options = recipe.options(f"{section}.{name}")
             options.pop("weight", None)
-            found[name] = Bound(shelf[name], options)
+            bound = Bound(shelf[name], options)
+            if section == "columns":  # they go by the name that others ask for
+                found[bound.name] = bound
+            else:
+                found[name] = dataclasses.replace(bound, called=name)
         return found
 
     task_component = bound("task")
-    try:
-        task = task_component()
-    except (ValueError, RlzooError) as error:
-        raise RecipeError(f"task {task_component.name!r}: {error}") from None
+    task = _make_task(task_component)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
-        raise RecipeError(
-            f"{recipe.blame('rewards')}: there is none; the default is rewards=verifier"
-        )
+        where = recipe.blame("rewards")
+        raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
@@ -162,7 +170,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
                 f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
                 f"{component.shape}; a correction weighs tokens, (B, T)"
             )
-        asked[component.name] = bound("correction")
+        asked[component.name] = Bound(component, recipe.options("correction"))
         wanted.append(("correction", (component.name,)))
     plugins, needs = _close(wanted, asked, zoo)
     if not needs.isdisjoint((*CRITIC_COLUMNS, "returns")):
@@ -174,7 +182,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     plan = Plan(
         recipe,
         task,
-        task_component.name,
+        task_component,
         rewards,
         sampler,
         _base_sampler(sampler, recipe, zoo),
@@ -193,6 +201,14 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _make_task(made_by: Bound) -> Any:
+    with border(made_by.component.label):
+        try:
+            return made_by.component(**made_by.options)
+        except (ValueError, RlzooError) as error:
+            raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
@@ -227,12 +243,14 @@ def _close(
         needs.add(name)
         if name in COLUMNS or name in RESOURCES or name in order:
             return
-        if name not in zoo.columns:
+        if name not in asked and name in zoo.columns.clashes:
+            raise RecipeError(f"{key} needs column {name!r}: {zoo.columns.clashes[name]}")
+        if name not in asked and name not in zoo.columns:
             known = [*COLUMNS, *zoo.columns]
             raise RecipeError(
                 f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}"
             )
-        component = zoo.columns[name]
+        component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))
         defaults = {o.name: o.default for o in component.options.values()}
@@ -354,10 +372,11 @@ def _check_options(plan: Plan) -> None:
         ("aggregation", plan.aggregation),
     ]
     for key, bound in chosen:
-        try:
-            bound.component.refuse(bound.options)
-        except (ValueError, RlzooError) as error:
-            raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
+        with border(bound.component.label):
+            try:
+                bound.component.refuse(bound.options)
+            except (ValueError, RlzooError) as error:
+                raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
 
 
 def _warnings(plan: Plan) -> Iterable[str]:

@@ -26,12 +26,20 @@ REF_KL_PER_RESPONSE = "actor/ref_kl_per_response"
 KL_COEF = "actor/kl_coef"
 PPO_KL = "actor/ppo_kl"
 RATIO = "actor/ratio_mean"
+FIRST_RATIO_GAP = "actor/first_ratio_gap"
+RIGHT_CORR = "score/right_corr"
+AT_END = "score/at_end"
+ADVANTAGE_CORR = "raw_advantages/score_corr"
+DISTINCT = "prompts/distinct"
+MC_CORR = "critic/mc_corr"
 ENTROPY = "actor/entropy"
 SKIPPED = "train/skipped"
 TOKENS = "perf/tokens"
 SECONDS = "perf/seconds"
 SCORE = "eval/score"
 ACCURACY = "eval/accuracy"
+GREEDY = "eval/greedy"
+ANSWER_PROB = "eval/answer_prob"
 EVAL_LENGTH = "eval/response_length"
 
 
@@ -58,11 +66,16 @@ _TABLE = """
 reward/mean | reward | | mean score of the responses, the same as `score/mean`
 score/* | reward | | of the responses' scores, before KL
 score/NAME | reward | several rewards | mean of each reward by itself, before its weight
+score/right_corr | | a notion of right | correlation of the score with whether the response is \
+right, over at most 64 responses; not there where either does not vary
+score/at_end | share | | of the scores' absolute size, what stands at the last action of its \
+response; not there where all scores are 0
 rewards/* | reward | | of the responses' rewards: scores minus the KL penalty where it is \
 placed in the reward
 response_length/* = | tokens | | actions in a response, the end-of-sequence token included
 turns/* | turns | conversations | the policy's turns in a response
 prompt_length/* = | tokens | | tokens in a prompt
+prompts/distinct | share | | different prompts among the prompts of the step
 response/truncated | share | | responses that ran into the length limit
 response/eos | share | | responses that ended by themselves
 group/no_signal | share | | groups whose samples all got the same score: group estimators learn \
@@ -75,6 +88,8 @@ actor/ref_kl_per_response | nats per response | a reference | the same, summed o
 what an adaptive controller steers by
 [estimator]
 raw_advantages/* | reward | | what the estimator gave
+raw_advantages/score_corr | | | correlation of a response's score with the mean of its \
+raw advantages: above 0 wherever advantages follow scores; not there where either does not vary
 advantages/* | | | what the loss gets: after whitening, if the recipe whitens
 returns/* | reward | a critic | the critic's targets
 values/* | reward | a critic | V(s_t) at rollout
@@ -90,6 +105,9 @@ there: the share of Var(G) that lies between prompts, by their groups
 critic/vf_bias | reward | a critic | mean of V - G: above 0 the critic promises too much
 critic/vf_slope | | a critic that varies | slope of G on V: 1 if it is calibrated, below 1 if its \
 differences are exaggerated, 0 if they say nothing
+critic/mc_corr | | a critic | correlation over tokens of the raw advantages with Monte Carlo \
+returns less V: 1 where the estimator trusts what happened (lam = 1), less the more it trusts the \
+critic
 [update]
 critic/vf_loss = | | a critic | the value loss, mean over the step's optimizer steps
 critic/grad_norm = | | a critic | length of the critic's gradient before clipping, mean over \
@@ -104,6 +122,9 @@ actor/ppo_kl = | nats per token | an update | mean of log pi_old - log pi during
 far the update has gone from the policy that sampled
 actor/ratio_mean | | an update | mean of pi / pi_old during the update; 1 before the first \
 optimizer step
+actor/first_ratio_gap | nats | an update | mean of abs(log pi - log pi_old) in the first \
+optimizer step of the step, before anything has changed: 0 but for rounding, or old_log_probs are \
+not the policy's
 actor/entropy = | nats | an update | entropy of the next-token distribution during the update, \
 weighted like the loss
 actor/grad_norm = | | an update | length of the actor's gradient before clipping, mean over \
@@ -127,13 +148,20 @@ step | | | steps done so far: 0 before the first
 eval/accuracy | share | a notion of right | right answers that ended by themselves
 eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
 eval/accuracy_high | share | a notion of right | upper end
+eval/greedy | share or reward | | accuracy, or score without a notion of right, of one greedy \
+response to each of the same prompts
+eval/answer_prob | share | a task with one answer | mean P(the answer, then EOS) over the prompts, \
+its tokens given and not sampled: what accuracy is an estimate of, without the noise of sampling
+eval/answer_prob_low | share | a task with one answer | its 95 % interval (normal, over prompts), \
+lower end
+eval/answer_prob_high | share | a task with one answer | upper end
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end
 eval/reward/NAME | reward | | mean of each reward by itself, before its weight: a learned score \
 beside a true one
 eval/samples | | | how many
-eval/tokens | tokens | | generated for it
+eval/tokens | tokens | | sampled for it
 eval/response_length | tokens | | mean
 eval/truncated | share | | responses that ran into the length limit
 """
@@ -157,9 +185,10 @@ def is_evaluation(line: Mapping[str, Any]) -> bool:
 
 
 def evaluation_text(evaluation: Mapping[str, Any]) -> str:
-    """`accuracy 0.812 [0.787, 0.835]`"""
+    """`accuracy 0.812 [0.787, 0.835], greedy 0.903`"""
     what, value, low, high = headline(evaluation)
-    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]"
+    greedy = f", greedy {evaluation[GREEDY]:.3f}" if GREEDY in evaluation else ""
+    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]{greedy}"
 
 
 def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:

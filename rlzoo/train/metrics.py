@@ -7,8 +7,17 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.batch import Batch
-from rlzoo.ops import group_degenerate, group_mean, masked_mean, masked_sum, masked_var, td_lambda
+from rlzoo.ops import (
+    at_last_action,
+    group_degenerate,
+    group_mean,
+    masked_mean,
+    masked_sum,
+    masked_var,
+    td_lambda,
+)
 from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.evaluation import right_rows
 from rlzoo.runs import metrics as names
 from rlzoo.train.critic_quality import explained, slope, thirds
 
@@ -34,6 +43,35 @@ def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
         f"{name}/std": x.std(correction=0).item(),
         f"{name}/min": x.min().item(),
         f"{name}/max": x.max().item(),
+    }
+
+
+def _correlation(x: Tensor, y: Tensor) -> float | None:
+    """Of two (N,); None where one of them does not vary."""
+    x, y = (z.double() - z.double().mean() for z in (x, y))
+    size = (x.square().sum() * y.square().sum()).sqrt().item()
+    return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
+
+
+RIGHT_ROWS = 64  # a verifier may be slow
+
+
+def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
+    """Whether scores say what is right, where they stand, and whether advantages follow them."""
+    mask, total = batch["response_mask"], batch["sequence_scores"]
+    size = batch["scores"].abs()
+    last = at_last_action(torch.ones_like(total), mask)
+    every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
+    right = right_rows(plan, batch.select(every))
+    # A mean over each response's actions; one without any has none.
+    mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
+    return {
+        names.RIGHT_CORR: None if right is None else _correlation(total[every], right),
+        names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
+        if size.any()
+        else None,
+        names.ADVANTAGE_CORR: _correlation(total, mean),
+        names.DISTINCT: len(set(batch["prompts"])) / len(batch["group_ids"].unique()),
     }
 
 
@@ -63,6 +101,8 @@ def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
     out[names.VALUE_BIAS] = float((v - g).mean())
     if (fit := slope(v, g, one)) is not None:
         out[names.VALUE_SLOPE] = fit
+    trust = _correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
+    out |= {} if trust is None else {names.MC_CORR: trust}
     v, g = v[place == 0], g[place == 0]  # of rows that have an action
     groups = batch["group_ids"][batch["response_mask"].any(1)]
     out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
@@ -100,6 +140,7 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
     out |= _spread("advantages", batch["advantages"], mask)
     out |= _spread("raw_advantages", batch["raw_advantages"], mask)
+    out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
     if "returns" in batch:
         out |= _spread("returns", batch["returns"], mask)
     if "values" in batch:

@@ -19,6 +19,7 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import loss_mask
 from rlzoo.rollout.columns import Forward
 from rlzoo.rollout.experience import Experience
+from rlzoo.runs.metrics import FIRST_RATIO_GAP
 from rlzoo.train.optimizer import Totals, step_optimizers
 
 Sums = dict[str, float]  # of metrics over micro-batches, and of the weights that norm them
@@ -47,6 +48,8 @@ def update(
                 sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
                 step_optimizers(models, optimizers, sums, totals, names)
     experience.release()
+    if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
+        del totals[FIRST_RATIO_GAP][1:]
     added = ("train/skipped",)
     return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
 
@@ -281,6 +284,18 @@ def policy_loss_gradient(
     return gradient, loss, metrics
 
 
+def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
+    correction and the mask of what counts are the run's."""
+    mask = loss_mask(plan, batch)
+    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
+    columns |= {"response_mask": mask}
+    if "entropy" in plan.policy_loss.needs:
+        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
+    weights = plan.aggregation({"response_mask": mask})
+    return policy_loss_gradient(plan, columns, weights)[0]
+
+
 def _note_policy(
     sums: Sums,
     columns: Mapping[str, Any],
@@ -294,6 +309,7 @@ def _note_policy(
     sums["actor/entropy"] += _mean(columns["entropy"].detach(), w)
     sums["actor/ppo_kl"] += _mean(-gap, w)
     sums["actor/ratio_mean"] += _mean(gap.exp(), w)
+    sums[FIRST_RATIO_GAP] += _mean(gap.abs(), w)
     for name, metric in metrics.items():
         sums[f"actor/{name}"] += _mean(metric, w)
     sums["weight/actor"] += w.sum().item()

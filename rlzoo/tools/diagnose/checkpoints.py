@@ -24,6 +24,7 @@ from rlzoo.oracle.worlds import make_critic
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.tools.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
 from rlzoo.tools.diagnose.model_world import (
@@ -103,7 +104,7 @@ def diagnose_checkpoints(
 
 
 def _check(words: list[str], arguments: argparse.Namespace) -> None:
-    if "=" in words[0]:
+    if not is_run(words[0]):
         raise RunError(f"--checkpoints: give a RUN folder first. Got {words[0]}")
     for word in words[1:]:
         if "=" not in word:

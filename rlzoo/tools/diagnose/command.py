@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo.recipe.words import is_run
 from rlzoo.tools.diagnose.asked import CRITICS, SIZES
 from rlzoo.tools.diagnose.branch_tables import branch_tables
 from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
@@ -56,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Result:
         from rlzoo.tools.diagnose.branches import branch_document
 
         return _result(branch_document(arguments), branch_tables)
-    if "=" not in words[0]:
+    if is_run(words[0]):
         from rlzoo.tools.diagnose.saved import diagnose_run, run_tables
 
         document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)

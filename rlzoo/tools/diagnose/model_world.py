@@ -17,7 +17,7 @@ from rlzoo.lm.prompts import encode
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
-from rlzoo.oracle.bias import STEP_KL, expected_gradient, truth
+from rlzoo.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
 from rlzoo.oracle.episodes import EpisodeTable, enumerate_episodes
 from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.oracle import Oracle
@@ -80,14 +80,15 @@ class ModelWorld:
         return torch.cat([g.flatten() for g in grads]).double()
 
     def measure(self, subject: EstimatorInWorld) -> dict[str, float]:
-        """Cosine, scale and the gain of a step of E[g^] against g*, in the parameters."""
-        star = self.gradient(truth(subject))
-        mine = self.gradient(expected_gradient(subject, means(subject)))
-        along = float(mine @ star)
+        """Cosine and scale of E[g^] against g*, in the parameters, and what a step along it gains
+        as a share of one along g*; cosine and gain as the recipe's loss makes it."""
+        star, estimated = self.gradient(truth(subject)), means(subject)
+        own = self.gradient(expected_gradient(subject, estimated))
+        mine = self.gradient(loss_gradient(subject, estimated))
         best, gain = self.step(star), self.step(mine)
         return {
-            "cosine": along / max(float(mine.norm() * star.norm()), 1e-300),
-            "scale": along / max(float(star @ star), 1e-300),
+            "cosine": float(mine @ star) / max(float(mine.norm() * star.norm()), 1e-300),
+            "scale": float(own @ star) / max(float(star @ star), 1e-300),
             "gain": gain / best if best else 0.0,
         }
 

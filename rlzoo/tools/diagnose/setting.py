@@ -5,17 +5,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.noise import generator
 from rlzoo.oracle.bias import STEP_KL, report
 from rlzoo.oracle.episodes import EpisodeTable, make_columns
-from rlzoo.oracle.means import EstimatorInWorld
+from rlzoo.oracle.means import EstimatorInWorld, make_loss
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.resources import Resources, supply
-from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import CRITIC_COLUMNS, Bound
@@ -70,9 +68,10 @@ class Setting:
         for recipe in recipes:
             component = self.zoo.estimators[recipe.config.estimator.name]
             options = recipe.options("estimator")
+            discount = 1.0 if component.discount is None else options[component.discount]
             reads_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
             for critic in list(critics) if reads_critic else list(critics)[:1]:
-                subject, missing = self.subject(component, options, critics[critic])
+                subject, missing = self.subject(recipe, critics[critic])
                 if missing:
                     rows["not_diagnosable"].append({"estimator": component.name, "needs": missing})
                     break
@@ -83,15 +82,20 @@ class Setting:
                     break
                 head = row_head(component, options, words)
                 rows["estimators"].append(
-                    {**head, "critic": critic if reads_critic else None, **numbers}
+                    {
+                        **head,
+                        "critic": critic if reads_critic else None,
+                        "gamma": discount,
+                        **_loss_of(recipe),
+                        **numbers,
+                    }
                 )
         return rows
 
-    def subject(
-        self, component: Component, options: Mapping[str, Any], values: Tensor
-    ) -> tuple[EstimatorInWorld, list[str]]:
-        """The estimator as a subject for measuring, and what its columns lack."""
-        config = self.recipe.config
+    def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
+        """A recipe's estimator and loss as a subject for measuring, and what its columns lack."""
+        config, mine = self.recipe.config, recipe.config
+        component = self.zoo.estimators[mine.estimator.name]
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
 
         def supplied(m: int, rows: Tensor | None) -> tuple[dict[str, Any], list[str], bool]:
@@ -104,7 +108,7 @@ class Setting:
         columns, missing, random = supplied(0, None)
         subject = EstimatorInWorld(
             component,
-            options,
+            recipe.options("estimator"),
             self.oracle,
             self.episodes,
             columns,
@@ -113,8 +117,14 @@ class Setting:
             prompts=min(config.rollout.prompts, 8),
             seed=config.seed,
         )
-        if config.rollout.truncation == "drop":
-            subject.kept = (~columns["truncated"]).to(torch.float64)
+        drops = config.rollout.truncation == "drop"
+        subject.loss = make_loss(
+            Bound(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
+            self.episodes,
+            whiten=mine.whiten,
+            ddof=mine.whiten_ddof,
+            kept=~columns["truncated"] if drops else None,
+        )
         return subject, missing
 
     def columns(self, values: Tensor, rows: Tensor | None = None) -> dict[str, Any]:
@@ -138,3 +148,9 @@ class Setting:
         if self.space:
             numbers["parameters"] = self.space.measure(subject)
         return numbers
+
+
+def _loss_of(recipe: Recipe) -> dict[str, Any]:
+    """What a row says of the loss that its gradient went through."""
+    config = recipe.config
+    return {"aggregation": config.aggregation.name, "whiten": config.whiten}

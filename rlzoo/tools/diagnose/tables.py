@@ -84,22 +84,27 @@ def cells(
     columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
         ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
         ("bias²", wide, lambda row: two_digits(row["bias2"])),
-        ("var", True, lambda row: two_digits(row["variance"])),
-        ("MSE", wide, lambda row: two_digits(row["squared_error"])),
+        ("var/s²", True, _relative),
         ("sign", True, lambda row: f"{row['sign']:.2f}"),
+        ("cos A^", True, lambda row: _cosine(row["own_cosine"], row["own_cosine_se"])),
         ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
-        ("scale", True, lambda row: two_digits(row["scale"])),
+        ("scale", wide, lambda row: two_digits(row["scale"])),
         ("SNR", wide, lambda row: two_digits(row["snr"])),
         ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
         *(
             (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
             for s in sizes
         ),
-        ("gain", wide or not middle, lambda row: f"{row['gain']:.2f}"),
+        ("gain", not middle, lambda row: f"{row['gain']:.2f}"),
         (f"gain@{middle}", bool(middle), lambda row: _batch(row, middle, "gain")),
     ]
     shown = [(head, cell) for head, is_shown, cell in columns if is_shown]
     return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
+
+
+def _relative(row: Mapping[str, Any]) -> str:
+    x = row["relative_variance"]
+    return "-" if x is None else two_digits(x)
 
 
 def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
@@ -138,13 +143,38 @@ def notes_of(
         notes.append(
             f"cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B "
             f"at most {max(errors):.2g}. gain: of J, in a step of KL "
-            f"{document['world']['step_kl']}, as a share of the true gradient's"
+            f"{document['world']['step_kl']}, as a share of the natural gradient's"
+            f"{_true_gains(rows)}"
         )
+    notes += _losses(rows)
     notes += undiagnosable(document)
     if not wide:
-        notes.append("bias², MSE, SNR, other batch sizes: in a terminal of 110 columns, or --json")
+        notes.append(
+            "bias², var, scale, SNR, other batch sizes: in a terminal of 110 columns, or --json"
+        )
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
+    return notes
+
+
+def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
+    gains = sorted({f"{row['true_gain']:.2f}" for row in rows})
+    return f"; the true gradient itself: {' to '.join(dict.fromkeys([gains[0], gains[-1]]))}"
+
+
+def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whose gradient the cosine is of, and of which return the truth is."""
+    how = {"none": "not whitened", "batch": "whitened over the batch", "group": "within groups"}
+    losses = dict.fromkeys(f"{row['aggregation']}, {how[row['whiten']]}" for row in rows)
+    notes = [
+        "cos A^: of the estimator by itself, all tokens alike; cos, cos@B, gain@B: as the "
+        f"recipe's loss weighs them: {' or '.join(losses)}"
+    ]
+    discounts = {f"{name_of(row)}: gamma = {row['gamma']:g}" for row in rows if row["gamma"] != 1}
+    if discounts:
+        notes.append(
+            f"{'; '.join(sorted(discounts))}; the truth is of gamma = 1, the return as it is paid"
+        )
     return notes
 
 

@@ -14,8 +14,13 @@ from rlzoo.tools.verb import Result
 
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:
-    """(findings, the gravest first; names of the rules that could not be asked)."""
-    findings, left_out = [], []
+    """(findings, the gravest first, causes before what follows from them; names of the rules that
+    could not be asked).
+
+    What another finding explains is named by it, and no finding of its own.
+    """
+    findings: list[Finding] = []
+    left_out = []
     for r in RULES:
         if any(len(run.series(m)) < r.least for m in r.metrics):
             left_out.append(r.name)
@@ -27,7 +32,18 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
                 numbers = [n for n, _ in run.points(r.metrics[0])]
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
             findings.append(finding)
-    return sorted(findings, key=lambda f: SEVERITIES.index(f.severity)), left_out
+    explains = {r.name: r.explains for r in RULES}
+    kept: list[Finding] = []
+    for f in findings:
+        cause = next((k for k in findings if f.rule in explains[k.rule] and k.severity != "note"
+                      and k is not f and findings.index(k) < findings.index(f)), None)  # fmt: skip
+        while cause is not None and cause not in kept:
+            cause = next((k for k in kept if cause.rule in explains[k.rule]), None)
+        if cause is None:
+            kept.append(f)
+        elif f.severity != "note":
+            cause.so_too.append(f.rule)
+    return sorted(kept, key=lambda f: SEVERITIES.index(f.severity)), left_out
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -69,6 +85,9 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
         title = f"{f['severity']}: {f['rule'].replace('_', ' ')}"
         yield Text.assemble("\n", (title, styles[f["severity"]]))
         yield Padding(Text(f["what"]), (0, 0, 0, 2))
+        if f["so_too"]:
+            follows = ", ".join(name.replace("_", " ") for name in f["so_too"])
+            yield Padding(Text.assemble(("so   ", "bold"), follows), (0, 0, 0, 2))
         yield Padding(Text.assemble(("try  ", "bold"), f["advice"]), (0, 0, 0, 2))
     if not steps:
         yield Text("\nNo step to judge yet.")

@@ -2,23 +2,28 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import ACCURACY, PPO_KL, REF_KL, REWARD, SCORE
 from rlzoo.runs.record import Record, read_record
 
 
 @dataclass
 class Finding:
-    """What is wrong, the numbers it rests on, and what to try."""
+    """What is wrong, the numbers it rests on, and one thing to do.
+
+    so_too: rules that found what follows from this.
+    """
 
     severity: str
     what: str
     advice: str
     evidence: dict[str, Any]
     rule: str = ""
+    so_too: list[str] = field(default_factory=list)
 
 
 def first(items: list) -> list:
@@ -53,6 +58,72 @@ def spans(run: Record, name: str) -> tuple[str, str]:
 def ends(values: list[float]) -> tuple[float, float]:
     """(mean of the first third, mean of the last)."""
     return fmean(first(values)), fmean(last(values))
+
+
+def late(run: Record, name: str, default: float = math.nan) -> float:
+    """The mean of a metric's last third."""
+    values = run.series(name)
+    return fmean(last(values)) if values else default
+
+
+def early(run: Record, name: str, default: float = math.nan) -> float:
+    """The mean of a metric's first third."""
+    values = run.series(name)
+    return fmean(first(values)) if values else default
+
+
+def rises(run: Record) -> bool:
+    """Whether the training reward rises by more than its noise."""
+    values = run.series(REWARD)
+    change, error = trend(values) if len(values) >= 2 else (0.0, 0.0)
+    return change > 2 * error and change > 0
+
+
+def right(run: Record, at: int) -> float | None:
+    """Held-out accuracy at an evaluation, or the score where nothing is right or wrong."""
+    if not run.evaluations:
+        return None
+    line = run.evaluations[at]
+    return line.get(ACCURACY, line.get(SCORE))
+
+
+def updates(run: Record) -> int:
+    """Optimizer steps on a batch."""
+    return run.key("train.epochs", 1) * run.key("train.minibatches", 1)
+
+
+def learning(run: Record) -> bool:
+    """Whether the run gets better: a rise of the reward, or of held-out prompts."""
+    return run.improved or rises(run)
+
+
+def worse(run: Record) -> bool:
+    """Whether the run gets worse: a fall of the reward, or of held-out prompts, beyond noise."""
+    values = run.series(REWARD)
+    change, error = trend(values) if len(values) >= 2 else (0.0, 0.0)
+    return fallen(run) is not None or (change < -3 * error and change < 0)
+
+
+def fallen(run: Record) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """(metric, best, last evaluation) where the last is worse by more than both intervals."""
+    if len(run.evaluations) < 2:
+        return None
+    final = run.evaluations[-1]
+    what = ACCURACY if ACCURACY in final else SCORE
+    best = max(run.evaluations, key=lambda e: e.get(what, -math.inf))
+    apart = final.get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf)
+    return (what, best, final) if apart else None
+
+
+def movement(run: Record) -> float | None:
+    """How far the policy goes, in nats per token: from the reference by the end, and within an
+    update; None where neither is known."""
+    found = []
+    if run.has(REF_KL):
+        found.append(abs(late(run, REF_KL)))
+    if run.has(PPO_KL) and updates(run) > 1:
+        found.append(fmean(map(abs, run.series(PPO_KL))))
+    return max(found) if found else None
 
 
 def read_run(folder: RunFolder) -> Record:

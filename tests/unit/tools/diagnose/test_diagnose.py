@@ -94,7 +94,8 @@ def test_the_report_is_what_its_words_say(zoo):
     true = o.advantages[e.states.clamp(min=0), e.actions.clamp(min=0)]
     w = (e.probability[:, None] * e.mask) / (e.probability[:, None] * e.mask).sum()
     assert got.squared_error == pytest.approx(float((w * (a - true) ** 2).sum()), abs=1e-12)
-    agree = (w * true.abs() * (a.sign() == true.sign())).sum() / (w * true.abs()).sum()
+    base = (o.pi * means(found).mean[0]).sum(-1)[e.states.clamp(min=0)]
+    agree = (w * true.abs() * ((a - base).sign() == true.sign())).sum() / (w * true.abs()).sum()
     assert got.sign == pytest.approx(float(agree), abs=1e-12)
     assert got.bias2 + got.variance == pytest.approx(got.squared_error, abs=1e-12)
     gradients = torch.zeros(len(e.probability), *o.logits.shape, dtype=torch.float64)
@@ -266,7 +267,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
         found = by_name(ask(*words, f"rollout.truncation={mode}",
                             "rollout.truncation_penalty=1.0"), "mc")  # fmt: skip
         assert found["b_perp2"] > 1e-3, mode
-        biases.append(round(found["b_perp2"], 6))
+        biases.append((round(found["b_perp2"], 6), round(found["cosine"], 6)))
     assert len(set(biases)) == 3
 
 

@@ -1,0 +1,199 @@
+"""Rules of what holds exactly in any sound run, whatever the algorithm."""
+
+import math
+from statistics import fmean, median
+
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo.tools.doctor.rule import SYMPTOMS, rule
+from rlzoo.tools.doctor.series import Finding, early, late, spans, updates
+
+
+@rule(explains=SYMPTOMS)
+def not_finite(run: Record) -> Finding | None:
+    """NaN or infinity among the metrics."""
+    for line in run.steps:
+        bad = [k for k, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
+        if bad:
+            return Finding(
+                "problem",
+                f"{bad[0]} is not finite at step {line['step']}"
+                + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
+                "Look at what the reward returns there; lower actor.lr and critic.lr.",
+                {"step": line["step"], "metrics": bad},
+            )  # fmt: skip
+    return None
+
+
+@rule(names.SKIPPED, explains=SYMPTOMS)
+def updates_skipped(run: Record) -> Finding | None:
+    """Loss or gradient was not finite, so optimizer steps were left out."""
+    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
+    if not skipped:
+        return None
+    total = sum(n for _, n in skipped)
+    share = len(skipped) / len(run.steps)
+    return Finding(
+        "problem" if share > 0.05 else "warning",
+        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
+        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
+        "Lower actor.lr and critic.lr, bound the reward, use model.autocast=none; a ratio that "
+        "overflows comes from too many epochs on one batch.",
+        {"updates": total, "steps": [step for step, _ in skipped]},
+    )
+
+
+@rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
+def sampler_and_policy_disagree(run: Record) -> Finding | None:
+    """What tokens were drawn from is not the policy that is trained."""
+    gaps = run.series(names.LOG_PROB_GAP)
+    gap = fmean(gaps)
+    if gap < 1e-2 or run.key("correction.name"):
+        return None
+    top_k, top_p = run.key("rollout.top_k", 0), run.key("rollout.top_p", 1.0)
+    if top_k > 0 or top_p < 1:
+        keys = [f"rollout.top_k={top_k}"] * (top_k > 0) + [f"rollout.top_p={top_p:g}"] * (top_p < 1)
+        why = f"{' and '.join(keys)} cut the distribution"
+        advice = "Set rollout.top_k=0 rollout.top_p=1, or weigh the loss by correction=NAME."
+    elif gaps[0] < 0.1 * gap:
+        why = (
+            f"the sampler draws from old weights: the gap is {gaps[0]:.1g} at the first step and "
+            f"grows to {late(run, names.LOG_PROB_GAP):.2g} as training moves the policy"
+        )
+        advice = "Hand the sampler the trained weights after each update."
+    else:
+        why = "sampling and scoring compute different numbers (precision, dropout, temperature)"
+        advice = "Sample and score in one precision and at one temperature, or use correction=NAME."
+    return Finding(
+        "problem" if gap > 0.05 else "warning",
+        f"Samples are off-policy: their log-probabilities differ by {gap:.2g} nats per token from "
+        f"the policy's, because {why}.",
+        advice,
+        {"gap": gap, "first": gaps[0]},
+    )
+
+
+@rule(names.RATIO, names.PPO_KL, least=3, explains=SYMPTOMS)
+def ratio_not_one_at_first(run: Record) -> Finding | None:
+    """The ratio differs from 1 before any update changed the policy.
+
+    The first optimizer step of a step is measured by itself. Runs of before have means over all
+    of them: with one update per batch they say the same; with more they mix in the updates, yet the
+    mean of pi / pi_old over samples of pi_old is 1 whatever pi is.
+    """
+    exact = run.key("device") == "cpu" or run.key("model.autocast") == "none"
+    gaps = run.series(names.FIRST_RATIO_GAP)
+    ratios, kls = run.series(names.RATIO), run.series(names.PPO_KL)
+    if gaps:
+        away, right = median(gaps), median(gaps) <= (1e-3 if exact else 0.02)
+        how = f"abs(log pi - log pi_old) is {away:.2g} nats per token in the first optimizer step"
+    else:
+        away, kl = median(abs(r - 1) for r in ratios), median(abs(k) for k in kls)
+        # Updates move the mean of a small batch too, the less the smaller the KL they make.
+        right = max(away, kl) <= 1e-3 if updates(run) == 1 else away <= 0.02 + 2 * kl
+        how = f"the ratio of new to old policy is off by {away:.2g}"
+    if right:
+        return None
+    return Finding(
+        "problem",
+        f"old_log_probs are not of the policy that is trained: {how} of a step (median over "
+        f"{len(gaps or ratios)} steps), where nothing has changed yet and it must be 0 and the "
+        "ratio 1. Every ratio and every clip after it is wrong.",
+        "rollout.old_log_probs=recomputed; look for log-probs that are kept from another step, "
+        "another temperature or a lower precision.",
+        {"off_by": away, "updates_per_batch": updates(run)},
+    )
+
+
+@rule(names.ADVANTAGE_CORR, names.SCORE_STD, least=3, explains=SYMPTOMS)
+def advantages_do_not_follow_scores(run: Record) -> Finding | None:
+    """Responses that score better do not get the better advantages: the estimator is at fault."""
+    values = run.series(names.ADVANTAGE_CORR)
+    steps = len(run.series(names.SCORE_STD))
+    middle = median(values)
+    if middle > 0.1 or len(values) < 3 or len(values) < steps / 4:
+        return None
+    wrong = middle < -0.2
+    return Finding(
+        "problem" if wrong else "warning",
+        f"The advantages {'fall where scores rise' if wrong else 'do not follow the scores'}: the "
+        f"correlation of a response's score with its mean raw advantage is {middle:.2f} (median of "
+        f"{len(values)} steps), and a sound estimator's is well above 0."
+        + (" The policy unlearns what scores well." if wrong else ""),
+        "Look for a wrong sign in the estimator (`rlzoo check NAME`)."
+        if wrong
+        else "Look at one response with `rlzoo trace RUN`, and ask `rlzoo check NAME`: rewards "
+        "that are read at the wrong token or row, or a critic whose errors drown them.",
+        {"correlation": middle, "steps": len(values)},
+    )
+
+
+@rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale"))
+def reward_is_not_what_is_right(run: Record) -> Finding | None:
+    """The score of a response says nothing of whether the task holds it for right."""
+    values = run.series(names.RIGHT_CORR)
+    middle = fmean(values)
+    error = (0.02 + 1 / (60 * len(values))) ** 0.5 if len(values) < 6 else 0.02
+    if middle > 0.1 or middle + 2 * error > 0.2:
+        return None
+    wrong = middle < -0.2
+    before, after = right_ends(run)
+    heldout = "" if before is None else f" Held-out accuracy went {before:.2f} to {after:.2f}."
+    weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
+    negative = [f"{k}={run.key(k):g}" for k in weights if run.key(k, 1.0) < 0]
+    what = (
+        "The reward pays for what is wrong"
+        if wrong
+        else "The reward has nothing to do with what is right"
+    )
+    return Finding(
+        "problem",
+        f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
+        f"response's score with the task's own verdict is {middle:.2f} (mean of {len(values)} "
+        f"steps); reward {early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}, "
+        f"response length {early(run, names.LENGTH):.3g} to {late(run, names.LENGTH):.3g}."
+        + heldout,
+        "Turn the sign of the reward or of its weight."
+        if wrong
+        else "Read samples.jsonl beside the scores: does the reward read the right answer of the "
+        "right row, or something else, such as length?",
+        {"correlation": middle, "before": before, "after": after},
+    )
+
+
+def right_ends(run: Record) -> tuple[float | None, float | None]:
+    """Held-out accuracy before and after, where there is such a thing."""
+    values = [line[names.ACCURACY] for line in run.evaluations if names.ACCURACY in line]
+    return (values[0], values[-1]) if values else (None, None)
+
+
+@rule(names.AT_END, least=3, explains=SYMPTOMS)
+def reward_at_the_wrong_index(run: Record) -> Finding | None:
+    """Nothing is ever paid at the last token, where a verdict on the whole answer stands."""
+    values = run.series(names.AT_END)
+    if max(values) > 0.02:
+        return None
+    return Finding(
+        "problem",
+        f"The reward stands at the wrong token: in {len(values)} steps nothing was ever paid at a "
+        "response's last action, where the verdict on a whole answer belongs. Tokens after the "
+        "one that is paid get no credit, and what falls behind the end of a response is lost.",
+        "Return one score per response, or put it at the last action of the mask; "
+        "`rlzoo trace RUN` shows where it lands.",
+        {"share_at_end": fmean(values)},
+    )
+
+
+@rule(names.DISTINCT, least=3, explains=("reward_flat", "held_out_falls", "no_signal_in_groups"))
+def one_prompt(run: Record) -> Finding | None:
+    """All groups of a step answer the same prompt."""
+    prompts, values = run.key("rollout.prompts", 1), run.series(names.DISTINCT)
+    if prompts < 3 or max(values) * prompts > 1.5:
+        return None
+    return Finding(
+        "problem",
+        f"All {prompts} prompts of a step are the same prompt, in each of {len(values)} steps "
+        f"({spans(run, names.DISTINCT)[0]} and on): one question is asked {prompts} times.",
+        "Look at the task's draw: it must give different examples, a function of its generator.",
+        {"share_distinct": fmean(values), "prompts": prompts},
+    )
