@@ -7,7 +7,7 @@ from rlzoo.tools.diagnose.tables import make_table, two_digits
 
 
 def share(x: float) -> str:
-    return f"{round(x, 2) + 0.0:.2f}"
+    return f"{round(x, 2) + 0.0:.2f}" if x > -10 else "< -10"
 
 
 def cell_tables(critic: Mapping[str, Any], where: str, truth: str) -> list[Any]:
