@@ -3,7 +3,7 @@
     python docs/showcase.py         about half an hour on two idle cores; goes on where it stopped
 
 Runs land in runs/showcase/; the text around the tables stays as it is. Names of blocks as
-arguments make those alone.
+arguments make those alone; `--as-is` takes the runs that are there.
 """
 
 import json
@@ -25,11 +25,9 @@ PPO = ["recipe=ppo_gae", "estimator.lam=0.8"]
 SWEEPS = {
     "words": ["recipe=ppo_gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
     "end": ["recipe=ppo_gae,rloo", "estimator.lam=0.8,0.95,1", "task.pay=end"],
-    "later": ["recipe=ppo_gae", "estimator.lam=0", "train.steps=72", "seed=0,1,2"],
     "epochs": ["recipe=ppo_gae", "estimator.lam=0,0.8", "critic.epochs=4"],
     "targets": ["recipe=vc_ppo", "estimator.lam_actor=0.8", "train.critic_warmup=0",
                 "value_loss=clipped_mse"],
-    "warmup": [*PPO, "train.critic_warmup=4"],
     "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5", "seed=0,1,2"],
 }  # fmt: skip
 BEST = "ppo_gae lam=0.8"
@@ -64,7 +62,8 @@ def with_interval(xs: list[float], form: str = ".3f") -> str:
 def runs_of(name: str) -> dict[str, dict[int, Path]]:
     """The runs of a sweep, by row and seed; those that are missing are made."""
     more = [w for w in SETTING if w.split("=")[0] not in {v.split("=")[0] for v in SWEEPS[name]}]
-    rlzoo("sweep", *SWEEPS[name], *more, "--dir", str(RUNS / name))
+    if "--as-is" not in sys.argv:
+        rlzoo("sweep", *SWEEPS[name], *more, "--dir", str(RUNS / name))
     found = json.loads(rlzoo("compare", str(RUNS / name), "--json"))
     return {
         row["row"]: dict(zip(row["seeds"], map(Path, row["runs"]), strict=True))
@@ -139,16 +138,20 @@ def expect() -> str:
     return table(["", "right words, 95 % interval of the mean"], lines)
 
 
+MARKS = (0.2, 0.3, 0.4, 0.5)
+
+
 def later() -> str:
-    """Mean reward of the last four steps before each multiple of 12."""
-    rows = runs_of("later")
-    marks = range(12, 73, 12)
+    """The step at which the mean reward of a row's seeds and last four steps reaches a mark."""
+    rows = {**runs_of("words"), "lam=0, critic.epochs=4": runs_of("epochs")["lam=0"]}
     lines = []
     for row, runs in rows.items():
         curves = [[line["reward/mean"] for line in steps(run)] for run in runs.values()]
-        means = [mean([mean(c[m - LATE : m]) for c in curves]) for m in marks]
-        lines.append([row, str(len(runs)), *(f"{x:.2f}" for x in means)])
-    return table(["row", "seeds", *(f"step {m}" for m in marks)], lines)
+        heights = [mean(list(column)) for column in zip(*curves, strict=True)]
+        smooth = {i: mean(heights[i - LATE : i]) for i in range(LATE, len(heights) + 1)}
+        first = [next((str(i) for i, x in smooth.items() if x >= mark), "-") for mark in MARKS]
+        lines.append([row, *first])
+    return table(["row", *(f"step with {mark}" for mark in MARKS)], lines)
 
 
 PARTS = [f"critic/vf_explained_var{part}" for part in ("", "/first", "/middle", "/last")]
@@ -197,7 +200,6 @@ def critic() -> str:
     rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
     names = {
         "targets": "lambda of the targets 1",
-        "warmup": "train.critic_warmup=4",
         "bins": "value_loss=hl_gauss",
     }
     for name, label in names.items():
@@ -249,7 +251,7 @@ def main() -> None:
         "later": later,
         "critic": critic,
     }
-    for name in sys.argv[1:] or blocks:
+    for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         page = next(p for p in PAGES if start in p.read_text(encoding="utf-8"))
         made = blocks[name]()
