@@ -25,24 +25,6 @@ def not_finite(run: Record) -> Finding | None:
     return None
 
 
-@rule(names.SKIPPED, explains=SYMPTOMS)
-def updates_skipped(run: Record) -> Finding | None:
-    """Loss or gradient was not finite, so optimizer steps were left out."""
-    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
-    if not skipped:
-        return None
-    total = sum(n for _, n in skipped)
-    share = len(skipped) / len(run.steps)
-    return Finding(
-        "problem" if share > 0.05 else "warning",
-        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
-        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
-        "Lower actor.lr and critic.lr, bound the reward, use model.autocast=none; a ratio that "
-        "overflows comes from too many epochs on one batch.",
-        {"updates": total, "steps": [step for step, _ in skipped]},
-    )
-
-
 @rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
 def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """What tokens were drawn from is not the policy that is trained."""

@@ -29,6 +29,23 @@ def well(run: Record) -> bool:
     )
 
 
+@rule(names.SKIPPED, explains=SYMPTOMS)
+def updates_skipped(run: Record) -> Finding | None:
+    """Loss or gradient was not finite, so optimizer steps were left out."""
+    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
+    if not skipped:
+        return None
+    total = sum(n for _, n in skipped)
+    share = len(skipped) / len(run.steps)
+    return Finding(
+        "problem" if share > 0.05 else "warning",
+        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
+        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
+        "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
+        {"updates": total, "steps": [step for step, _ in skipped]},
+    )
+
+
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:

@@ -32,12 +32,20 @@ def _defaults() -> dict[str, Any]:
     return read_layer(config_dirs()[-1] / "defaults.yaml").values
 
 
+def default(key: str) -> Any:
+    """A core key's default."""
+    return _defaults().get(key)
+
+
 def against_default(run: Record, key: str) -> str:
     """`actor.lr=0.02 (default 0.0002)`"""
-    usual = _defaults().get(key)
-    beside = f" (default {usual:g})" if isinstance(usual, int | float) else ""
-    value = run.key(key)
-    return f"{key}={f'{value:g}' if isinstance(value, int | float) else value}{beside}"
+    usual, value = default(key), run.key(key)
+    beside = "" if usual is None else f" (default {_short(usual)})"
+    return f"{key}={_short(value)}{beside}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))
@@ -252,11 +260,10 @@ def update_too_large(run: Record) -> Finding | None:
     if not (kl > 0.1 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
         return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
-    usual = _defaults()
     ratios = {
         "train.epochs": epochs / 4,
-        "train.minibatches": parts / (4 * usual["train.minibatches"]),
-        "actor.lr": run.key("actor.lr", 0.0) / (2 * usual["actor.lr"]),
+        "train.minibatches": parts / (4 * default("train.minibatches")),
+        "actor.lr": run.key("actor.lr", 0.0) / (2 * default("actor.lr")),
     }
     key = max(ratios, key=lambda k: ratios[k])
     return Finding(
