@@ -378,7 +378,7 @@ OTHERS = [  # of the same kinds; rules were not tuned on them
     Case("eval.samples=8", "grpo", f"{A} eval.samples=8", r"eval\.samples"),
 ]
 
-_LONG = "train.steps=100 eval.every=25"
+_LONG = "train.steps=60 eval.every=20"
 HEALTHY = [
     Case("", recipe, words)
     for recipe, words in [
@@ -408,8 +408,8 @@ HEALTHY = [
         ("ppo_gae", f"{A} {_LONG}"),
         ("grpo", f"{A} {_LONG}"),
         ("rloo", f"{A} {_LONG}"),
-        ("ppo_gae", f"{A} model=tiny train.steps=40"),
-        ("grpo", f"{A} model=tiny train.steps=40"),
+        ("ppo_gae", f"{A} model=tiny"),
+        ("grpo", f"{A} model=tiny"),
         ("ppo_gae", f"{A} train.epochs=2 critic.trunk=shared"),
         ("ppo_gae", f"{K} kl.controller=adaptive actor.lr=5e-4"),
         ("grpo", f"{M} rollout.samples=8 rollout.prompts=8 actor.lr_schedule=cosine"),

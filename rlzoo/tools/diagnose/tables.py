@@ -146,8 +146,8 @@ def notes_of(
         )
     if rows:
         notes.append(
-            f"gain: of J, in a step of KL {document['world']['step_kl']}, as a share of the natural "
-            f"gradient's; the true gradient's own: {_true_gains(rows)}"
+            f"gain: of J, in a step of KL {document['world']['step_kl']}, as a share of the "
+            f"natural gradient's; the true gradient's own: {_true_gains(rows)}"
         )
     notes += _losses(rows)
     notes += undiagnosable(document)
