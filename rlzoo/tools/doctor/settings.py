@@ -257,7 +257,7 @@ def update_too_large(run: Record) -> Finding | None:
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
     harm = worse(run) or not learning(run)
-    if not (kl > 0.1 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
+    if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
         return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
     ratios = {
