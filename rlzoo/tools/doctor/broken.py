@@ -112,11 +112,11 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
 
 @rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale"))
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
-    """The score of a response says nothing of whether the task holds it for right."""
+    """The score of a response says nothing of whether the task holds it for right, or is a verdict
+    itself, and another one."""
     values = run.series(names.RIGHT_CORR)
-    middle = fmean(values)
-    error = (0.02 + 1 / (60 * len(values))) ** 0.5 if len(values) < 6 else 0.02
-    if middle > 0.1 or middle + 2 * error > 0.2:
+    middle, verdict = fmean(values), says_yes_or_no(run)
+    if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
         return None
     wrong = middle < -0.2
     before, after = right_ends(run)
@@ -127,6 +127,8 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         "The reward pays for what is wrong"
         if wrong
         else "The reward has nothing to do with what is right"
+        if middle < 0.1
+        else "The reward is a verdict of yes or no, and not on whether this response is right"
     )
     return Finding(
         "problem",
@@ -140,6 +142,38 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         else "Read samples.jsonl beside the scores: does the reward read the right answer of the "
         "right row, or something else, such as length?",
         {"correlation": middle, "before": before, "after": after},
+    )
+
+
+def says_yes_or_no(run: Record) -> bool:
+    """Whether scores take two values: then their variance is (mean - min)(max - mean)."""
+    columns = [run.series(f"score/{x}") for x in ("mean", "std", "min", "max")]
+    if not all(columns):
+        return False
+    gaps = [
+        abs(sd**2 - (mean - low) * (high - mean)) / max((high - low) ** 2, 1e-12)
+        for mean, sd, low, high in zip(*columns, strict=True)
+        if high > low
+    ]
+    return bool(gaps) and max(gaps) < 1e-4
+
+
+@rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)
+def kl_pays(run: Record) -> Finding | None:
+    """The KL in the reward is paid, not charged."""
+    coef, far = late(run, names.KL_COEF, 0.0), late(run, names.REF_KL_PER_RESPONSE)
+    if run.key("kl.place") != "reward" or far < 0.05 or coef <= 0:
+        return None
+    paid = late(run, "rewards/mean") - late(run, names.REWARD)
+    if paid < 0.3 * coef * far:
+        return None
+    return Finding(
+        "problem",
+        f"The KL penalty has the wrong sign: responses are {far:.2g} nats from the reference, "
+        f"which at kl.coef={coef:g} must cost {coef * far:.2g}, and rewards are {paid:.2g} above "
+        "the scores. The policy is paid for running away.",
+        "Look at the sign of the KL penalty (`rlzoo check NAME`).",
+        {"paid": paid, "kl": far, "coef": coef},
     )
 
 

@@ -52,6 +52,7 @@ HEALTHY = {
     "rewards/std": 0.4,
     "score/right_corr": 0.9,
     "score/at_end": 1.0,
+    "actor/ref_kl_per_response": lambda x: 0.5 * x,
     "score/max": 1.0,
     "score/min": 0.0,
     "raw_advantages/score_corr": 0.9,
@@ -69,7 +70,10 @@ HEALTHY = {
 
 def record(changes=None, *, without=(), recipe=None, accuracy=(0.3, 0.6), n=N):
     """A made-up run; `changes`: metric -> number, function of the share, or list."""
-    metrics = {k: v for k, v in {**HEALTHY, **(changes or {})}.items() if k not in without}
+    metrics = {**HEALTHY, **(changes or {})}
+    if "rewards/mean" not in (changes or {}):
+        metrics["rewards/mean"] = metrics["reward/mean"]  # less a KL that is next to nothing
+    metrics = {k: v for k, v in metrics.items() if k not in without}
 
     def at(value, i):
         noise = 1e-3 * (-1) ** i
@@ -128,6 +132,10 @@ CASES = {  # rule -> (triggers, does not)
         record({"score/at_end": 0.0}),
         record({"score/at_end": 0.1}),  # dense
     ),
+    "kl_pays": (
+        record({"rewards/mean": lambda x: 0.3 + 0.4 * x + 0.01 * x}),
+        record({"rewards/mean": lambda x: 0.3 + 0.4 * x}),  # another estimate of it, near 0
+    ),
     "one_prompt": (
         record({"prompts/distinct": 1 / 16}),
         record({"prompts/distinct": 4 / 16}),  # a task may have few
@@ -167,7 +175,7 @@ CASES = {  # rule -> (triggers, does not)
         record({"actor/pg_clipfrac": 0.1}),
     ),
     "update_too_large": (
-        record({"actor/ppo_kl": 0.3}),
+        record({"actor/ppo_kl": 0.5}),
         record({"actor/pg_clipfrac": 0.4, "actor/ppo_kl": 0.002}),
     ),
     "length_limit_too_short": (
@@ -181,6 +189,10 @@ CASES = {  # rule -> (triggers, does not)
     "reward_scale": (
         record({"score/std": 400.0, "reward/mean": lambda x: 300 + 400 * x}),
         record({"score/std": 3.0}),
+    ),
+    "batch_too_small": (
+        record(FLAT, recipe={"rollout.prompts": 2}, accuracy=(0.3, 0.31)),
+        record(recipe={"rollout.prompts": 2}),  # it learns all the same
     ),
     "evaluation_too_small": (record(recipe={"eval.samples": 16}), record()),
     "truncation_rising": (
@@ -283,10 +295,12 @@ def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
         (STILL, {"actor.lr": 1e-9}, "actor.lr=1e-09 (default 0.0002)"),
         (STILL, {"actor.max_grad_norm": 1e-6}, "actor.max_grad_norm=1e-06 (default 1)"),
         (STILL, {"actor.eps": 1.0}, "actor.eps=1 (default 1e-06)"),
+        (STILL, {"model.dtype": "bfloat16"}, "model.dtype=bfloat16 (default float32)"),
+        ({**STILL, "actor/grad_norm": 1e-5}, {"aggregation.name": "any"}, "aggregation.name=any"),
         ({**STILL, "actor/lr": 1e-8}, {"actor.lr_warmup": 10**6}, "actor.lr_warmup=1000000"),
-        ({"actor/ppo_kl": 0.3}, {"actor.lr": 0.02}, "actor.lr=0.02 (default 0.0002): updates are"),
-        ({"actor/ppo_kl": 0.3}, {"train.epochs": 30}, "train.epochs=30 (default 1)"),
-        ({"actor/ppo_kl": 0.3}, {"train.minibatches": 64}, "train.minibatches=64 (default 4)"),
+        ({"actor/ppo_kl": 0.5}, {"actor.lr": 0.02}, "actor.lr=0.02 (default 0.0002): updates are"),
+        ({"actor/ppo_kl": 0.5}, {"train.epochs": 30}, "train.epochs=30 (default 1)"),
+        ({"actor/ppo_kl": 0.5}, {"train.minibatches": 64}, "train.minibatches=64 (default 4)"),
         ({**FLAT, "actor/kl_coef": 5.0, "actor/ref_kl": 1e-3}, {"kl.coef": 5.0, "kl.place": "loss"},
          "kl.coef=5 (default 0.01)"),
         ({**FLAT, "actor/kl_coef": lambda x: 0.01 + 5 * x, "actor/ref_kl": 1e-3},
@@ -314,6 +328,13 @@ def test_what_follows_from_a_cause_is_no_finding_of_its_own():
     findings = examine(record(collapse, recipe={"actor.lr": 0.02}, accuracy=(0.3, 0.0)))[0]
     assert [f.rule for f in findings if f.severity != "note"] == ["update_too_large"]
     assert {"reward_falling", "held_out_falls", "kl_exploding"} <= set(findings[0].so_too)
+
+
+def test_a_verdict_on_another_response_is_not_what_is_right():
+    """Scores of 0 and 1 that go with what is right only as far as prompts do."""
+    half = {"score/mean": 0.4, "score/std": 0.24**0.5, "score/right_corr": 0.3}
+    assert "reward_is_not_what_is_right" in names(record(half))
+    assert "reward_is_not_what_is_right" not in names(record({**half, "score/std": 0.3}))  # graded
 
 
 def test_a_critic_that_explains_nothing_matters_where_it_is_leant_on():
