@@ -6,7 +6,7 @@ from statistics import fmean, median
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SYMPTOMS, rule
-from rlzoo.tools.doctor.series import Finding, early, late, spans, updates
+from rlzoo.tools.doctor.series import Finding, early, late, learning, spans, updates
 
 
 @rule(explains=SYMPTOMS)
@@ -47,7 +47,7 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
         why = "sampling and scoring compute different numbers (precision, dropout, temperature)"
         advice = "Sample and score in one precision and at one temperature, or use correction=NAME."
     return Finding(
-        "problem" if gap > 0.05 else "warning",
+        "problem" if gap > 0.05 else "note" if learning(run) else "warning",
         f"Samples are off-policy: their log-probabilities differ by {gap:.2g} nats per token from "
         f"the policy's, because {why}.",
         advice,
