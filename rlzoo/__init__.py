@@ -30,6 +30,7 @@ _HOMES = {
     "Range": "rlzoo.plugin.options",
     "RlzooError": "rlzoo.errors",
     "hookimpl": "rlzoo.plugin.hookspecs",
+    "secret": "rlzoo.plugin.permissions",
     "load_zoo": "rlzoo.plugin.registry",
     "export": "rlzoo.tools.export",
     "new": "rlzoo.tools.new",

@@ -4,6 +4,7 @@ Each verb's module is imported when it is asked for: `--help` loads neither torc
 """
 
 import argparse
+import os
 import re
 import sys
 import warnings
@@ -11,7 +12,9 @@ from importlib import import_module
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, of_the_machine
+from rlzoo.plugin.permissions import allow_env
+from rlzoo.show.text import printable
 from rlzoo.tools.verb import perform
 
 # name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
@@ -29,6 +32,8 @@ VERBS: dict[str, tuple[str, ...]] = {
     "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
     "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
     "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
+    "advise": ("recipe=NAME train.steps=N [estimator=a,b ...]",
+               "which estimator and lambda to prefer, by a short pilot"),
     "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
@@ -63,6 +68,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.set_defaults(command=name)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument(
+        "--allow-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the recipe may read this environment variable; may be given again",
+    )
     verb.add_arguments(parser)
     if not free:
         return parser.parse_intermixed_args(words)  # key=value may follow an option
@@ -97,10 +109,22 @@ def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        return perform(find_verb(arguments.command), arguments)
+        with allow_env(arguments.allow_env):
+            status = perform(find_verb(arguments.command), arguments)
+        sys.stdout.flush()
+        return status
     except RlzooError as error:
-        print(f"rlzoo: {error}", file=sys.stderr)
+        print(f"rlzoo: {printable(str(error))}", file=sys.stderr)
         return error.status
+    except BrokenPipeError:  # its reader has gone: `rlzoo plugins | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the rest goes at exit
+        return 1
+    except Exception as error:
+        said = of_the_machine(error)
+        if said is None:
+            raise  # a bug: its traceback is what helps
+        print(f"rlzoo: {printable(said)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("rlzoo: interrupted; `rlzoo resume RUN` goes on", file=sys.stderr)
         return 1
@@ -109,4 +133,4 @@ def main(argv: list[str] | None = None) -> int:
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
     text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
-    print(text, file=sys.stderr)
+    print(printable(text), file=sys.stderr)

@@ -1,6 +1,7 @@
 """Every fault a user can mend, each with its exit status, and what messages are made of."""
 
 import difflib
+import errno
 from collections.abc import Iterable
 
 
@@ -68,3 +69,22 @@ def nearest(word: str, words: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of what an error says; its class's name where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def of_the_machine(error: BaseException) -> str | None:
+    """What the machine refused (a full disk, a folder that may not be written), in one line with
+    the path where that is known; None for an error of another kind."""
+    if disk_is_full(error):
+        said = "no space left on device"
+    elif isinstance(error, OSError):
+        said = error.strerror or first_line(error)
+    else:
+        return None
+    path = getattr(error, "filename", None)
+    return f"{path}: {said}" if path is not None else said
+
+
+def disk_is_full(error: BaseException) -> bool:
+    """Also as safetensors says it."""
+    numbers = (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)

@@ -1,12 +1,21 @@
 """What many tests share: the zoo, loaded once, and a model small enough to train in seconds."""
 
 import os
+import sys
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Models this small gain nothing by threads, and parallel workers would fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+FORKING = (
+    "tests/processes/",
+    "tests/unit/tools/sweep/",
+    "tests/unit/tools/bench/",
+    "tests/unit/test_cli.py",
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -19,13 +28,19 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Under `-n`: file by file, in this order, so that a file's fixtures are made once."""
+    """Under `-n`: file by file, in this order, so that a file's fixtures are made once. The files
+    whose tests fork processes go to one worker: the server that they fork from is started once."""
     from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return "forks" if file.startswith(FORKING) else file
 
     if config.option.dist != "load":
         return None
     config.option.loadscopereorder = False
-    return LoadFileScheduling(config, log)
+    return Scheduling(config, log)
 
 
 MICRO = {
@@ -35,6 +50,20 @@ MICRO = {
     "num_attention_heads": 2,
     "max_position_embeddings": 64,
 }
+
+
+@pytest.fixture(scope="session", autouse=True)
+def models_are_examined_once():
+    """Where torch is loaded anyway."""
+    if "torch" not in sys.modules:
+        yield
+        return
+    from helpers.examined import once
+    from rlzoo.lm import contract
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contract, "enforce", once())
+        yield
 
 
 @pytest.fixture(scope="session")

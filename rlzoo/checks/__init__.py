@@ -33,6 +33,7 @@ from typing import Any
 from rlzoo.checks import aggregations, columns, estimators, functions, kl, loggers, losses, tasks
 from rlzoo.checks.subject import NotApplicable, Subject
 from rlzoo.errors import UnknownName, nearest
+from rlzoo.plugin.border import told
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.registry import Zoo, left_out, load_zoo
 
@@ -84,9 +85,10 @@ def judge(check: Check, subject: Subject) -> CheckResult:
         return CheckResult(name, None, str(reason))
     except AssertionError as fault:
         return CheckResult(name, False, " ".join(str(fault).split()) or "failed")
-    except Exception as error:  # the plugin border: a stranger's function raises what it likes
-        text = " ".join(str(error).split())
-        return CheckResult(name, False, f"raised {type(error).__name__}: {text}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # the plugin border: a stranger's function raises what it likes
+        return CheckResult(name, False, f"raised {told(error)}")
 
 
 def parametrize(what: Any) -> Any:
@@ -107,7 +109,7 @@ def parametrize(what: Any) -> Any:
 
 def named(name: str, zoo: Zoo) -> list[Component]:
     """The components of that name, one of each kind that has it; raises UnknownName if none."""
-    components = [c for c in zoo if c.name == name]
+    components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
     if components:
         return components
     for shelf in zoo.shelves.values():

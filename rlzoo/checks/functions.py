@@ -51,8 +51,9 @@ def finite_at_the_bounds(s: Subject) -> None:
 
 def finite_everywhere(s: Subject) -> None:
     """Finite, gradient too: groups of one, equal rewards, empty rows, one action, T = 1, B = 1."""
+    cases = _edge_cases(s)
     for options in s.variants():
-        for case, columns in _edge_cases(s):
+        for case, columns in cases:
             _finite(s, columns, f"{show(options)} on {case}", **options)
 
 

@@ -165,9 +165,18 @@ def right_is_right(s: Subject) -> None:
         assert isinstance(correct, Tensor), f"is_correct gives {type(correct).__name__}, no tensor"
         assert correct.dtype == torch.bool, f"is_correct gives {correct.dtype}, not bool"
         assert correct.shape == (len(columns["answers"]),), "is_correct is not (B,)"
+        kinds = columns["kinds"]
+        if getattr(task, "one_answer", False):
+            # The answer itself, for demonstrations may be of several.
+            said = [str(a) for a in columns["answers"]]
+            given = columns | {"responses": said, "turns": [[text] for text in said]}
+            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            assert bool(marks.all()), f"has one_answer, and Example.answer is wrong{show(options)}"
+            given = given | {"responses": [f"{text} " for text in said]}
+            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            assert not marks.any(), f"has one_answer, and others are right too{show(options)}"
         if not hasattr(task, "demonstrate"):
             continue
-        kinds = columns["kinds"]
         scores = _score(task, columns)
         total = scores.sum(-1) if scores.ndim == 2 else scores
         right, wrong = kinds == 0, kinds == 1

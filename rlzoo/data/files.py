@@ -88,6 +88,10 @@ def _json_lines(file: Path, name: str) -> Iterator[Row]:
                 if not text:
                     continue
                 values = json.loads(text)
+                if "\\ud" in text.lower():  # half a character may be written so, and stays none
+                    json.dumps(values, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                yield Row(place, index, None, "half a character (a lone surrogate)")
             except UnicodeDecodeError:
                 yield Row(place, index, None, "not UTF-8")
             except json.JSONDecodeError as error:

@@ -1,7 +1,7 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
 May import `mdp`, `runs` and what lies below.
-Plugin authors import from here `RewardModel`.
+Plugin authors import from here `RewardModel` and `load_causal_lm`.
 
     build         from a plan to its models: nothing that nobody needs
     cache         a KV cache that grows in place
@@ -22,15 +22,16 @@ Plugin authors import from here `RewardModel`.
     tiny          the small models that ship: made, not downloaded
 """
 
+from importlib import import_module
 from typing import Any
 
-__all__ = ["RewardModel"]
+__all__ = ["RewardModel", "load_causal_lm"]
+
+HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
 
 
 def __getattr__(name: str) -> Any:
-    """`RewardModel`, imported on first use: torch stands behind it."""
-    if name != "RewardModel":
+    """Imported on first use: torch stands behind them."""
+    if name not in HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from rlzoo.lm.reward_model import RewardModel
-
-    return RewardModel
+    return getattr(import_module(HOMES[name]), name)

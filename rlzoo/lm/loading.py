@@ -4,16 +4,19 @@ Only safetensors are read: nothing is unpickled, and no code of a model's own ru
 `model.trust_remote_code` says so.
 """
 
+import contextlib
 import json
 import re
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from rlzoo.data.files import reachable
-from rlzoo.errors import ModelError, first_line
+from rlzoo.errors import ModelError, RlzooError, first_line
+from rlzoo.plugin.border import out_of_memory
 from rlzoo.recipe.files import config_dirs
 
 # Names of the position limit in transformers' configs, and of sparse attention's.
@@ -78,18 +81,34 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
     """The model's config; `eos_token_id` lists every token that ends a response."""
     from transformers import AutoConfig
 
-    try:
+    with reading(f"{folder}: no usable config.json"):
         config = AutoConfig.from_pretrained(
             _base_of(folder), local_files_only=True, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder}: no usable config.json: {_told(error)}") from None
     # Chat models list their end-of-turn tokens in generation_config.json only.
     file = _base_of(folder) / "generation_config.json"
-    extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
-    listed = {*_as_list(getattr(config, "eos_token_id", None)), *_as_list(extra)}
-    config.eos_token_id = sorted(listed) or None
+    with reading(f"{file}: cannot be read"):
+        extra = json.loads(file.read_text()).get("eos_token_id") if file.is_file() else None
+        listed = {*_as_list(getattr(config, "eos_token_id", None)), *_as_list(extra)}
+        config.eos_token_id = sorted(map(int, listed)) or None
     return config
+
+
+@contextlib.contextmanager
+def reading(what: str) -> Iterator[None]:
+    """Around a library that reads a model's files: what it says of damaged ones, in one line.
+
+    Such files are a stranger's, and libraries raise all there is over them, Exception itself
+    (tokenizers): here, as at the border to plugins, everything is caught.
+    """
+    try:
+        yield
+    except (RlzooError, MemoryError):
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        raise ModelError(f"{what}: {_told(error)}") from error
 
 
 def _as_list(value: Any) -> list[int]:
@@ -105,20 +124,20 @@ def _base_of(folder: Path) -> Path:
 
 def _under(folder: Path) -> Path:
     """What the adapter in `folder` is for: a model, or another adapter on one."""
-    found = json.loads((folder / "adapter_config.json").read_text())
-    return resolve_path(str(found["base_model_name_or_path"]), f"{folder}/adapter_config.json")
+    file = folder / "adapter_config.json"
+    with reading(f"{file}: cannot be read"):
+        base = str(json.loads(file.read_text())["base_model_name_or_path"])
+    return resolve_path(base, str(file))
 
 
 def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     own = folder if (folder / "tokenizer_config.json").is_file() else _base_of(folder)
-    try:
+    with reading(f"{folder}: no usable tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
             own, local_files_only=True, trust_remote_code=trust_remote_code
         )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: no usable tokenizer: {_told(error)}") from None
     tokenizer.padding_side = "left"
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
@@ -146,13 +165,8 @@ def load_causal_lm(
     logging.disable_progress_bar()
     asked = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
     if not (folder / "config.json").is_file():
-        from peft import PeftModel
-
         base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
-            merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
-        return merged.requires_grad_(True).eval()  # peft froze them
+        return _with_adapter(base, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     for name, off in UNWANTED.items():
         if getattr(config.get_text_config(), name, off) != off:
@@ -160,18 +174,14 @@ def load_causal_lm(
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     if dtype == "float64":
         chosen["experts_implementation"] = "eager"  # grouped products know no float64
-    try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=getattr(torch, dtype),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-            **chosen,
-        )
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {_told(error)}") from None
+    model = load_weights(
+        AutoModelForCausalLM,
+        folder,
+        config=config,
+        dtype=getattr(torch, dtype),
+        trust_remote_code=trust_remote_code,
+        **chosen,
+    )
     # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
     # policy unseen; rlzoo's are the recipe's.
     model.generation_config = GenerationConfig(
@@ -181,6 +191,53 @@ def load_causal_lm(
     # Padding stands at the end, where causal attention never looks: no mask is missing.
     vars(trunk_of(model))["warn_if_padding_and_no_attention_mask"] = lambda *given: None
     return model.eval()
+
+
+def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
+    """`kind.from_pretrained`, of safetensors alone. Raises ModelError where the files cannot be
+    read, lack a weight (it would be random) or hold one that is not finite."""
+    with reading(f"{folder}: cannot be loaded"):
+        model, found = kind.from_pretrained(
+            folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
+        )
+    if missing := sorted(found["missing_keys"]):
+        unknown = sorted(found["unexpected_keys"])
+        there = f"; in its place stands {_some(unknown)}" if unknown else ""
+        raise ModelError(f"{folder}: its files lack weights: {_some(missing)}{there}")
+    _refuse_non_finite(model, folder)
+    return model
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _refuse_non_finite(model: torch.nn.Module, folder: Path) -> None:
+    bad = [n for n, weight in model.named_parameters() if not _is_finite(weight)]
+    if bad:
+        raise ModelError(f"{folder}: weights that are NaN or infinite: {_some(bad)}")
+
+
+def _is_finite(x: torch.Tensor) -> bool:
+    """A finite sum means finite entries, at a fraction of the cost of looking at each."""
+    return bool(torch.isfinite(x.detach().float().sum())) or bool(torch.isfinite(x).all())
+
+
+def _with_adapter(base: Any, folder: Path) -> Any:
+    """The adapter in `folder`, merged into its base model."""
+    from peft import PeftModel
+
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ModelError(
+            f"{folder}: no adapter_model.safetensors (another format would be unpickled, and is "
+            "not read)"
+        )
+    with reading(f"{folder}: cannot be loaded"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
+        warnings.filterwarnings("error", ".*missing adapter keys")
+        merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
+    _refuse_non_finite(merged, folder)
+    return merged.requires_grad_(True).eval()  # peft froze them
 
 
 def load_trunk(
@@ -195,16 +252,12 @@ def load_trunk(
     if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         causal = load_causal_lm(folder, dtype=dtype, trust_remote_code=trust_remote_code)
         return trunk_of(causal), None
-    try:
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            dtype=getattr(torch, dtype),
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=trust_remote_code,
-        )
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {_told(error)}") from None
+    model = load_weights(
+        AutoModelForSequenceClassification,
+        folder,
+        dtype=getattr(torch, dtype),
+        trust_remote_code=trust_remote_code,
+    )
     head = getattr(model, "score", None)
     trunk = model.base_model.eval()
     if isinstance(head, torch.nn.Linear) and head.out_features == 1:
@@ -268,8 +321,12 @@ def eos_ids(config: Any, tokenizer: Any) -> list[int]:
 def _told(error: Exception) -> str:
     """What a library's error says, on one line and in this house's words."""
     if "trust_remote_code" in str(error):
-        return "it brings code of its own, which runs only with model.trust_remote_code=true"
-    return first_line(error)
+        return (
+            "it brings code of its own, which runs only with model.trust_remote_code=true on the "
+            "command line (resume, export: --trust-remote-code)"
+        )
+    told = isinstance(error, OSError | ValueError | ImportError)
+    return first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
 
 
 # ---------------------------------------------------------------- adapters

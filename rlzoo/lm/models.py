@@ -52,7 +52,8 @@ class Models:
 
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model: a task of data may leave them out."""
-        task, limit = self.plan.task, self.plan.recipe.config.rollout.max_new_tokens
+        task, config = self.plan.task, self.plan.recipe.config
+        limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
         longest = self.policy.limit  # (tokens, what they are called)
         room = None if longest is None else max(0, longest[0] - limit)
 

@@ -15,6 +15,7 @@ from rlzoo.lm.layout import lengths, pack
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.plugin.border import out_of_memory
 
 Columns = Mapping[str, Any]
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class Passes:
             return attempt()
         except RuntimeError as error:
             # Ranks would no longer agree on who does which pass.
-            if not _out_of_memory(error) or self.scale < 1 or self.ranks.count > 1:
+            if not out_of_memory(error) or self.scale < 1 or self.ranks.count > 1:
                 raise
         # Not in `except`: there the traceback holds on to what the failed pass allocated.
         self.scale = 0.5
@@ -104,10 +105,6 @@ class Passes:
         if self.policy.device.type == "cuda":
             torch.cuda.empty_cache()
         return attempt()
-
-
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 def _refuse_short_budget(columns: Columns, budget: int) -> None:

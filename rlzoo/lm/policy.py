@@ -124,6 +124,16 @@ class Policy:
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     @contextmanager
+    def sampling_at(self, temperature: float, top_k: int, top_p: float) -> Iterator[None]:
+        """Within: the policy of this temperature, truncated so when it is sampled from."""
+        before = self.temperature, self.top_k, self.top_p
+        self.temperature, self.top_k, self.top_p = temperature, top_k, top_p
+        try:
+            yield
+        finally:
+            self.temperature, self.top_k, self.top_p = before
+
+    @contextmanager
     def _as_asked(self) -> Iterator[None]:
         """Within: the precision, and adapters on or off."""
         if not self.adapter:

@@ -1,12 +1,13 @@
 """How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 
 from rlzoo.errors import ModelError, RlzooError
+from rlzoo.lm.loading import reading
 from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.component import Example
@@ -52,9 +53,8 @@ class PromptFormat:
                 "the prompts are chat messages, and the tokenizer has no chat template; "
                 "model.chat=never joins them to a text"
             )
-        return self.tokenizer.apply_chat_template(
-            self.messages(prompt), tokenize=False, add_generation_prompt=True
-        )
+        said = self.messages(prompt)
+        return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids; raises where the tokenizer does not know a character."""
@@ -69,14 +69,12 @@ class PromptFormat:
     @cached_property
     def end_of_turn(self) -> int | None:
         """The special token by which the chat template ends an assistant's message, if any."""
-        from jinja2.exceptions import TemplateError
-
         if not self.tokenizer.chat_template:
             return None
         messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
         try:
-            whole = self.tokenizer.apply_chat_template(messages, tokenize=False)
-        except TemplateError:  # it knows no such conversation
+            whole = through_template(self.tokenizer, messages, tokenize=False)
+        except ModelError:  # it knows no such conversation
             return None
         after = self.tokenizer(whole.partition(MARK)[2], add_special_tokens=False)["input_ids"]
         added = self.tokenizer.added_tokens_decoder
@@ -87,6 +85,13 @@ class PromptFormat:
         through = self.tokenizer.chat_template and map(self.templated, drawn(task, "train"))
         end = self.end_of_turn if through and any(through) else None
         return sorted({*eos_ids, *([] if end is None else [end])})
+
+
+def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
+    """`apply_chat_template`; what a template cannot say, or refuses, is one line."""
+    roles = ", ".join(str(m.get("role")) for m in messages)
+    with reading(f"the tokenizer's chat template does not take messages by {roles}"):
+        return tokenizer.apply_chat_template(messages, **how)
 
 
 def drawn(task: Any, split: str) -> list[Prompt]:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Prompt
-from rlzoo.errors import ModelError, RlzooError, first_line, nearest
-from rlzoo.lm.loading import positions, resolve_path
+from rlzoo.errors import ModelError, RlzooError, nearest
+from rlzoo.lm.loading import load_weights, positions, reading, resolve_path
+from rlzoo.lm.prompts import through_template
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
 from rlzoo.parallel.device import pick_device
@@ -98,11 +99,10 @@ def load(folder: Path, device: Any, dtype: str = "float32") -> tuple[Any, Any]:
 
     refuse(folder)
     with _quiet(folder):
-        model = AutoModelForSequenceClassification.from_pretrained(
+        model = load_weights(
+            AutoModelForSequenceClassification,
             folder,
             dtype=getattr(torch, dtype),
-            local_files_only=True,
-            use_safetensors=True,
             trust_remote_code=False,
         )
     return model.to(device).eval().requires_grad_(False), load_tokenizer(folder)
@@ -124,9 +124,8 @@ def _quiet(folder: Path) -> Iterator[None]:
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     try:
-        yield
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{folder}: cannot be loaded: {first_line(error)}") from None
+        with reading(f"{folder}: cannot be loaded"):
+            yield
     finally:
         logging.set_verbosity(before)
 
@@ -164,12 +163,10 @@ def _last(ids: list[int], kept: Sequence[int], limit: int | None) -> list[int]:
 def _conversation(tokenizer: Any, prompt: Prompt, response: str, ended: bool) -> list[int]:
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     if not ended and not response.strip():  # nothing is written yet
-        return tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, return_dict=False
-        )
+        return through_template(tokenizer, messages, add_generation_prompt=True, return_dict=False)
     answer = {"role": "assistant", "content": response}
-    return tokenizer.apply_chat_template(
-        [*messages, answer], continue_final_message=not ended, return_dict=False
+    return through_template(
+        tokenizer, [*messages, answer], continue_final_message=not ended, return_dict=False
     )
 
 

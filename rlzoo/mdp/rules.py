@@ -12,7 +12,8 @@ from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.ops import at_last_action, masked_sum
-from rlzoo.plugin.call import zero_off_mask
+from rlzoo.plugin.border import out_of_memory
+from rlzoo.plugin.call import call, own, zero_off_mask
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 
@@ -144,11 +145,11 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
 
 
 def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
-    return plan.task.score(*(columns[name] for name in needs_of(plan.task.score)))
+    return plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
 
 
 def _reward_scores(bound: Any, columns: Mapping[str, Any]) -> Any:
-    return bound(columns)
+    return call(bound.component, columns, bound.options)
 
 
 def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: str) -> Tensor:
@@ -159,7 +160,9 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
         out = torch.as_tensor(raw, dtype=mask.dtype, device=mask.device).detach()
     except RlzooError:
         raise
-    except Exception as error:  # a user's function may raise anything: name the row, stop
+    except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
+        if out_of_memory(error):
+            raise
         row = _first_row_that_raises(function, subject, columns)
         text = f"{label} raised {type(error).__name__}: {error}"
         raise ComponentError(f"{text} {_show_row(columns, row)}") from error
@@ -185,7 +188,7 @@ def _first_row_that_raises(function: Any, subject: Any, columns: Mapping[str, An
         one = {n: x[i : i + 1] if len(x) == rows else x for n, x in columns.items()}
         try:
             function(subject, one)
-        except Exception:  # the same border as above
+        except (Exception, SystemExit):  # the same border as above
             return i
     return None
 

@@ -22,6 +22,8 @@ from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError
 from rlzoo.mdp.rules import continued, unknown_character
+from rlzoo.plugin.border import border
+from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
@@ -116,7 +118,10 @@ class Turns:
             answers = respond(*_told(rows, names))
         except RlzooError:
             raise
-        except Exception as error:  # a user's function may raise anything: name the row, stop
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # a user's function may raise anything: name the row, stop
             raise self._fault(
                 _first_that_raises(respond, names, rows),
                 f"respond raised {type(error).__name__}: {error}",
@@ -214,7 +219,8 @@ class Turns:
             for k in range(row.count)
         ]
         method = self.plan.task.state_keys
-        keys = method(*_told(states, needs_of(method))) if states else []
+        with border(f"task {self.plan.task_name!r}: state_keys"):
+            keys = method(*_told(states, needs_of(method))) if states else []
         if not isinstance(keys, list) or len(keys) != len(states):
             got = f"{len(keys)} of them" if isinstance(keys, list) else type(keys).__name__
             raise ConversationError(
@@ -279,8 +285,7 @@ def _told(rows: Sequence[Conversation], names: Sequence[str]) -> list[Any]:
     found: list[Any] = []
     for name in names:
         values: list[Any] = [row.turns if name == "turns" else row.about[name] for row in rows]
-        if name == "turns":
-            values = [list(turns) for turns in values]  # a task may do with them what it likes
+        values = own(values)  # a task may do with them what it likes
         found.append(torch.tensor([int(v) for v in values]) if name == "prompt_index" else values)
     return found
 
@@ -291,7 +296,7 @@ def _first_that_raises(
     for row in rows:
         try:
             respond(*_told([row], names))
-        except Exception:  # the same border as above
+        except (Exception, SystemExit):  # the same border as above
             return row
     return None
 

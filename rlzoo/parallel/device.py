@@ -7,8 +7,10 @@ import torch
 from rlzoo.errors import RlzooError
 
 
-def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own."""
+def pick_device(name: str, key: str = "device") -> torch.device:
+    """`auto` is CUDA where there is one, else the CPU; of several processes each has its own.
+
+    key: what an error names."""
     if name == "auto":
         if not torch.cuda.is_available():
             return torch.device("cpu")
@@ -16,7 +18,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise RlzooError(f"device: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
+        raise RlzooError(f"{key}: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"device: {name!r} is asked for, and no CUDA device is there")
+        raise RlzooError(f"{key}: {name!r} is asked for, and no CUDA device is there")
     return device

@@ -2,10 +2,13 @@
 
 May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported when one is called.
 
+    border     whatever a plugin's code raises is an error of that plugin, on one line
     call       the one place where a component is called: zeros off the mask in, shapes checked out
     columns    the table of columns, resources and stages
     component  a function whose signature says what it needs and which options it has; the kinds
     hookspecs  the hooks, one for each kind; `hookimpl`
     options    a typed setting with its range, and the words for a value that does not fit
+    permissions  which environment variables a recipe may read
     registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
+    watch      says which plugin takes long to load
 """

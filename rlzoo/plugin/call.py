@@ -1,8 +1,8 @@
 """What goes into a component and what must come out of it: the one place where one is called.
 
-In: the columns that it needs, each (B, T) one exactly 0 off the mask, and no gradient where none
-belongs. Out: the right shape, dtype and device, finite if the input was, 0 off the mask. A
-component that breaks this gets one line that names it and its file.
+In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
+off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if
+the input was, 0 off the mask. A component that breaks this gets a line that names it and its file.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ def call(component: Component, columns: Mapping[str, Any], options: Mapping[str,
     inputs = {name: _take(component, columns, name) for name in component.needs}
     finish = _FINISH.get(component.kind)
     if finish is None:  # tasks, samplers, loggers: objects and columns of their own
-        return component.function(*inputs.values(), **options)
+        return component.function(*map(own, inputs.values()), **options)
     mask = columns.get("response_mask")
-    if isinstance(mask, Tensor):
-        inputs = {n: _zero_off_mask(n, x, mask) for n, x in inputs.items()}
+    inputs = {n: _own_off_mask(n, x, mask) for n, x in inputs.items()}
     with_gradient = component.kind in ("policy_losses", "value_losses", "kl_penalties")
     with torch.set_grad_enabled(with_gradient and torch.is_grad_enabled()):
         output = component.function(*inputs.values(), **options)
@@ -47,14 +46,29 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
     return value.detach() if leaks else value
 
 
-def _zero_off_mask(name: str, x: Any, mask: Tensor) -> Any:
-    """x with exact zeros off the mask where it is a (B, T, ...) column, else x itself."""
-    if not isinstance(x, Tensor) or name in RESOURCES or name in KEPT_OFF_MASK:
-        return x
+def own(x: Any) -> Any:
+    """A tensor, or texts and numbers in lists and mappings, that its owner may change: what is the
+    batch's own stays as it is. Anything else is handed out itself."""
+    if isinstance(x, Tensor):
+        return x.clone()
+    if isinstance(x, list | tuple) and type(x) in (list, tuple):
+        return type(x)(v if isinstance(v, _PLAIN) else own(v) for v in x)
+    return {k: own(v) for k, v in x.items()} if type(x) is dict else x
+
+
+_PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be changed
+
+
+def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
+    """The component's own x, with exact zeros off the mask where it is a (B, T, ...) column."""
+    if not isinstance(x, Tensor) or not isinstance(mask, Tensor):
+        return own(x)
+    if name in RESOURCES or name in KEPT_OFF_MASK:
+        return x.clone()
     known = COLUMNS.get(name)
     per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
     if not per_token or x.ndim < 2:
-        return x
+        return x.clone()
     return zero_off_mask(x, mask)
 
 
@@ -130,7 +144,9 @@ def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
         result["returns"] = call.per_token(returns, "returns").detach()
     elif "values" in call.component.needs:
         # Without a critic there is no target; with one, the target is tied by the values.
-        result["returns"] = result["advantages"] + call.inputs["values"]
+        values = call.columns["values"].detach()  # the batch's: the component may change its own
+        values = values if call.mask is None else zero_off_mask(values, call.mask)
+        result["returns"] = result["advantages"] + values
     return result
 
 

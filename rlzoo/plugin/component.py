@@ -7,6 +7,7 @@ The same `Option` checks the core's own recipe keys, so there is one way of sayi
 float in [0, 1]".  No torch here: it is imported when a component is called.
 """
 
+import functools
 import inspect
 import re
 import sys
@@ -54,7 +55,7 @@ KINDS: dict[str, Kind] = {
 }
 
 
-_ARXIV = re.compile(r"[^.\n(]*?\(?arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
+_ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +81,12 @@ class Component:
     caution: Mapping[str, str] = field(default_factory=dict)  # KL only: kl.place -> what to beware
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`
+    distribution: str = ""  # what installs it
+
+    @property
+    def full_name(self) -> str:
+        """`distribution/name`, which reaches it whoever else claims the name."""
+        return f"{self.distribution}/{self.name}"
 
     @property
     def label(self) -> str:
@@ -192,9 +199,10 @@ def needs_of(method: Callable) -> tuple[str, ...]:
     return tuple(inspect.signature(method).parameters)
 
 
+@functools.cache
 def _first_line(function: Any) -> int:
     code = getattr(function, "__code__", None)  # a function knows it; a class is looked for
-    return code.co_firstlineno if code else inspect.getsourcelines(function)[1]
+    return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
 
 
 def _place(function: Callable) -> str:
@@ -213,5 +221,8 @@ def _source(doc: str) -> str:
     _, stated, after = doc.partition("Source:")
     if stated:  # to the end of its paragraph
         return " ".join(after.split("\n\n")[0].split())
-    phrase = _ARXIV.search(doc)
-    return " ".join(phrase.group().split()).strip(" (") if phrase else ""
+    found = _ARXIV.search(doc)
+    if not found:
+        return ""
+    before = re.split(r"[.\n(]", doc[: found.start()].removesuffix("("))[-1]
+    return " ".join(f"{before}{found.group()}".split()).strip(" (")

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class Range:
-    """The interval an option must lie in; `closed` as in scikit-learn's `Interval`."""
+    """The interval an option must lie in; `closed` as in scikit-learn's `Interval`.
+
+    Infinity is in none but one that has it for an end, as Range(0, math.inf).
+    """
 
     low: float | None = None
     high: float | None = None
@@ -94,6 +97,10 @@ class Option:
     def allows(self, value: Any) -> bool:
         return self._coerce(value, self.type)[0]
 
+    def _says_infinite(self, value: float) -> bool:
+        """Whether the range has this very value, which is not finite, for an end."""
+        return self.range is not None and value in (self.range.low, self.range.high)
+
     def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
         origin, args = get_origin(kind), get_args(kind)
         if origin in (Union, types.UnionType):
@@ -116,9 +123,12 @@ class Option:
             pairs = [self._coerce(item, args[0]) for item in value]
             return all(fits for fits, _ in pairs), [result for _, result in pairs]
         if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            large = abs(value) >= 2**1023  # too large for a float
+            value = float(value) if not large else math.inf if value > 0 else -math.inf
         if kind in (int, float):
-            fits = type(value) is kind and value == value
+            fits = type(value) is kind
+            if fits and kind is float and not math.isfinite(value):
+                fits = self._says_infinite(value)
             return fits and (self.range is None or self.range.holds(value)), value
         if kind is str and type(value) in (int, float):
             value = str(value)  # YAML reads a name such as 2026 as a number

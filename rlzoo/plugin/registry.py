@@ -6,13 +6,14 @@ is left out whole and listed in `Zoo.broken`; the rest works.
 """
 
 import contextlib
+import dataclasses
 import hashlib
 import importlib.util
 import inspect
 import os
 import pkgutil
+import re
 import sys
-import traceback
 import types
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,10 +26,13 @@ import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, UnknownName, nearest
 from rlzoo.plugin import hookspecs
+from rlzoo.plugin.border import told
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component, read_component
+from rlzoo.plugin.watch import Watch
 
 GROUP = "rlzoo"
+OWN = "rlzoo-llm"  # the distribution that rlzoo and its zoo come with: its names stay its own
 
 
 class PluginWarning(UserWarning):
@@ -52,54 +56,87 @@ def left_out(name: str, broken: Iterable[Broken]) -> str:
 
 
 class Shelf(Mapping[str, Component]):
-    """The components of one kind, by name. A name that two plugins claim belongs to neither."""
+    """The components of one kind, by name.
+
+    A name that several plugins claim stays the zoo's own if it is one of them, and else belongs to
+    none. `distribution/name` reaches each of them, and any other component.
+    """
 
     def __init__(self, kind: str, broken: list[Broken]):
         self.kind = kind
         self._broken = broken
-        self._components: dict[str, Component] = {}
-        self._clashes: dict[str, list[str]] = {}
+        self._claims: dict[str, list[Component]] = {}
 
     def add(self, component: Component) -> None:
-        name = component.name
-        if name in self._clashes:
-            self._clashes[name].append(component.origin)
-        elif name in self._components:
-            self._clashes[name] = [self._components.pop(name).origin, component.origin]
-        else:
-            self._components[name] = component
+        self._claims.setdefault(component.name, []).append(component)
 
     def remove(self, component: Component) -> None:
-        if self._components.get(component.name) is component:
-            del self._components[component.name]
+        left = [c for c in self._claims.pop(component.name, []) if c is not component]
+        if left:
+            self._claims[component.name] = left
+
+    @property
+    def claimed(self) -> Iterable[str]:
+        """Every plain name that somebody registers."""
+        return self._claims
+
+    def _find(self, name: str) -> list[Component]:
+        """Who is meant by a name, plain or with its distribution."""
+        distribution, slash, plain = name.rpartition("/")
+        claims = self._claims.get(plain, [])
+        if slash:
+            return [c for c in claims if c.distribution == distribution]
+        return [c for c in claims if c.distribution == OWN] or claims
+
+    def _clash(self, name: str) -> str:
+        """An error that names the plugins that claim a name."""
+        ways = dict.fromkeys(c.full_name for c in self._find(name))
+        way = "uninstall or rename one" if len(ways) == 1 else f"say {' or '.join(ways)}"
+        origins = " and by ".join(sorted(c.origin for c in self._find(name)))
+        return f"{KINDS[self.kind].singular} {name!r} is claimed by {origins}; {way}"
 
     @property
     def clashes(self) -> dict[str, str]:
-        """name -> an error that names the plugins that claim it."""
+        """name -> an error that names the plugins that claim it, where none of them has it."""
+        return {name: self._clash(name) for name in self._claims if len(self._find(name)) > 1}
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each component that goes by `distribution/name`: the zoo has its name."""
         singular = KINDS[self.kind].singular
-        return {
-            name: f"{singular} {name!r} is claimed by {' and by '.join(sorted(origins))}; "
-            "uninstall or rename one"
-            for name, origins in self._clashes.items()
-        }
+        return [
+            f"{singular} {c.name!r} is the zoo's own ({owners[0].origin}); that of {c.origin} is "
+            f"{c.full_name!r}"
+            for name, claims in self._claims.items()
+            if len(owners := self._find(name)) == 1
+            for c in claims
+            if c is not owners[0]
+        ]
 
     def __getitem__(self, name: str) -> Component:
-        if name in self._clashes:
-            raise UnknownName(self.clashes[name])
-        if name not in self._components:
+        found = self._find(name)
+        if len(found) > 1:
+            raise UnknownName(self._clash(name))
+        if not found:
             singular = KINDS[self.kind].singular
-            hint = nearest(name, self._components) + left_out(name, self._broken)
+            hint = nearest(name, self) + left_out(name, self._broken)
             raise UnknownName(f"no {singular} {name!r}{hint}")
-        return self._components[name]
+        return found[0]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._components))
+        """The plain names, and `distribution/name` where the plain one is another's or nobody's."""
+        for name in sorted(self._claims):
+            owners = self._find(name)
+            if len(owners) == 1:
+                yield name
+            others = [c for c in self._claims[name] if len(owners) > 1 or c is not owners[0]]
+            yield from (c.full_name for c in others if len(self._find(c.full_name)) == 1)
 
     def __len__(self) -> int:
-        return len(self._components)
+        return len(list(iter(self)))
 
     def __contains__(self, name: object) -> bool:
-        return name in self._components
+        return isinstance(name, str) and len(self._find(name)) == 1
 
 
 @dataclass
@@ -121,6 +158,11 @@ class Zoo:
     def __iter__(self) -> Iterator[Component]:
         for shelf in self.shelves.values():
             yield from shelf.values()
+
+    @property
+    def notes(self) -> list[str]:
+        """What goes by a longer name than it registers, a line each."""
+        return [text for shelf in self.shelves.values() for text in shelf.notes]
 
     def code_digest(self) -> str:
         """SHA-256 of the source of rlzoo and of every package that a component comes from."""
@@ -151,65 +193,89 @@ def _load(plugins: Any) -> Zoo:
     zoo = Zoo()
     manager = pluggy.PluginManager(GROUP)
     manager.add_hookspecs(hookspecs)
-    for origin, plugin in _discover(plugins, zoo.broken):
-        try:
-            for component in _components(manager, plugin, origin):
-                zoo.shelves[component.kind].add(component)
-        except _BORDER as error:
-            zoo.broken.append(Broken(origin, _reason(error, plugin)))
+    with Watch() as watch:
+        loader = _Loader(zoo.broken, watch)
+        for origin, distribution, plugin in loader.discover(plugins):
+            with loader.attempt(origin):
+                for component in _components(manager, plugin, origin):
+                    named = dataclasses.replace(component, distribution=_normal(distribution))
+                    zoo.shelves[component.kind].add(named)
     _drop_unmet_needs(zoo)
     for shelf in zoo.shelves.values():
         zoo.broken.extend(
-            Broken(" and ".join(sorted(shelf._clashes[n])), text)
+            Broken(" and ".join(sorted(c.origin for c in shelf._claims[n])), text)
             for n, text in shelf.clashes.items()
         )
-    for broken in zoo.broken:
-        warnings.warn(str(broken), PluginWarning, stacklevel=3)
+    for text in [*map(str, zoo.broken), *zoo.notes]:
+        warnings.warn(text, PluginWarning, stacklevel=3)
     return zoo
 
 
-# The one place where anything may be caught: a stranger's module can raise what it likes.
-_BORDER = (Exception, SystemExit)
+def _normal(distribution: str) -> str:
+    """A distribution's name as indexes compare them; it holds no dot, which keys are split at."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _discover(extra: Any, broken: list[Broken]) -> Iterator[tuple[str, Any]]:
-    """(origin, module or object) of each plugin that can be imported."""
-    for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-        dist = f"{point.dist.name} {point.dist.version}" if point.dist else "?"
-        if ":" in point.value:
-            yield from _attempt(f"{point.value} ({dist})", point.load, broken)
-        else:
-            yield from _modules(point.value, dist, broken)
-    from_environment = [p for p in os.environ.get("RLZOO_PLUGINS", "").split(",") if p.strip()]
-    for item in [*from_environment, *extra]:
-        if not isinstance(item, str | Path):
-            yield getattr(item, "__name__", repr(item)), item
-        elif str(item).endswith(".py"):
-            path = Path(item)
-            yield from _attempt(str(path), lambda path=path: _import_file(path), broken)
-        else:
-            yield from _modules(str(item).strip(), "RLZOO_PLUGINS", broken)
+Found = tuple[str, str, Any]  # origin, distribution, module or object
 
 
-def _modules(name: str, dist: str, broken: list[Broken]) -> Iterator[tuple[str, Any]]:
-    """The module, or each module inside the package, as a plugin of its own."""
-    for origin, module in _attempt(
-        f"{name} ({dist})", lambda: importlib.import_module(name), broken
-    ):
-        if any(a.startswith("register_") for a in vars(module)) or not hasattr(module, "__path__"):
-            yield origin, module
-        for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-            if info.name != "__main__":  # it is a command: importing it would run it
-                yield from _modules(f"{name}.{info.name}", dist, broken)
+@dataclass
+class _Loader:
+    """Imports plugins; those that fail it puts among the broken ones."""
 
+    broken: list[Broken]
+    watch: Watch
 
-def _attempt(origin: str, load: Any, broken: list[Broken]) -> Iterator[tuple[str, Any]]:
-    try:
-        plugin = load()
-    except _BORDER as error:
-        broken.append(Broken(origin, _reason(error, None)))
-    else:
-        yield origin, plugin
+    def discover(self, extra: Any) -> Iterator[Found]:
+        """Each plugin that can be imported."""
+        for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
+            name = point.dist.name if point.dist else "?"
+            dist = f"{name} {point.dist.version}" if point.dist else "?"
+            if ":" in point.value:
+                yield from self.load(f"{point.value} ({dist})", name, point.load)
+            else:
+                yield from self.modules(point.value, name, dist)
+        from_environment = [p for p in os.environ.get("RLZOO_PLUGINS", "").split(",") if p.strip()]
+        for item in [*from_environment, *extra]:
+            if not isinstance(item, str | Path):
+                name = getattr(item, "__name__", repr(item))
+                yield name, name.partition(".")[0], item
+            elif str(item).endswith(".py"):
+                path = Path(item)
+                yield from self.load(str(path), path.stem, lambda path=path: _import_file(path))
+            else:
+                name = str(item).strip()
+                yield from self.modules(name, name.partition(".")[0], "RLZOO_PLUGINS")
+
+    def modules(self, name: str, distribution: str, dist: str) -> Iterator[Found]:
+        """The module, or each module inside the package, as a plugin of its own."""
+        found = self.load(f"{name} ({dist})", distribution, lambda: importlib.import_module(name))
+        for origin, _, module in found:
+            hooks = any(a.startswith("register_") for a in vars(module))
+            if hooks or not hasattr(module, "__path__"):
+                yield origin, distribution, module
+            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+                if info.name != "__main__":  # it is a command: importing it would run it
+                    yield from self.modules(f"{name}.{info.name}", distribution, dist)
+
+    def load(self, origin: str, distribution: str, load: Any) -> Iterator[Found]:
+        plugin = None
+        with self.attempt(origin):
+            plugin = load()
+        if plugin is not None:
+            yield origin, distribution, plugin
+
+    @contextlib.contextmanager
+    def attempt(self, origin: str) -> Iterator[None]:
+        """A plugin that raises, whatever it raises, is left out: but for the user's own Ctrl-C."""
+        self.watch.at(origin)
+        try:
+            yield
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self.watch.interrupted:
+                raise
+            reason = str(error) if isinstance(error, RlzooError) else told(error)
+            self.broken.append(Broken(origin, reason))
 
 
 def _import_file(path: Path) -> types.ModuleType:
@@ -228,10 +294,11 @@ def _import_file(path: Path) -> types.ModuleType:
 def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list[Component]:
     """What one plugin registers, all of it read and checked; raises on the first fault."""
     hooks = [f"register_{kind}" for kind in KINDS]
-    for name, value in vars(plugin).items() if hasattr(plugin, "__dict__") else ():
+    own = vars(plugin) if hasattr(plugin, "__dict__") else {}
+    for name in [hook for hook in hooks if hook in own]:
+        value = own[name]
         value = inspect.unwrap(getattr(value, "__func__", value))  # of a staticmethod
-        unmarked = not hasattr(value, f"{GROUP}_impl") and callable(value)
-        if name in hooks and unmarked:
+        if callable(value) and not hasattr(value, f"{GROUP}_impl"):
             raise ComponentError(f"{name} lacks @hookimpl")
     manager.register(plugin, origin)
     components: list[Component] = []
@@ -263,7 +330,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
 def _drop_unmet_needs(zoo: Zoo) -> None:
     """Leave out components that ask for a column nobody makes, until all that stay are whole."""
     while True:
-        known = {**COLUMNS, **dict.fromkeys(zoo.columns)}
+        known = {**COLUMNS, **dict.fromkeys(zoo.columns.claimed)}
         faults = [(c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known))]
         if not faults:
             return
@@ -290,16 +357,3 @@ def _fault(component: Component, need: str, known: Mapping[str, Any]) -> str:
             f"column {need!r} exists only from the {column.stage} stage, after this one ({stage})"
         )
     return ""
-
-
-def _reason(error: BaseException, plugin: Any) -> str:
-    """One line: the error, and the last place of the plugin's own that it passed through."""
-    if isinstance(error, RlzooError):
-        return str(error)
-    text = " ".join(str(error).split()) or "no message"
-    if isinstance(error, SyntaxError):
-        return f"SyntaxError: {text}"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
-    place = f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-    return f"{type(error).__name__}: {text}{place}"

@@ -7,8 +7,9 @@ value keeps its origin. `KEYS` says what the core knows; the options of a compon
 signature. All faults are one line: the key, where it was set, and the nearest right word.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError, first_line, nearest
+from rlzoo.plugin.permissions import secret
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
     Flat,
@@ -31,14 +33,21 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.validate import validate
 from rlzoo.recipe.words import has_sweep, read_value
 
+COMMAND_LINE = "command line"
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """A resolved recipe: `config.train.steps`, and where each dotted key's value came from."""
+    """A resolved recipe: `config.train.steps`, and where each dotted key's value came from.
+
+    written: of a recipe that reads environment variables, what stands in it (`${oc.env:NAME}`) for
+        each key that refers to something: that is stored and shown, never what it stands for.
+    """
 
     name: str
     config: DictConfig
     origins: Mapping[str, str]
+    written: Mapping[str, Any] = field(default_factory=dict)
 
     def options(self, section: str) -> dict[str, Any]:
         """The options of the component that `section` chooses."""
@@ -52,7 +61,13 @@ class Recipe:
         return f"{key} ({self.origins.get(key, 'defaults')})"
 
     def to_yaml(self) -> str:
-        return f"# {self.name}\n" + OmegaConf.to_yaml(self.config)
+        config = self.config
+        if self.written:
+            config = config.copy()
+            OmegaConf.set_readonly(config, False)
+            for key, value in self.written.items():
+                OmegaConf.update(config, key, value)
+        return f"# {self.name}\n" + OmegaConf.to_yaml(config)
 
 
 def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
@@ -70,11 +85,13 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
-    merged, origins = validate(_resolve(merged, origins), origins, zoo)
+    resolved, written = _resolve(merged, origins)
+    origins = _distrust(resolved, origins)
+    merged, origins = validate(resolved, origins, zoo)
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
     config = OmegaConf.create(empty | _nest(merged))
     OmegaConf.set_readonly(config, True)
-    return Recipe(name, config, origins)
+    return Recipe(name, config, origins, written)
 
 
 def _name(file: Path) -> str:
@@ -127,7 +144,7 @@ def _command_line(words: list[str]) -> Layer:
         flat = flatten({key: read_value(key, text)})
         # What is given again goes to the end: the last word counts, in its own place.
         values = {k: v for k, v in values.items() if k not in flat} | flat
-    return Layer("command line", values)
+    return Layer(COMMAND_LINE, values)
 
 
 def _select_model(layers: list[Layer]) -> list[Layer]:
@@ -166,10 +183,12 @@ def _presets(layers: list[Layer]) -> list[Layer]:
     presets = []
     for section in ("model", "task"):
         key = f"{section}.name"
-        chosen = next((ly for ly in reversed(layers) if ly.values.get(key)), None)
+        chosen = next((ly for ly in reversed(layers) if ly.values.get(key) is not None), None)
         if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
             continue
         name = chosen.values[key]
+        if not isinstance(name, str | int | float):
+            raise RecipeError(f"{key} ({chosen.origin}): must be a str. Got {name!r}")
         file = find_config(section, str(name))
         if file:
             preset = read_layer(file)
@@ -222,21 +241,73 @@ def _nest(flat: Flat) -> dict[str, Any]:
     return tree
 
 
-def _resolve(merged: Flat, origins: dict[str, str]) -> Flat:
-    """Interpolations (`${rollout.prompts}`) filled in."""
-    if not any(isinstance(v, str) and "${" in v for v in merged.values()):
-        return merged
+TRUST = "model.trust_remote_code"
+
+
+def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
+    """Code of a model runs on the word of the command line alone: what a file says is put off."""
+    if flat.get(TRUST, False) is False or origins[TRUST] == COMMAND_LINE:
+        return origins
+    flat[TRUST] = False
+    return origins | {TRUST: f"only the command line may say true, not {origins[TRUST]}"}
+
+
+# `${key}`, and `${oc.env:NAME}` with a default or without one.
+_PLAIN = re.compile(r"\$\{\s*[\w.\[\]-]+\s*\}")
+_ENV = re.compile(r"\$\{\s*oc\.env\s*:\s*(\w+)\s*(?:,[^${}]*)?\}")
+
+
+def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
+    """Interpolations (`${rollout.prompts}`) filled in; and where environment variables are read,
+    all of them as they are written."""
+    for key, value in merged.items():
+        if "???" in _texts(value):
+            raise RecipeError(f"{key} ({origins[key]}): has no value: ??? stands for one to come")
+    open_ones = {
+        key: value for key, value in merged.items() if any("${" in t for t in _texts(value))
+    }
+    if not open_ones:
+        return merged, {}
+    variables = [name for key in open_ones for name in _variables(key, merged, origins)]
     config = OmegaConf.create(_nest(merged))
     resolved: Flat = {}
     for key, value in merged.items():
-        if value == {}:  # it names a component; the options are leaves of their own
+        if key not in open_ones:
             resolved[key] = value
             continue
         try:
             node = OmegaConf.select(config, key, throw_on_resolution_failure=True)
+            is_config = OmegaConf.is_config(node)
+            resolved[key] = OmegaConf.to_container(node, resolve=True) if is_config else node
         except OmegaConfBaseException as error:
             text = first_line(error)
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
-        is_config = OmegaConf.is_config(node)
-        resolved[key] = OmegaConf.to_container(node, resolve=True) if is_config else node
-    return resolved
+        if any("${" in text for text in _texts(resolved[key])):
+            raise RecipeError(f"{key} ({origins[key]}): {value!r} stands for another reference")
+    return resolved, open_ones if variables else {}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a value, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]:
+    """The environment variables that a key's value reads; raises RecipeError where the command line
+    does not allow one, and at any other resolver."""
+    for text in _texts(merged[key]):
+        for name in _ENV.findall(text):
+            try:
+                secret(name)
+            except RecipeError as error:
+                raise RecipeError(f"{key} ({origins[key]}): {text!r}: {error}") from None
+            yield name
+        if "${" in _PLAIN.sub("", _ENV.sub("", text)):
+            raise RecipeError(
+                f"{key} ({origins[key]}): {text!r}: a value may refer to ${{another.key}} or "
+                "${oc.env:NAME}, and to nothing else"
+            )

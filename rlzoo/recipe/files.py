@@ -1,7 +1,11 @@
 """Recipes and presets on disk: where they are, which one wins, and one of them as a layer."""
 
 import os
+import re
+from copy import deepcopy
 from dataclasses import dataclass
+from functools import lru_cache
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +40,17 @@ def config_dirs() -> list[Path]:
 
 
 def find_config(folder: str, name: str) -> Path | None:
-    """The file `folder/name.yaml`, or None."""
+    """The file `folder/name.yaml`, or None. A name leads to no other folder."""
+    if Path(name).name != name:
+        return None
     paths = (d / folder / f"{name}.yaml" for d in config_dirs())
     return next((path for path in paths if path.is_file()), None)
 
 
 def list_configs(folder: str) -> dict[str, Path]:
     """name -> file of all that `find_config` would find."""
-    names = sorted({p.stem for d in config_dirs() for p in (d / folder).glob("*.yaml")})
-    return {name: path for name in names if (path := find_config(folder, name))}
+    paths = [p for d in reversed(config_dirs()) for p in (d / folder).glob("*.yaml")]
+    return dict(sorted({path.stem: path for path in paths if path.is_file()}.items()))
 
 
 def describe(path: Path) -> str:
@@ -65,20 +71,51 @@ def read_layer(path: Path) -> Layer:
     """A YAML file as a layer; raises RecipeError with file and line where it is broken."""
     origin = show_path(path)
     try:
-        loaded = OmegaConf.load(path)
+        if path.stat().st_size > LARGEST:
+            raise RecipeError(f"{origin}: is over {LARGEST // 2**20} MiB, which no recipe is")
+        tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
         problem = error.problem or error.context or "unreadable"
         raise RecipeError(f"{origin}{line}: not valid YAML: {problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, ValueError, OSError, OmegaConfBaseException) as error:
         raise RecipeError(f"{origin}: cannot be read: {first_line(error)}") from None
-    if not isinstance(loaded, DictConfig):
+    if tree is None:
         raise RecipeError(f"{origin}: must be a mapping of keys to values")
-    tree: Any = OmegaConf.to_container(loaded)
     # A resolved recipe, as a run saves it, names all sets: none is added to.
     saved = all(section in tree for section in COLLECTIONS)
     marks = dict.fromkeys((f"{section}!" for section in COLLECTIONS if saved), True)
     return Layer(origin, marks | flatten(tree), saved)
+
+
+@lru_cache(maxsize=64)  # a sweep reads the same files for each of its runs
+def _tree(text: str) -> Any:
+    """The mapping that a text is in YAML; None: it is no mapping."""
+    refuse_odd_yaml(text)
+    loaded = OmegaConf.load(StringIO(text))
+    return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None
+
+
+LARGEST = 2**20  # bytes of a recipe
+DEEPEST = 32  # mappings and lists in each other
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+_SEXAGESIMAL = re.compile(r"[-+]?\d[\d_]*(:[0-5]?\d)+(\.\d*)?")
+
+
+def refuse_odd_yaml(text: str) -> None:
+    """Raise ValueError at what no recipe holds: values in each other so deep that a parser's own
+    stack would end, and numbers that are not what they look like (1:30 is 90)."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
+        if plain and _SEXAGESIMAL.fullmatch(event.value):
+            raise ValueError(f"{event.value} is a number to base 60 in YAML; put it in quotes")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise ValueError(f"mappings and lists lie in each other over {DEEPEST} deep")
 
 
 def flatten(tree: Any, prefix: str = "") -> Flat:
@@ -86,6 +123,8 @@ def flatten(tree: Any, prefix: str = "") -> Flat:
     flat: Flat = {}
     for raw, value in tree.items():
         key = f"{prefix}{raw}"
+        if key.endswith("!"):
+            raise RecipeError(f"no such key {key!r}")
         if key in SECTIONS and not isinstance(value, dict):
             flat[f"{key}.name"] = value
         elif key == "model" and isinstance(value, str):

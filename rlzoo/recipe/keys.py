@@ -11,13 +11,15 @@ Schedule = Literal["constant", "linear", "cosine"]
 
 # Every key of the core: type, range, meaning. Defaults live in configs/defaults.yaml.
 _KEYS: dict[str, Any] = {
-    "seed": Annotated[int, Range(0), "of weights, prompts and sampling noise"],
+    "seed": Annotated[int, Range(0, 2**63 - 1), "of weights, prompts and sampling noise"],
     "device": Annotated[str, "auto (CUDA where there is one), cpu, cuda, cuda:1, ..."],
     "run.dir": Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"],
     "run.overwrite": Annotated[bool, "replace a run folder that exists"],
     "run.save_batches": Annotated[int, Range(0), "keep the last N batches as safetensors"],
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
-    "run.threads": Annotated[int | None, Range(1), "CPU threads of torch; null: torch's choice"],
+    "run.threads": Annotated[
+        int | None, Range(1, 1024), "CPU threads of torch; null: torch's choice"
+    ],
     "model.name": Annotated[str | None, "a preset of configs/model/"],
     "model.path": Annotated[str | None, "a folder with a transformers causal LM, or a hub id"],
     "model.shape": Annotated[
@@ -37,7 +39,9 @@ _KEYS: dict[str, Any] = {
         bool, "compute activations again in the backward pass: less memory, a third more time"
     ],
     "model.compile": Annotated[bool, "torch.compile the passes over whole responses"],
-    "model.trust_remote_code": Annotated[bool, "run code that comes with the model"],
+    "model.trust_remote_code": Annotated[
+        bool, "run code that comes with the model; only the command line may say true"
+    ],
     "model.chat": Annotated[
         Literal["auto", "always", "never"],
         "the chat template is for prompts that are messages, for all prompts, for none",
@@ -116,9 +120,15 @@ _KEYS: dict[str, Any] = {
         "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
         "or a model's folder",
     ],
+    "critic.epochs": Annotated[
+        int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
+    ],
+    "critic.minibatches": Annotated[
+        int | None, Range(1), "the critic's optimizer steps per pass; null: train.minibatches"
+    ],
     "critic.coef": Annotated[float, Range(0), "of the value loss, where the trunk is shared"],
     "critic.aggregation.name": Annotated[str, "a weight per token of the value loss"],
-    "critic.bins": Annotated[int, Range(2), "of a critic that predicts a distribution"],
+    "critic.bins": Annotated[int, Range(2, 2**16), "of a critic that predicts a distribution"],
     "critic.low": Annotated[float, "the lowest bin's value"],
     "critic.high": Annotated[float, "the highest bin's value"],
     "train.steps": Annotated[int | None, Range(1), "budget: rollout-and-update steps"],
@@ -143,6 +153,18 @@ _KEYS: dict[str, Any] = {
     "train.critic_warmup": Annotated[int, Range(0), "first steps that update the critic only"],
     "eval.every": Annotated[int, Range(0), "steps between evaluations; 0: before and after only"],
     "eval.samples": Annotated[int, Range(1), "held-out samples of an evaluation"],
+    "eval.temperature": Annotated[
+        float, Range(0, closed="neither"), "of evaluations, whatever training samples at"
+    ],
+    "eval.top_k": Annotated[int, Range(0), "evaluations sample among the k likeliest; 0: all"],
+    "eval.top_p": Annotated[
+        float,
+        Range(0, 1, closed="right"),
+        "evaluations sample among the likeliest of this mass, of what top_k leaves",
+    ],
+    "eval.max_new_tokens": Annotated[
+        int | None, Range(1), "length limit of evaluations; null: rollout.max_new_tokens"
+    ],
     "checkpoint.every": Annotated[int, Range(0), "steps between checkpoints; 0: at the end only"],
     "checkpoint.keep": Annotated[int, Range(1), "checkpoints kept"],
     "checkpoint.best": Annotated[bool, "keep the model of the best evaluation, in best/"],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
@@ -32,17 +33,20 @@ class Bound:
 
     component: Component
     options: Mapping[str, Any]
+    called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
 
     @property
     def name(self) -> str:
-        return self.component.name
+        return self.called or self.component.name
 
     @property
     def needs(self) -> tuple[str, ...]:
         return self.component.needs
 
     def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
-        return self.component(columns, **self.options)
+        """Raises ComponentError, whatever the component raises."""
+        with border(self.component.label):
+            return self.component(columns, **self.options)
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Plan:
 
     recipe: Recipe
     task: Any
-    task_name: str
+    task_bound: Bound
     rewards: Mapping[str, tuple[float, Bound]]
     sampler: Bound
     base_sampler: Bound
@@ -66,6 +70,10 @@ class Plan:
     needs: frozenset[str]
     warnings: tuple[str, ...]
 
+    @property
+    def task_name(self) -> str:
+        return self.task_bound.name
+
     @cached_property
     def critic(self) -> bool:
         return not self.needs.isdisjoint(CRITIC_COLUMNS)
@@ -76,9 +84,17 @@ class Plan:
 
     @cached_property
     def one_update(self) -> bool:
-        """Whether one optimizer step, in one piece, follows each rollout."""
-        train = self.recipe.config.train
-        return train.epochs == 1 and train.minibatches == 1 and train.microbatch is None
+        """Whether one optimizer step of each network, in one piece, follows each rollout."""
+        networks = ("actor", "critic") if self.critic else ("actor",)
+        once = all(self.passes_of(name) == (1, 1) for name in networks)
+        return once and self.recipe.config.train.microbatch is None
+
+    def passes_of(self, network: str) -> tuple[int, int]:
+        """How many passes `actor` or `critic` makes over a batch, and optimizer steps in each."""
+        train, critic = self.recipe.config.train, self.recipe.config.critic
+        if network == "actor":
+            return train.epochs, train.minibatches
+        return critic.epochs or train.epochs, critic.minibatches or train.minibatches
 
     def trains_actor(self, step: int) -> bool:
         """Whether step `step` (from 0) is past the critic's warm-up."""
@@ -111,7 +127,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
 
     def bound(section: str) -> Bound:
         name = _select(config, section).name
-        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section))
+        return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
 
     def collection(section: str) -> dict[str, Bound]:
         shelf = zoo.shelves[COLLECTIONS[section]]
@@ -119,19 +135,19 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         for name in config[section]:
             options = recipe.options(f"{section}.{name}")
             options.pop("weight", None)
-            found[name] = Bound(shelf[name], options)
+            bound = Bound(shelf[name], options)
+            if section == "columns":  # they go by the name that others ask for
+                found[bound.name] = bound
+            else:
+                found[name] = dataclasses.replace(bound, called=name)
         return found
 
     task_component = bound("task")
-    try:
-        task = task_component()
-    except (ValueError, RlzooError) as error:
-        raise RecipeError(f"task {task_component.name!r}: {error}") from None
+    task = _make_task(task_component)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
-        raise RecipeError(
-            f"{recipe.blame('rewards')}: there is none; the default is rewards=verifier"
-        )
+        where = recipe.blame("rewards")
+        raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
@@ -154,7 +170,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
                 f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
                 f"{component.shape}; a correction weighs tokens, (B, T)"
             )
-        asked[component.name] = bound("correction")
+        asked[component.name] = Bound(component, recipe.options("correction"))
         wanted.append(("correction", (component.name,)))
     plugins, needs = _close(wanted, asked, zoo)
     if not needs.isdisjoint((*CRITIC_COLUMNS, "returns")):
@@ -166,7 +182,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     plan = Plan(
         recipe,
         task,
-        task_component.name,
+        task_component,
         rewards,
         sampler,
         _base_sampler(sampler, recipe, zoo),
@@ -185,6 +201,14 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         raise RecipeError(fault)
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
+
+
+def _make_task(made_by: Bound) -> Any:
+    with border(made_by.component.label):
+        try:
+            return made_by.component(**made_by.options)
+        except (ValueError, RlzooError) as error:
+            raise RecipeError(f"task {made_by.name!r}: {error}") from None
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
@@ -219,12 +243,14 @@ def _close(
         needs.add(name)
         if name in COLUMNS or name in RESOURCES or name in order:
             return
-        if name not in zoo.columns:
+        if name not in asked and name in zoo.columns.clashes:
+            raise RecipeError(f"{key} needs column {name!r}: {zoo.columns.clashes[name]}")
+        if name not in asked and name not in zoo.columns:
             known = [*COLUMNS, *zoo.columns]
             raise RecipeError(
                 f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}"
             )
-        component = zoo.columns[name]
+        component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:
             visit(f"column {name!r}", need, (*trail, name))
         defaults = {o.name: o.default for o in component.options.values()}
@@ -278,11 +304,18 @@ def _faults(plan: Plan) -> Iterator[str]:
     if not (config.train.steps or config.train.tokens or config.train.minutes):
         yield "train: give a budget: train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
-    if config.train.minibatches > rows:
-        yield (
-            f"{recipe.blame('train.minibatches')}: {config.train.minibatches} mini-batches of "
-            f"{rows} rows (rollout.prompts x rollout.samples) would be empty"
-        )
+    for section in ("train", "critic"):
+        if (config[section].minibatches or 0) > rows:
+            yield (
+                f"{recipe.blame(f'{section}.minibatches')}: {config[section].minibatches} "
+                f"mini-batches of {rows} rows (rollout.prompts x rollout.samples) would be empty"
+            )
+    for key in ("epochs", "minibatches"):
+        if plan.critic and config.critic.trunk == "shared" and config.critic[key] is not None:
+            yield (
+                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk learns in the "
+                f"policy's own passes (train.{key}); use critic.trunk=own"
+            )
 
 
 def _faults_of_critic(plan: Plan) -> Iterator[str]:
@@ -339,10 +372,11 @@ def _check_options(plan: Plan) -> None:
         ("aggregation", plan.aggregation),
     ]
     for key, bound in chosen:
-        try:
-            bound.component.refuse(bound.options)
-        except (ValueError, RlzooError) as error:
-            raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
+        with border(bound.component.label):
+            try:
+                bound.component.refuse(bound.options)
+            except (ValueError, RlzooError) as error:
+                raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
 
 
 def _warnings(plan: Plan) -> Iterable[str]:

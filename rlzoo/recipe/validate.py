@@ -51,7 +51,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             raise RecipeError(f"{key}: has no value, not even in defaults.yaml")
         if key not in checked:
             checked[key], set_at[key] = defaults[key]
-    if checked["model.name"] is None and checked["model.path"] is None:
+    if checked["model.path"] is None:
         raise RecipeError("model: give model.name (a preset) or model.path (a folder)")
     return checked, set_at
 

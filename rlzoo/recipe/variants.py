@@ -8,6 +8,8 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.words import has_sweep, split_values
 
+EVERYTHING = "all"  # estimator=all
+
 Swept = dict[str, tuple[str, list[str]]]  # option -> (as it was written, its values)
 
 
@@ -15,9 +17,9 @@ def variants(
     words: list[str], options: list[tuple[str, str]], zoo: Any, *, need_recipe: bool = True
 ) -> list[Recipe]:
     """Composed recipes. `words`: `key=value`, where the estimator and its options may have several
-    values; `options`: (name, text) of `--name text`. An option applies to the estimators that
-    have it; raises UsageError where none has."""
-    fixed, names, swept = _sort(words, options)
+    values (`estimator=all`: all there are); `options`: (name, text) of `--name text`. An option
+    applies to the estimators that have it; raises UsageError where none has."""
+    fixed, names, swept = _sort(words, options, zoo)
     make = partial(compose, zoo=zoo, need_recipe=need_recipe)
     recipes = []
     for name in names:
@@ -38,7 +40,7 @@ def variants(
 
 
 def _sort(
-    words: list[str], options: list[tuple[str, str]]
+    words: list[str], options: list[tuple[str, str]], zoo: Any
 ) -> tuple[list[str], list[str | None], Swept]:
     """Words that all recipes share, the names of estimators, and their options."""
     fixed: list[str] = []
@@ -49,12 +51,12 @@ def _sort(
     for place, word in written:
         key, _, text = word.partition("=")
         if key in ("estimator", "estimator.name"):
-            names = [*split_values(text)]
+            names = [*(zoo.estimators if text == EVERYTHING else split_values(text))]
         elif key.startswith("estimator."):
             swept[key.removeprefix("estimator.")] = place, split_values(text)
         elif key != "recipe" and has_sweep(text):
             raise UsageError(
-                f"{key}={text}: trace puts estimators and their options side by side; "
+                f"{key}={text}: only estimators and their options go side by side here; "
                 "`rlzoo sweep` runs other keys"
             )
         else:

@@ -1,5 +1,9 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
+import json
+from copy import deepcopy
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -7,15 +11,35 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RecipeError
+from rlzoo.recipe.files import DEEPEST, refuse_odd_yaml
 
 
 def read_value(key: str, text: str) -> Any:
     """The value that a text stands for, as YAML has it; raises RecipeError, naming `key`."""
     try:
-        loaded = OmegaConf.from_dotlist([f"value={text}"])
-    except (yaml.YAMLError, OmegaConfBaseException):
-        raise RecipeError(f"{key} (command line): cannot read the value {text!r}") from None
+        if len(text) > DEEPEST or ":" in text:
+            refuse_odd_yaml(text)
+        return deepcopy(_value(text))
+    except (yaml.YAMLError, ValueError, OmegaConfBaseException):
+        short = text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
+        raise RecipeError(f"{key} (command line): cannot read the value {short!r}") from None
+
+
+@lru_cache
+def _value(text: str) -> Any:
+    loaded = OmegaConf.from_dotlist([f"value={text}"])
     return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
+
+
+def quoted(value: Any) -> str:
+    """A text as the value of a word, whatever it holds: `model.path="runs/lam=0,5/model"`."""
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def is_run(word: str) -> bool:
+    """Whether a word is a run's folder rather than key=value: a sweep's runs have `=` in their
+    names, too."""
+    return "=" not in word or (Path(word) / "recipe.yaml").is_file()
 
 
 def read_options(words: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import masked_mean
+from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
 from rlzoo.rollout.responses import resources, streams
 
@@ -100,6 +101,7 @@ def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) ->
             **more,
             "response_mask": batch["response_mask"],
         }
-        with models.sampling() if "sample" in bound.needs else nullcontext():
+        sampling = models.sampling() if "sample" in bound.needs else nullcontext()
+        with sampling, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)

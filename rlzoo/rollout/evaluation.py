@@ -1,39 +1,49 @@
-"""How good a policy is on held-out prompts, sampled as in training."""
+"""How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from rlzoo.lm.models import Models
-from rlzoo.mdp.batch import Batch
+from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.batch import Batch, left_pad, right_pad
+from rlzoo.plugin.border import border
+from rlzoo.plugin.call import own
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.metrics import GREEDY
 from rlzoo.runs.metrics import headline as headline
 from rlzoo.stats import mean_interval, wilson
 
 
-def evaluate(models: Models, n: int) -> dict[str, Any]:
-    """`eval/accuracy` where the task has a notion of right, and `eval/score`, with 95 % intervals;
-    the mean of each reward by itself.
+def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The line: `eval/accuracy` where the task has a notion of right, `eval/answer_prob` where it
+    has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself;
+    `eval/greedy`.
+    And what it is made of: `index`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt. The same prompts and sampling noise each time, so evaluations of a run are
-    paired. The tokens are counted apart from the run's budget.
+    One sample a prompt, and one greedy response. The same prompts and sampling noise each time, so
+    evaluations of a run are paired. The tokens are counted apart from the run's budget.
     """
     scores: list[float] = []
+    index: list[int] = []
+    right: list[bool] = []
     parts = dict.fromkeys(models.plan.rewards, 0.0)
-    hits: int | None = None
     cut = 0
     with models.meter.apart() as meter:
         for batch in held_out(models, n):
             scores += batch["sequence_scores"].tolist()
+            index += batch["prompt_index"].tolist()
             for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
                 parts[name] += part
             cut += int(batch["truncated"].sum())
-            right = right_rows(models.plan, batch)
-            if right is not None:
-                hits = (hits or 0) + int(right.sum())
+            marks = right_rows(models.plan, batch)
+            right += [] if marks is None else marks.tolist()
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
         "eval/samples": n,
@@ -41,16 +51,99 @@ def evaluate(models: Models, n: int) -> dict[str, Any]:
         "eval/response_length": meter.tokens / n,
         "eval/truncated": cut / n,
     }
+    by_prompt: dict[str, Any] = {"index": np.array(index), "score": np.array(scores, np.float32)}
     out["eval/score_low"], out["eval/score_high"] = mean_interval(scores)
     out |= {f"eval/reward/{name}": part / n for name, part in parts.items()}
-    if hits is not None:
-        out["eval/accuracy"] = hits / n
-        out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(hits, n)
-    return out
+    if right:
+        out["eval/accuracy"] = sum(right) / n
+        out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(sum(right), n)
+        by_prompt["right"] = np.array(right, np.uint8)
+    if has_answer_prob(models.plan):
+        p = answer_probs(models, n)
+        out |= answer_line(p)
+        by_prompt["answer_prob"] = np.array(p, np.float32)
+    return out | greedy(models, n), by_prompt
+
+
+def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
+    """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
+    mean score where the task has no notion of right.
+
+    Sampled accuracy rises when the policy finds out what is right, and when it says more often
+    what it held likeliest all along. Greedy accuracy tells the two apart.
+    """
+    total = 0.0
+    with models.meter.apart():
+        for batch in held_out(models, n, split=split, greedy=True):
+            right = right_rows(models.plan, batch)
+            total += float((batch["sequence_scores"] if right is None else right).sum())
+    return {GREEDY: total / n}
+
+
+def decoding(models: Models) -> AbstractContextManager[None]:
+    """Within, the policy is that of evaluations: `eval.temperature`, `eval.top_k`, `eval.top_p`."""
+    how = models.plan.recipe.config.eval
+    return models.policy.sampling_at(how.temperature, how.top_k, how.top_p)
+
+
+def has_answer_prob(plan: Plan) -> bool:
+    """Whether the chance of a right response can be read off: the task has one answer, and
+    evaluations sample the policy as it is."""
+    how = plan.recipe.config.eval
+    return getattr(plan.task, "one_answer", False) and how.top_k == 0 and how.top_p == 1
+
+
+@torch.no_grad()
+def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
+    """P(the response is the answer and then EOS) for each of the n prompts: its tokens are given,
+    not sampled, so one forward pass tells what infinitely many samples would.
+
+    Of the answer as the tokenizer cuts it; other cuts of the same text, which a policy could sample
+    as well, are left out. 0 where the length limit leaves no room for EOS.
+    """
+    policy, limit = models.policy, response_limit(models.plan)
+    examples = draw(models, split, n, "eval", 0)
+    prompts = [models.prompt_format.encode(e.prompt) for e in examples]
+    answers = [mdp.continued(models.tokenizer, str(e.answer)) for e in examples]
+    ids, mask = left_pad(prompts, policy.pad_id, policy.device)
+    total = torch.zeros(len(examples), dtype=torch.float64)
+    for eos in policy.eos_ids:
+        given, real = right_pad([[*a, eos] for a in answers], policy.pad_id)
+        columns = {
+            "prompt_ids": ids,
+            "prompt_mask": mask,
+            "response_ids": given.to(policy.device),
+            "response_mask": real.to(mask),
+            "response_attention": real.to(mask),
+        }
+        with decoding(models):
+            found = models.passes.map(columns, lambda rows: {"log_probs": policy.log_probs(rows)})
+        total += found["log_probs"].double().sum(1).exp().cpu()
+    fits = torch.tensor([len(a) < limit for a in answers])
+    return torch.where(fits, total, 0.0).tolist()
+
+
+def answer_line(p: list[float]) -> dict[str, float]:
+    """The metric and its interval."""
+    low, high = mean_interval(p)
+    name = "eval/answer_prob"
+    return {name: sum(p) / len(p), f"{name}_low": low, f"{name}_high": high}
+
+
+def response_limit(plan: Plan) -> int:
+    """The most tokens of a held-out response."""
+    config = plan.recipe.config
+    return config.eval.max_new_tokens or config.rollout.max_new_tokens
 
 
 def held_out(
-    models: Models, n: int, samples: int = 1, *, split: str = "test", stream: str = "eval"
+    models: Models,
+    n: int,
+    samples: int = 1,
+    *,
+    split: str = "test",
+    stream: str = "eval",
+    greedy: bool = False,
 ) -> Iterator[Batch]:
     """Batches of `samples` responses to each of n prompts: all prompts once, then once more, ...
 
@@ -62,15 +155,19 @@ def held_out(
     examples = draw(models, split, n, stream, 0)
     for first in range(0, n * samples, n):
         for start in range(0, n, size):
-            yield collect(
-                models,
-                examples[start : start + size],
-                1,
-                stream=stream,
-                step=0,
-                first_row=first + start,
-                sampler=models.plan.base_sampler,
-            )
+            with decoding(models):
+                batch = collect(
+                    models,
+                    examples[start : start + size],
+                    1,
+                    stream=stream,
+                    step=0,
+                    first_row=first + start,
+                    sampler=models.plan.base_sampler,
+                    limit=response_limit(models.plan),
+                    greedy=greedy,
+                )
+            yield batch
 
 
 def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
@@ -78,6 +175,7 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     correct = getattr(plan.task, "is_correct", None)
     if correct is None:
         return None
-    right = correct(*(batch[name] for name in needs_of(correct)))
+    with border(f"task {plan.task_name!r}: is_correct"):
+        right = correct(*(own(batch[name]) for name in needs_of(correct)))
     # A cut-off answer is no answer.
     return right.to(batch["terminated"].device).bool() & batch["terminated"]

@@ -28,14 +28,18 @@ def respond(
     step: int,
     max_new_tokens: int | None = None,
     talks: list[turns.Conversation] | None = None,
+    greedy: bool = False,
 ) -> dict[str, Any]:
     """Responses by a sampler, with masks, endings and texts; every token is metered.
 
     rows: (N,) int64, the numbers of these rows to the noise.
     talks: conversations that go on from where they are, instead of new ones.
+    greedy: the likeliest token each time instead, whatever the sampler and its temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
+    if greedy:
+        return _greedy(models, prompts, limit, talks)
     uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit).to(policy.device)
     # A sampler that wraps another draws first what the other would have drawn alone.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
@@ -68,10 +72,10 @@ def _greedy(
 ) -> dict[str, Any]:
     """The likeliest token each time, with masks, endings and texts; metered."""
     generate = models.policy.generate
-    if talks:
+    if models.plan.conversation:
         drawn = converse(
             models,
-            talks,
+            talks or turns.begin(prompts, len(prompts["prompt_ids"]), limit),
             prompts,
             lambda live, now, at, width: generate(
                 now["prompt_ids"], now["prompt_mask"], None, width

@@ -9,6 +9,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Bound
 from rlzoo.rollout.responses import respond
@@ -17,7 +18,8 @@ from rlzoo.rollout.responses import respond
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
     generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
+    with border(f"task {models.plan.task_name!r}: draw"):
+        return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
 
 
 def collect(
@@ -29,23 +31,38 @@ def collect(
     step: int,
     first_row: int = 0,
     sampler: Bound | None = None,
+    limit: int | None = None,
+    greedy: bool = False,
 ) -> Batch:
     """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
 
     first_row: number of the first row, for batches that are parts of one.
-    sampler: the plan's unless another is given.
+    sampler: the plan's unless another is given. limit: of a response's tokens, as sampler.
+    greedy: the likeliest token each time instead.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler
     ranks, meter = models.ranks, models.meter
     if len(examples) < ranks.count:  # too few to share: each does them all
         with models.sampling(sampler.needs):
-            return _collect(models, examples, samples, first_row, sampler, stream=stream, step=step)
+            return _collect(
+                models,
+                examples,
+                samples,
+                first_row,
+                sampler,
+                limit,
+                greedy,
+                stream=stream,
+                step=step,
+            )
     mine, before = ranks.block(len(examples)), meter.tokens
     first_row += mine.start * samples
     some = examples[mine.start : mine.stop]
     with models.sampling(sampler.needs):
-        batch = _collect(models, some, samples, first_row, sampler, stream=stream, step=step)
+        batch = _collect(
+            models, some, samples, first_row, sampler, limit, greedy, stream=stream, step=step
+        )
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
     if ranks.count == 1:
         return batch
@@ -59,6 +76,8 @@ def _collect(
     samples: int,
     first_row: int,
     sampler: Bound,
+    max_new_tokens: int | None,
+    greedy: bool,
     *,
     stream: str,
     step: int,
@@ -79,7 +98,16 @@ def _collect(
         "prompt_index": torch.tensor([e.index for e in rows], device=device),
         "group_ids": number.to(device) // samples,
     }
-    drawn = respond(models, sampler, prompts, number, stream=stream, step=step)
+    drawn = respond(
+        models,
+        sampler,
+        prompts,
+        number,
+        stream=stream,
+        step=step,
+        max_new_tokens=max_new_tokens,
+        greedy=greedy,
+    )
     mode, policy = plan.recipe.config.rollout.old_log_probs, models.policy
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
     if mode == "recomputed" or (mode == "auto" and not exact):

@@ -1,10 +1,11 @@
 """Files on disk: replaced whole or not at all, and synced."""
 
-import errno
 import json
 import os
 from pathlib import Path
 from typing import Any
+
+from rlzoo.errors import disk_is_full as disk_is_full
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -33,9 +34,3 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def disk_is_full(error: BaseException) -> bool:
-    """Also as safetensors says it."""
-    numbers = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)

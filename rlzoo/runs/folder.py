@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RunError
+from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.disk import sync, write_atomically
 
@@ -54,8 +54,17 @@ class RunFolder:
         write_atomically(self.path / name, lines.encode())
 
     def summary(self) -> dict[str, Any]:
+        """Empty while the run is not finished; raises RunError where it is damaged."""
         path = self.path / "summary.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        if not path.exists():
+            return {}
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise RunError(f"{path} cannot be read: {first_line(error)}") from None
+        if not isinstance(found, dict):
+            raise RunError(f"{path} cannot be read: it holds no mapping")
+        return found
 
 
 def create_folder(recipe: Recipe) -> RunFolder:

@@ -15,6 +15,11 @@ TRUNCATED = "response/truncated"
 NO_SIGNAL = "group/no_signal"
 LOG_PROB_GAP = "sampler/log_prob_gap"
 EXPLAINED_VARIANCE = "critic/vf_explained_var"
+THIRDS = ("first", "middle", "last")  # of each response's actions
+PROMPT_EXPLAINED = "critic/vf_explained_var/prompt"
+PROMPT_CEILING = "critic/vf_ceiling/prompt"
+VALUE_BIAS = "critic/vf_bias"
+VALUE_SLOPE = "critic/vf_slope"
 PG_LOSS = "actor/pg_loss"
 REF_KL = "actor/ref_kl"
 REF_KL_PER_RESPONSE = "actor/ref_kl_per_response"
@@ -33,6 +38,8 @@ TOKENS = "perf/tokens"
 SECONDS = "perf/seconds"
 SCORE = "eval/score"
 ACCURACY = "eval/accuracy"
+GREEDY = "eval/greedy"
+ANSWER_PROB = "eval/answer_prob"
 EVAL_LENGTH = "eval/response_length"
 
 
@@ -88,6 +95,16 @@ returns/* | reward | a critic | the critic's targets
 values/* | reward | a critic | V(s_t) at rollout
 critic/vf_explained_var | | a critic | 1 - Var(G - V) / Var(G), G the *Monte Carlo* returns, \
 whatever the estimator's targets are; 0 where G does not vary
+critic/vf_explained_var/first | | a critic | the same, in the first third of each response's tokens
+critic/vf_explained_var/middle | | a critic | in the middle third
+critic/vf_explained_var/last | | a critic | in the last third
+critic/vf_explained_var/prompt | | a critic | at each response's first token, where V knows the \
+prompt alone
+critic/vf_ceiling/prompt | | a critic, several samples | what a perfect critic would explain \
+there: the share of Var(G) that lies between prompts, by their groups
+critic/vf_bias | reward | a critic | mean of V - G: above 0 the critic promises too much
+critic/vf_slope | | a critic that varies | slope of G on V: 1 if it is calibrated, below 1 if its \
+differences are exaggerated, 0 if they say nothing
 critic/mc_corr | | a critic | correlation over tokens of the raw advantages with Monte Carlo \
 returns less V: 1 where the estimator trusts what happened (lam = 1), less the more it trusts the \
 critic
@@ -131,13 +148,20 @@ step | | | steps done so far: 0 before the first
 eval/accuracy | share | a notion of right | right answers that ended by themselves
 eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
 eval/accuracy_high | share | a notion of right | upper end
+eval/greedy | share or reward | | accuracy, or score without a notion of right, of one greedy \
+response to each of the same prompts
+eval/answer_prob | share | a task with one answer | mean P(the answer, then EOS) over the prompts, \
+its tokens given and not sampled: what accuracy is an estimate of, without the noise of sampling
+eval/answer_prob_low | share | a task with one answer | its 95 % interval (normal, over prompts), \
+lower end
+eval/answer_prob_high | share | a task with one answer | upper end
 eval/score | reward | | mean score
 eval/score_low | reward | | its 95 % interval (normal), lower end
 eval/score_high | reward | | upper end
 eval/reward/NAME | reward | | mean of each reward by itself, before its weight: a learned score \
 beside a true one
 eval/samples | | | how many
-eval/tokens | tokens | | generated for it
+eval/tokens | tokens | | sampled for it
 eval/response_length | tokens | | mean
 eval/truncated | share | | responses that ran into the length limit
 """
@@ -161,9 +185,10 @@ def is_evaluation(line: Mapping[str, Any]) -> bool:
 
 
 def evaluation_text(evaluation: Mapping[str, Any]) -> str:
-    """`accuracy 0.812 [0.787, 0.835]`"""
+    """`accuracy 0.812 [0.787, 0.835], greedy 0.903`"""
     what, value, low, high = headline(evaluation)
-    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]"
+    greedy = f", greedy {evaluation[GREEDY]:.3f}" if GREEDY in evaluation else ""
+    return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]{greedy}"
 
 
 def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:

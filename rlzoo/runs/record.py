@@ -10,8 +10,10 @@ from typing import Any
 
 import yaml
 
+from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
+from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
 
@@ -29,24 +31,44 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
     path: Path = Path()
     troubles: list[str] = field(default_factory=list)
+    measure: str = ""  # the metric of evaluations to go by; empty: what the summary goes by
 
     @property
     def seed(self) -> int:
         return self.recipe["seed"]
 
     @property
+    def metric(self) -> str:
+        """Of evaluations, without `eval/`: what this run is compared by."""
+        return self.measure or self.summary["eval_metric"]
+
+    @property
     def score(self) -> float:
-        """Held-out, at the end."""
-        return self.summary["eval_after"]
+        """Held-out, at the end; NaN where the run came to no number."""
+        if self.measure:
+            return float(self.evaluations[-1].get(f"eval/{self.measure}", math.nan))
+        return float(self.summary["eval_after"])
+
+    @property
+    def before(self) -> float:
+        """Held-out, before the first step."""
+        if self.measure:
+            return float(self.evaluations[0].get(f"eval/{self.measure}", math.nan))
+        return float(self.summary["eval_before"])
 
     @cached_property
     def learning_curve(self) -> list[tuple[float, float, float]]:
         """(step, tokens generated so far, held-out score) of each evaluation."""
-        key = f"eval/{self.summary['eval_metric']}"
+        key = f"eval/{self.metric}"
         tokens = {0: 0.0} | {m["step"]: m[TOKENS] for m in self.steps if TOKENS in m}
         return [
             (m["step"], tokens.get(m["step"], 0.0), m[key]) for m in self.evaluations if key in m
         ]
+
+    @cached_property
+    def by_prompt(self) -> Mapping[str, Any]:
+        """The last evaluation's arrays, a number for each prompt; empty where none were kept."""
+        return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
 
     @property
     def length(self) -> float | None:
@@ -126,8 +148,8 @@ def read_record(path: Path) -> Record:
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:
         summary = folder.summary()
-    except ValueError as error:
-        troubles.append(f"summary.json cannot be read: {error}")
+    except RunError as error:
+        troubles.append(str(error))
     lines = [line for line in lines if isinstance(line, dict) and "step" in line]
     evaluations = [line for line in lines if is_evaluation(line)]
     steps = [line for line in lines if not is_evaluation(line)]
@@ -155,8 +177,8 @@ def read_finished(path: Path) -> Record | str:
 def failure(path: Path) -> str:
     """Why a sweep's run failed, or an empty string."""
     try:
-        return json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"]
-    except (OSError, ValueError):
+        return str(json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"])
+    except (OSError, ValueError, LookupError, TypeError):
         return ""
 
 

@@ -2,6 +2,7 @@
 
 May import `ops`, `stats`, `errors`. No torch.
 
+    console  a terminal that shows texts of data and models, and obeys none of them
     curve    a curve in blocks, for terminals
     figure   a matplotlib figure as SVG that follows a page's light or dark
     numbers  numbers as text: intervals, percents, bytes, thousands

@@ -1,6 +1,7 @@
 """A curve in block characters."""
 
 import itertools
+import math
 from collections.abc import Iterable
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -11,7 +12,7 @@ def sparkline(
 ) -> str:
     """At most `width` characters; a longer curve is averaged down. `scale`: (low, high), where
     several curves share one; else the curve's own."""
-    data = [v for v in values if v == v]
+    data = [v for v in values if math.isfinite(v)]
     if not data:
         return ""
     if len(data) > width:

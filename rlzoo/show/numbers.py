@@ -26,7 +26,7 @@ def bracket(interval: stats.Interval) -> str:
     return f"[{low}, {high}]"
 
 
-def difference(d: stats.Paired) -> str:
+def difference(d: stats.Paired | stats.Contrast) -> str:
     """`+0.120 [.050, .190]`"""
     return f"{d.mean:+.3f} {bracket(d.interval)}" if d.interval else f"{d.mean:+.3f}"
 

@@ -46,6 +46,8 @@ def _visible(char: str, place: int) -> str:
 
 def printable(text: str) -> str:
     """A text with its control characters escaped, line breaks apart."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )

@@ -3,6 +3,7 @@
 May import `train` and what lies below. Verbs do not know each other; a sweep alone ends in a
 comparison. A module with `add_arguments` and `command` imports no torch at its top.
 
+    advise      which estimator to prefer, by a short pilot
     bench       what a step costs
     catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
     check       the conformance kit on one component

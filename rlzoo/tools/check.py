@@ -8,7 +8,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.words import read_options
+from rlzoo.recipe.words import quoted, read_options
 from rlzoo.tools.verb import Result
 
 
@@ -49,7 +49,7 @@ def _model(words: list[str], zoo: Any) -> tuple[str, str, str, list[Any]]:
 
     name = words[0].partition("=")[2]
     if "/" in name or Path(name).is_dir():
-        words = [f"model.path={name}", *words[1:]]
+        words = [f"model.path={quoted(name)}", *words[1:]]
     policy = build_policy(compose(words, zoo, need_recipe=False).config)
     findings = contract.examine(policy, checkpointing=True, saving=True)
     return "model", name, type(policy.model).__name__, findings

@@ -15,7 +15,7 @@ import yaml
 from rlzoo import __version__
 from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
-from rlzoo.recipe.compose import compose
+from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
@@ -34,6 +34,9 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="WHICH", help="best, last, or a checkpoint's step; else the end's"
     )
     sub.add_argument("--merge", action="store_true", help="a LoRA adapter into its base model")
+    sub.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that comes with the model"
+    )
     sub.add_argument("--dtype", choices=DTYPES, help="of the weights; else as they are")
 
 
@@ -44,6 +47,7 @@ def run(arguments: argparse.Namespace) -> Result:
         checkpoint=arguments.checkpoint,
         merge=arguments.merge,
         dtype=arguments.dtype,
+        trust_remote_code=arguments.trust_remote_code,
     )
 
     def view(_: Any) -> Iterator[str]:
@@ -62,8 +66,12 @@ def export(
     checkpoint: str | None = None,
     merge: bool = False,
     dtype: str | None = None,
+    trust_remote_code: bool = False,
 ) -> dict[str, Any]:
-    """Write the model's folder, whole or not at all; what `--json` prints."""
+    """Write the model's folder, whole or not at all; what `--json` prints.
+
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
     folder, place = open_folder(run), Path(directory)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise UsageError(f"DIR: {place} exists already and is not empty")
@@ -74,7 +82,7 @@ def export(
         source, aside = weights.path, Path(scratch) / "out"
         if weights.raw:
             source = Path(scratch) / "raw"
-            _save_checkpoint(folder, weights, source)
+            _save_checkpoint(folder, weights, source, trust_remote_code)
         adapter = (source / ADAPTER).is_file() and not merge
         if adapter and dtype:
             raise UsageError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
@@ -82,7 +90,7 @@ def export(
         if adapter:
             shutil.copytree(source, aside, ignore=shutil.ignore_patterns("best.json", "README.md"))
         else:
-            _save_whole(source, aside, recipe, dtype)
+            _save_whole(source, aside, recipe, dtype, trust_remote_code)
         what = "adapter" if adapter else "model"
         card = model_card(folder, weights, recipe, adapter=adapter, dtype=dtype)
         (aside / "README.md").write_text(card, encoding="utf-8")
@@ -101,18 +109,21 @@ def export(
     }
 
 
-def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path) -> None:
+def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path, trust: bool) -> None:
     """A checkpoint of training as a folder that transformers loads."""
     from rlzoo.lm.build import build_policy
 
     words = [f"recipe={folder.path / 'recipe.yaml'}", "device=cpu"]
+    words += [f"{TRUST}=true"] if trust else []
     policy = build_policy(compose(words, load_zoo()).config)
     weights.load_into(policy.model)
     policy.model.save_pretrained(place)
     policy.tokenizer.save_pretrained(place)
 
 
-def _save_whole(source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None) -> None:
+def _save_whole(
+    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool = False
+) -> None:
     """Model, tokenizer, and how to sample from it; an adapter is merged (in float32)."""
     import torch
     from transformers import GenerationConfig
@@ -120,7 +131,6 @@ def _save_whole(source: Path, place: Path, recipe: Mapping[str, Any], dtype: str
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
     from rlzoo.lm.prompts import PromptFormat
 
-    trust = recipe["model"].get("trust_remote_code", False)
     model = load_causal_lm(source, trust_remote_code=trust)
     tokenizer = load_tokenizer(source, trust_remote_code=trust)
     model.to(getattr(torch, dtype or recipe["model"].get("dtype", "float32")))

@@ -5,14 +5,16 @@ options which only plugins know has `sort_out(arguments, rest)` too: it reads wh
 """
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext, redirect_stdout
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo.show.text import printable
 
 
 @dataclass
@@ -37,24 +39,46 @@ class Result:
 def perform(verb: Any, arguments: Any) -> int:
     """Run a verb, write its files, print what it gives back; returns the exit status.
 
-    With --json stdout carries one document: whatever a plugin or a library prints goes to stderr.
+    With --json stdout carries one document: whatever a plugin, a library or a process of theirs
+    prints goes to stderr.
     """
-    with redirect_stdout(sys.stderr) if arguments.json else nullcontext():
+    with _all_to_stderr() if arguments.json else nullcontext():
         result = verb.run(arguments)
         for option, write in result.files.items():
             if path := getattr(arguments, option):
                 _write(option, Path(path), write)
     if arguments.json:
-        print(json.dumps(result.document, indent=1, ensure_ascii=False, default=str))
+        print(_json(result.document))
     else:
-        from rich.console import Console  # here: --json and a fault need none of it
+        from rlzoo.show.console import SafeConsole  # here: --json and a fault need none of it
 
-        console = Console()
+        console = SafeConsole()
         for part in result.view(console):
-            print(part) if isinstance(part, str) else console.print(part)
+            print(printable(part)) if isinstance(part, str) else console.print(part)
     for note in result.notes:
-        print(f"rlzoo: {note}", file=sys.stderr)
+        print(f"rlzoo: {printable(note)}", file=sys.stderr)
     return result.status
+
+
+def _json(document: Any) -> str:
+    """What is no picture on a terminal is written as JSON's own escape, and reads the same."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    escape = lambda char: json.dumps(char)[1:-1]  # noqa: E731
+    return "".join(c if c.isprintable() or c == "\n" else escape(c) for c in text)
+
+
+@contextmanager
+def _all_to_stderr() -> Iterator[None]:
+    """Also what is written to the descriptor itself."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:

@@ -4,17 +4,23 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlzoo.errors import RlzooError, RunError, Unfinished
 from rlzoo.lm.build import build_models
 from rlzoo.parallel.ranks import ALONE, Ranks
+from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.evaluation import evaluate
 from rlzoo.runs.disk import write_json
+from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.provenance import identity, settle
 from rlzoo.train import stopping
 from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, save_checkpoint
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 from rlzoo.train.trainer import Trainer
 
 LINES = ("metrics.jsonl", "samples.jsonl")
+IN_VAIN = 20  # steps in a row without any update, which end a run
 
 
 class Loop:
@@ -31,13 +37,21 @@ class Loop:
         self.models = build_models(plan, ranks)
         self.trainer = Trainer(self.models)
         self.earlier = 0.0  # seconds before an interruption
-        self.skipped = 0
+        self.skipped, self.in_vain = 0, 0
+        self.updated: set[str] = set()  # networks that took an optimizer step
+        self.identity = identity(plan)
         self._restore()
-        self.loggers = [bound({"path": folder.path}) for bound in plan.loggers if ranks.first]
+        some = plan.loggers if ranks.first else ()
+        self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
         lines = folder.read("metrics.jsonl")
         for line in lines:  # loggers start anew: they hear what is kept
-            self._log(line)
+            self._tell_loggers("log", line)
         self.evaluations = [line for line in lines if "eval/score" in line]
+        if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
+            raise RunError(
+                f"{folder.path / 'metrics.jsonl'} has lost what was measured before training; put "
+                "it back, or train anew"
+            )
         steps = [line for line in lines if "reward/mean" in line]
         self.last: Mapping[str, Any] | None = steps[-1] if steps else None
 
@@ -61,6 +75,9 @@ class Loop:
         batch, metrics = self.trainer.step(progress)
         step, run = self.trainer.steps, self.config.run
         self.skipped += int(metrics["train/skipped"])
+        taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
+        self.updated |= taken
+        self.in_vain = 0 if taken else self.in_vain + 1
         spent = {"perf/tokens": self.models.meter.tokens, "perf/seconds": self.seconds()}
         self.last = {"step": step, **metrics, **spent}
         self._record(self.last)
@@ -72,10 +89,16 @@ class Loop:
         self._show_notes()
         if metrics["train/skipped"]:
             self.display.note(f"step {step}: loss or gradient not finite; that update was skipped")
+        if self.in_vain >= IN_VAIN:
+            self.save()
+            raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
 
     def evaluate(self) -> None:
         """Held-out prompts; the best policy so far is kept, where the recipe asks for it."""
-        line = {"step": self.trainer.steps, **self.trainer.evaluate()}
+        metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
+        line = {"step": self.trainer.steps, **metrics}
+        if self.ranks.first:
+            write_evaluation(self.folder, self.trainer.steps, by_prompt)
         self._record(line)
         self.display.evaluation(line)
         self.evaluations.append(line)
@@ -99,6 +122,8 @@ class Loop:
             "kl_coef": trainer.controller.coef,
             "skipped": self.skipped,
             "seed": self.models.seed,
+            "identity": self.identity,
+            "updated": sorted(self.updated),
         }
         save_checkpoint(
             self.folder.checkpoints,
@@ -139,21 +164,31 @@ class Loop:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
+            self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
         if self.ranks.first:
+            for text in settle(self.folder, self.plan, state):
+                self.display.note(text)
             for name in LINES:
                 self.folder.rewind(name, trainer.steps if state else -1)
+            forget_evaluations(self.folder, trainer.steps if state else -1)
             mend_best(self.folder.path / "best")
         self.ranks.wait()
 
     def _record(self, line: Mapping[str, Any]) -> None:
         if self.ranks.first:
             self.folder.append("metrics.jsonl", line)
-        self._log(dict(line))
+        self._tell_loggers("log", line)
 
-    def _log(self, line: dict[str, Any]) -> None:
-        for logger in self.loggers:
-            logger.log(line)
+    def _tell_loggers(self, method: str, *what: Mapping[str, Any]) -> None:
+        """Each hears it by itself; one that raises is told of, and hears no more."""
+        for name, logger in list(self.loggers.items()):
+            try:
+                with border(f"logger {name!r}"):
+                    getattr(logger, method)(*map(dict, what))
+            except RlzooError as error:
+                del self.loggers[name]
+                self.display.note(f"{error}; the run goes on without it")
 
     def _show_notes(self) -> None:
         for text in self.models.notes:
@@ -165,8 +200,10 @@ class Loop:
         if stopped:
             self.display.note(f"stopped at step {self.trainer.steps}: {stopped}")
         self.save()
-        for logger in self.loggers:
-            logger.close()
+        never = [n for n in self.trainer.optimizers if n not in self.updated and self._trains(n)]
+        if never:
+            raise Unfinished(self._nothing_learnt(never[0]))
+        self._tell_loggers("close")
         summary = summarise(self.models, self.evaluations) | {
             "stopped": stopped or "budget",
             "steps": self.trainer.steps,
@@ -179,6 +216,16 @@ class Loop:
             write_json(self.folder.path / "summary.json", summary)
         self.display.finish(summary, self.folder)
         return summary
+
+    def _trains(self, name: str) -> bool:
+        """Whether the network was to take a step by now."""
+        return self.trainer.steps > (self.config.train.critic_warmup if name == "actor" else 0)
+
+    def _nothing_learnt(self, name: str) -> str:
+        return (
+            f"{self.folder.path}: nothing was learnt: loss or gradient of the {name} was not "
+            f"finite, and every update was skipped"
+        )
 
 
 def share_of_budget(budget: Any, step: int, tokens: int, seconds: float) -> float:

@@ -1,5 +1,8 @@
 """What a batch looks like in numbers: flat metrics, named as verl names them where it has them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -7,6 +10,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.ops import (
     at_last_action,
     group_degenerate,
+    group_mean,
     masked_mean,
     masked_sum,
     masked_var,
@@ -15,6 +19,7 @@ from rlzoo.ops import (
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import right_rows
 from rlzoo.runs import metrics as names
+from rlzoo.train.critic_quality import explained, slope, thirds
 
 
 def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
@@ -70,12 +75,38 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     }
 
 
-def explained_variance(values: Tensor, targets: Tensor, mask: Tensor) -> float:
-    """1 - Var(target - V) / Var(target) over action tokens; 0 where the targets do not vary."""
-    var = masked_var(targets, mask)
-    if var < 1e-12:
-        return 0.0
-    return (1 - masked_var(targets - values, mask) / var).item()
+def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
+    """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
+    mask, values = batch["response_mask"], batch["values"]
+    bootstrap = batch["bootstrap_values"]
+    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    here = mask.bool()
+    v, g = values[here].double(), returns[here].double()
+    if not len(v):
+        return {}
+    one = torch.ones_like(v)
+    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
+    third = thirds(place[here], length[here])
+    # Against its own lambda-returns a critic would be judged by itself.
+    out = {names.EXPLAINED_VARIANCE: explained(v, g, one)}
+    for k, name in enumerate(names.THIRDS):
+        part = third == k
+        if part.any():
+            out[f"{names.EXPLAINED_VARIANCE}/{name}"] = explained(v[part], g[part], one[part])
+    out[names.VALUE_BIAS] = float((v - g).mean())
+    if (fit := slope(v, g, one)) is not None:
+        out[names.VALUE_SLOPE] = fit
+    trust = _correlation(batch["raw_advantages"][here], g - v)
+    out |= {} if trust is None else {names.MC_CORR: trust}
+    first = here & (place == 0)
+    at, groups = first.int().argmax(1, keepdim=True), batch["group_ids"]
+    v, g = (x.gather(1, at).squeeze(1).double() for x in (values, returns))
+    out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
+    if len(groups) > len(groups.unique()):  # several samples of a prompt: one state, many returns
+        within = (g - group_mean(g, groups)).square().sum() / (len(g) - len(groups.unique()))
+        spread = float(g.var()) if len(g) > 1 else 0.0
+        out[names.PROMPT_CEILING] = max(0.0, 1 - float(within) / spread) if spread > 1e-12 else 0.0
+    return out
 
 
 def kl_per_response(batch: Batch) -> float:
@@ -109,16 +140,8 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
     if "returns" in batch:
         out |= _spread("returns", batch["returns"], mask)
     if "values" in batch:
-        values = batch["values"]
-        out |= _spread("values", values, mask)
-        monte_carlo = values + td_lambda(
-            batch["rewards"], values, batch["bootstrap_values"], mask, gamma=plan.gamma, lam=1.0
-        )
-        # Against its own lambda-returns a critic would be judged by itself.
-        out[names.EXPLAINED_VARIANCE] = explained_variance(values, monte_carlo, mask)
-        on = mask.bool()
-        trust = _correlation(batch["raw_advantages"][on], (monte_carlo - values)[on])
-        out |= {} if trust is None else {names.MC_CORR: trust}
+        out |= _spread("values", batch["values"], mask)
+        out |= critic_metrics(plan, batch)
     if "ref_log_probs" in batch:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL] = masked_mean(gap, mask).item()

@@ -12,6 +12,7 @@ from rlzoo.parallel.shard import whole_tensors
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import GREEDY
 from rlzoo.train import checkpoint, stopping
 
 
@@ -37,6 +38,9 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "eval_best": highest,
         "eval_best_interval": highest_interval,
         "best_step": best["step"],
+        # Runs of before there was a greedy evaluation are resumed, too.
+        "eval_greedy_before": evaluations[0].get(GREEDY),
+        "eval_greedy_after": evaluations[-1].get(GREEDY),
         "model_contract": models.contract,
         "tokens": models.meter.tokens,
         # Linux counts in KiB.

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.errors import RlzooError, RunError
+from rlzoo.errors import RlzooError, RunError, Unfinished, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
+from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
 
 if TYPE_CHECKING:  # torch
@@ -41,10 +42,10 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.lm.loading import resolve_path
     from rlzoo.parallel.device import pick_device
 
-    resolve_path(recipe.config.model.path)
+    resolve_path(recipe.config.model.path, recipe.blame("model.path"))
     if training and plan.critic and (path := critic_folder(plan)):
-        resolve_path(path, "critic.init")
-    pick_device(recipe.config.device)
+        resolve_path(path, recipe.blame("critic.init"))
+    pick_device(recipe.config.device, recipe.blame("device"))
     return plan
 
 
@@ -87,11 +88,22 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     return _train(plan, made, display, ranks)
 
 
-def resume(path: str | Path, *, zoo: Zoo | None = None, display: Any = None) -> Run:
-    """Go on with an interrupted run from its last whole checkpoint."""
+def resume(
+    path: str | Path,
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    trust_remote_code: bool = False,
+) -> Run:
+    """Go on with an interrupted run from its last whole checkpoint.
+
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
     folder = open_folder(path)
     zoo = zoo or load_zoo()
-    recipe = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo)
+    trust = [f"{TRUST}=true"] if trust_remote_code else []
+    words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
+    recipe = compose(words, zoo)
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
     return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))
@@ -119,5 +131,12 @@ def _train(plan: Plan, folder: RunFolder, display: Any, ranks: "Ranks") -> Run:
     from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
-    summary = Loop(plan, folder, shown, ranks).run()
+    try:
+        summary = Loop(plan, folder, shown, ranks).run()
+    except Exception as error:
+        said = of_the_machine(error)
+        if said is None:
+            raise
+        where = "" if getattr(error, "filename", None) else f"{folder.path}: "
+        raise Unfinished(f"{where}{said}; `rlzoo resume {folder.path}` goes on") from error
     return Run(folder.path, folder.read("metrics.jsonl"), summary)

@@ -111,4 +111,4 @@ class Trainer:
     def evaluate(self, prompts: int | None = None) -> dict[str, Any]:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
-        return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)
+        return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]

@@ -1,4 +1,4 @@
-"""The update: epochs x mini-batches x micro-batches of policy and value loss.
+"""The update: epochs x mini-batches x micro-batches of policy and of value loss.
 
 An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
 is cut changes no gradient.
@@ -33,20 +33,21 @@ def update(
     kl_coef: float,
 ) -> dict[str, float]:
     """All optimizer steps on one batch; returns the means of their metrics."""
-    config, batch = models.plan.recipe.config, experience.batch
-    mask = loss_mask(models.plan, batch)
+    plan, batch = models.plan, experience.batch
+    mask = loss_mask(plan, batch)
     totals: Totals = defaultdict(list)
-    for epoch in range(config.train.epochs):
-        generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
-        parts = _minibatches(models, batch, generator)
-        if experience.forward is not None:  # one update on all rows, in the order of that pass
-            parts = [torch.arange(batch.rows, device=mask.device)]
-        for part in parts:
-            rows = {**batch.select(part), "response_mask": mask[part]}
-            for names in _in_turn(models, step):
+    for names in _in_turn(models, step):
+        epochs, count = plan.passes_of(names[0])
+        for epoch in range(epochs):
+            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(models, batch, count, generator)
+            if experience.forward is not None:  # one update on all rows, in that pass's order
+                parts = [torch.arange(batch.rows, device=mask.device)]
+            for part in parts:
+                rows = {**batch.select(part), "response_mask": mask[part]}
                 sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
                 step_optimizers(models, optimizers, sums, totals, names)
-            experience.release()
+    experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     added = ("train/skipped",)
@@ -55,7 +56,8 @@ def update(
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     """The networks that are trained, by name: those on one trunk in one pass, others one after the
-    other, so that gradients and activations of one are held at a time."""
+    other, so that gradients and activations of one are held at a time. An update of one changes
+    nothing that the other learns from, so each has epochs and mini-batches of its own."""
     names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
     return [tuple(names)] if models.shared else [(name,) for name in names]
 
@@ -75,9 +77,10 @@ def _gradients_that_fit(
     return models.passes.retry(attempt, experience.release)
 
 
-def _minibatches(models: Models, batch: Batch, generator: torch.Generator) -> list[Tensor]:
+def _minibatches(
+    models: Models, batch: Batch, parts: int, generator: torch.Generator
+) -> list[Tensor]:
     """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
-    parts = models.plan.recipe.config.train.minibatches
     device = batch["response_mask"].device
     if "group_ids" not in models.plan.policy_loss.needs:
         shuffle = torch.randperm(batch.rows, generator=generator).to(device)
@@ -279,6 +282,18 @@ def policy_loss_gradient(
         loss = (weights * token_loss).sum()
         (gradient,) = torch.autograd.grad(loss, log_probs)
     return gradient, loss, metrics
+
+
+def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
+    correction and the mask of what counts are the run's."""
+    mask = loss_mask(plan, batch)
+    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
+    columns |= {"response_mask": mask}
+    if "entropy" in plan.policy_loss.needs:
+        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
+    weights = plan.aggregation({"response_mask": mask})
+    return policy_loss_gradient(plan, columns, weights)[0]
 
 
 def _note_policy(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError, RunError
+from rlzoo.recipe.words import quoted
 from rlzoo.runs.folder import RunFolder
 
 
@@ -23,7 +24,7 @@ class Weights:
 
     def words(self) -> list[str]:
         """What makes a recipe start from them, as far as words can."""
-        return [] if self.raw else [f"model.path={self.path}"]
+        return [] if self.raw else [f"model.path={quoted(self.path)}"]
 
     def load_into(self, model: Any) -> None:
         """Into the run's own policy: a checkpoint's weights; of a folder it was made already."""

@@ -8,7 +8,10 @@ start needs a real one instead: `helpers.launch`.
 import multiprocessing
 import os
 import socket
+import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
@@ -32,6 +35,17 @@ def start(function, *args):
     process = Context.Process(function, args)
     process.start()
     return process
+
+
+def finished(function, *args, timeout=120):
+    """What a process said and how it ended that called `function`, as `subprocess.run` tells it."""
+    with tempfile.TemporaryDirectory() as place:
+        process = start(_heard, place, function, args)
+        process.join(timeout)
+        process.kill()
+        process.join()
+        said = [(Path(place) / name).read_text() for name in ("out", "err")]
+        return subprocess.CompletedProcess(args, process.exitcode, *said)
 
 
 def ranks(folder, *words_of):
@@ -59,6 +73,12 @@ def _begin(environment, folder, function, args):
     os.environ.update(environment)
     os.chdir(folder)
     function(*args)
+
+
+def _heard(place, function, args):
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(os.path.join(place, name), os.O_WRONLY | os.O_CREAT), number)
+    sys.exit(function(*args))
 
 
 def _rank(index, count, port, log, words):

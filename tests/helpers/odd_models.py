@@ -40,21 +40,20 @@ ODD = {
     "lfm2": lambda: hf.Lfm2Config(**{**PLAIN, "num_hidden_layers": 3}, full_attn_idxs=[1]),
     "falcon_h1": lambda: hf.FalconH1Config(**BASE, **SSM, mamba_d_ssm=32, mamba_n_groups=1),
     "zamba2": lambda: hf.Zamba2Config(
-        **{**PLAIN, "num_hidden_layers": 4, "num_key_value_heads": 4}, mamba_d_state=8,
+        **{**PLAIN, "num_key_value_heads": 4}, mamba_d_state=8,
         mamba_ngroups=1, n_mamba_heads=4, mamba_headdim=8, use_mem_eff_path=False,
-        layers_block_type=["mamba", "hybrid", "mamba", "hybrid"], num_mem_blocks=1,
+        layers_block_type=["mamba", "hybrid"], num_mem_blocks=1,
         adapter_rank=4,
     ),
     "rwkv": lambda: hf.RwkvConfig(
-        **SPECIAL, hidden_size=16, num_hidden_layers=8, attention_hidden_size=16,
-        context_length=64, rescale_every=6,
+        **SPECIAL, hidden_size=16, num_hidden_layers=3, attention_hidden_size=16,
+        context_length=64, rescale_every=2,
     ),
     "recurrent_gemma": lambda: hf.RecurrentGemmaConfig(
-        **{**BASE, "num_hidden_layers": 3}, lru_width=16, attention_window_size=32,
-        block_types=["recurrent", "recurrent", "attention"],
+        **BASE, lru_width=16, attention_window_size=32, block_types=["recurrent", "attention"],
     ),
     "nemotron_h": lambda: hf.NemotronHConfig(
-        **{**BASE, "num_hidden_layers": 4}, layers_block_type=["mamba", "attention"] * 2,
+        **BASE, layers_block_type=["mamba", "attention"],
         mamba_num_heads=4, mamba_head_dim=8, ssm_state_size=8, n_groups=1, chunk_size=8,
     ),
     "phimoe": lambda: hf.PhimoeConfig(**PLAIN, **MOE, router_jitter_noise=0.1),

@@ -1,4 +1,5 @@
-"""A third of the table in docs/architectures.md; the whole of it by `pytest -m study`."""
+"""A third of the table in docs/architectures.md, with half as many tokens sampled; the rest by
+`pytest -m study`, and the whole by make_model_table.py."""
 
 import re
 
@@ -18,7 +19,7 @@ def one(name):
 @pytest.mark.parametrize("name", [one(name) for name in ARCHITECTURES])
 @pytest.mark.filterwarnings("ignore")
 def test_an_architecture_is_right_or_says_why_not(tmp_path, zoo, name):
-    row = check(name, tmp_path, zoo)
+    row = check(name, tmp_path, zoo, new=20 if name not in QUICK else 10)
     assert row.wrong() == {}
     if name not in OUTSPOKEN:
         assert {cell.kind for cell in row.cells.values()} == {"right"}
@@ -41,7 +42,7 @@ def test_every_cell_sees_a_fault(tmp_path, zoo, monkeypatch):
         for weight in network.parameters():
             weight.data += 1e-3 * torch.randn_like(weight)
 
-    case, build, save = Case(tmp_path, zoo), Case.build, checks.save_model
+    case, build, save = Case(tmp_path, zoo, new=10), Case.build, checks.save_model
 
     def nudged(self, *words):
         models = build(self, *words)
@@ -55,7 +56,7 @@ def test_every_cell_sees_a_fault(tmp_path, zoo, monkeypatch):
     assert {case.cell(name).kind for name in TOLERANCE} == {"right"}
     monkeypatch.setattr(Case, "build", nudged)
     monkeypatch.setattr(checks, "save_model", altered)
-    case = Case(tmp_path, zoo)
+    case = Case(tmp_path, zoo, new=10)
     case.models.policy.temperature *= 1.001
     found = {name: case.cell(name).kind for name in TOLERANCE}
     assert found == dict.fromkeys(TOLERANCE, "wrong")

@@ -13,7 +13,7 @@ from rlzoo.cli import main
 def test_killed_at_random_moments_and_resumed_the_metrics_are_the_same(words, tmp_path):
     """SIGKILL, ten times; then on to the end: as a run that was never interrupted."""
     words = [
-        "run", "recipe=ppo_gae", *words, "train.steps=60", "eval.every=7", "checkpoint.every=2",
+        "run", "recipe=ppo_gae", *words, "train.steps=40", "eval.every=7", "checkpoint.every=2",
         "loggers=csv", "kl.controller=adaptive", "actor.lr_schedule=cosine",
     ]  # fmt: skip
     assert main([*words, f"run.dir={tmp_path / 'whole'}"]) == 0
@@ -22,7 +22,7 @@ def test_killed_at_random_moments_and_resumed_the_metrics_are_the_same(words, tm
     cut = [*words, f"run.dir={tmp_path / 'cut'}"]
     while killed < 10:
         process = start(main, cut)
-        time.sleep(0.1 + 1.2 * float(torch.rand((), generator=generator)))
+        time.sleep(0.1 + 0.9 * float(torch.rand((), generator=generator)))
         process.kill()
         process.join()
         killed += 1

@@ -1,12 +1,10 @@
 """The command line as a user types it: exit codes, one line on stderr, JSON alone on stdout."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
+from helpers.forks import finished
 from rlzoo.cli import VERBS, main
 
 
@@ -67,13 +65,13 @@ def test_help_lists_every_command(capsys):
 
 
 @pytest.mark.process
-def test_a_process_leaves_json_alone_on_stdout_and_a_broken_plugin_out(words, tmp_path):
+def test_a_process_leaves_json_alone_on_stdout_and_a_broken_plugin_out(
+    words, tmp_path, monkeypatch
+):
     (tmp_path / "bad.py").write_text("import nothing_there\n")
-    command = [sys.executable, "-m", "rlzoo", "run", "recipe=ppo_gae", *words]
-    done = subprocess.run(
-        [*command, f"run.dir={tmp_path / 'a'}", "--json"], capture_output=True, text=True,
-        timeout=120, env={**os.environ, "RLZOO_PLUGINS": str(tmp_path / "bad.py")},
-    )  # fmt: skip
+    monkeypatch.setenv("RLZOO_PLUGINS", str(tmp_path / "bad.py"))
+    words = ["run", "recipe=ppo_gae", *words, f"run.dir={tmp_path / 'a'}", "--json"]
+    done = finished(main, words)
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["path"] == str(tmp_path / "a")

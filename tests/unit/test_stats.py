@@ -201,17 +201,7 @@ def test_holm_keeps_the_family_error():
 @pytest.mark.parametrize("freedom", [5, 7, 19, 60])
 @pytest.mark.parametrize("p", [0.8, 0.975, 0.995, 0.999])
 def test_students_quantile_is_scipys(p, freedom):
-    assert stats.student_quantile(p, freedom) == pytest.approx(student.ppf(p, freedom), rel=0.004)
-
-
-def test_the_detectable_difference_is_detected_in_four_of_five():
-    rng = np.random.default_rng(6)
-    least = stats.detectable(1.0, 20)
-    found = np.mean([stats.paired(rng.normal(least, 1, 20)).p <= 0.05 for _ in range(600)])
-    assert 0.75 <= found <= 0.85
-    assert stats.detectable(1.0, 20, comparisons=10) > least
-    assert stats.detectable(1.0, 5) is None
-    assert stats.detectable(1.0, 6, comparisons=3) is None
+    assert stats.student_quantile(p, freedom) == pytest.approx(student.ppf(p, freedom), rel=1e-5)
 
 
 # ---------------------------------------------------------------- curves

@@ -48,9 +48,9 @@ def implicit_rewards(
 
 @lru_cache(maxsize=2)
 def _load(path, device):
-    from transformers import AutoModelForCausalLM  # takes seconds: only where it is asked for
+    from rlzoo.lm import load_causal_lm  # takes seconds: only where it is asked for
 
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
+    model = load_causal_lm(Path(path))
     return model.to(device).eval().requires_grad_(False)
 
 

@@ -1,21 +1,21 @@
 """A reward by HTTP: an endpoint of yours scores the responses."""
 
 import json
-import os
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import warnings
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Range, RlzooError, hookimpl
+from rlzoo import Range, RlzooError, hookimpl, secret
 from rlzoo.errors import nearest
 
 FIELDS = ("prompts", "responses", "response_tokens", "answers")
+MOST = 2**26  # bytes of an answer
 LARGEST = 3e38  # of a float32; no comparison with NaN holds
 SEND = ["prompts", "responses"]
 
@@ -42,11 +42,12 @@ def http(
     POST of {"responses": [...], ...}, lists of `batch` items or fewer, holding the fields in `send`
     and nothing else; the answer is {"scores": [...]} with a finite number for each response, or
     with per_token a list of one for each item of its response_tokens. Refused connections,
-    timeouts and the statuses 408, 429 and 5xx are tried again; then the run stops, its last
-    checkpoint intact, or on_failure=zero scores that request 0 with a warning. Any other answer is
-    an error at once, since a wrong one would come again: another status, a redirect (nothing is
-    sent elsewhere), no JSON, the wrong shape. Secrets stay out of recipes: `headers_from` names the
-    variable that holds them. Breaks determinism where the endpoint does.
+    timeouts, answers cut short and the statuses 408, 429 and 5xx are tried again; then the run
+    stops, its last checkpoint intact, or on_failure=zero scores that request 0 with a warning. Any
+    other answer is an error at once, since a wrong one would come again: another status, a redirect
+    (nothing is sent elsewhere), no JSON, over 64 MiB, the wrong shape. Secrets stay out of recipes:
+    `headers_from` names the variable that holds them, which the command line allows by
+    `--allow-env NAME`. Breaks determinism where the endpoint does.
     Source: the user.
     """
     check(url=url, send=send, headers_from=headers_from, per_token=per_token)
@@ -65,16 +66,22 @@ def http(
             continue
         if per_token:
             texts = response_tokens[part]  # of actions
-            rows = _numbers(found, len(texts), url, "lists")
+            rows = _numbers(found, len(texts), post.place, "lists")
             for i, (row, said) in enumerate(zip(rows, texts, strict=True), start):
-                given = _numbers(row, len(said), url, f"scores of response {i}")
+                given = _numbers(row, len(said), post.place, f"scores of response {i}")
                 scores[i, response_mask[i].bool()] = torch.tensor(given).to(scores)
         else:
-            scores[part] = torch.tensor(_numbers(found, len(answers[part]), url, "scores"))
+            scores[part] = torch.tensor(_numbers(found, len(answers[part]), post.place, "scores"))
     return scores
 
 
-class Unanswered(RlzooError):
+class HttpError(RlzooError):
+    """An answer that is none: the run had begun."""
+
+    status = 1
+
+
+class Unanswered(HttpError):
     """No attempt was answered."""
 
 
@@ -87,6 +94,8 @@ class _Endpoint:
     """post(body) -> the `scores` of the answer, as they came."""
 
     def __init__(self, url, headers, timeout, retries, backoff):
+        parts = urllib.parse.urlsplit(url)
+        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold what is nobody's affair
         self.url, self.timeout, self.retries, self.backoff = url, timeout, retries, backoff
         self.headers = {"Content-Type": "application/json", **headers}
         self.opener = urllib.request.build_opener(_NoRedirect)
@@ -102,42 +111,49 @@ class _Endpoint:
                 reason = f"status {error.code}"
                 error.close()
                 if error.code not in (408, 429) and error.code < 500:
-                    raise RlzooError(f"{self.url} answers with {reason}") from None
+                    raise HttpError(f"{self.place} answers with {reason}") from None
             except (OSError, HTTPException) as error:  # refused, reset, timed out, no such host
                 reason = str(getattr(error, "reason", error)) or type(error).__name__
         tries = f"{self.retries + 1} attempts" if self.retries else "one attempt"
-        raise Unanswered(f"{self.url} does not answer after {tries} ({reason})")
+        raise Unanswered(f"{self.place} does not answer after {tries} ({reason})")
 
     def read(self, request: urllib.request.Request) -> bytes:
         """The body, within `timeout` as a whole: urllib's is for each packet."""
         end, parts = time.monotonic() + self.timeout, []
+        size = 0
         with self.opener.open(request, timeout=self.timeout) as answer:
+            told = answer.headers.get("Content-Length", "")
             while part := answer.read1(2**16):
                 parts.append(part)
+                size += len(part)
+                if size > MOST:
+                    raise HttpError(f"{self.place} answers with over {MOST // 2**20} MiB")
                 if time.monotonic() > end:
                     raise TimeoutError("timed out")
+        if told.isdecimal() and size < int(told):
+            raise IncompleteRead(b"", int(told) - size)
         return b"".join(parts)
 
     def scores(self, text: bytes) -> Any:
         try:
             found = json.loads(text)
-        except ValueError:
-            raise RlzooError(f"{self.url} answers with no JSON: {text[:60]!r}") from None
+        except (ValueError, RecursionError):
+            raise HttpError(f"{self.place} answers with no JSON: {text[:60]!r}") from None
         if not isinstance(found, dict) or "scores" not in found:
-            raise RlzooError(f'{self.url} answers without "scores": {text[:60]!r}')
+            raise HttpError(f'{self.place} answers without "scores": {text[:60]!r}')
         return found["scores"]
 
 
-def _numbers(found: Any, n: int, url: str, what: str) -> list:
+def _numbers(found: Any, n: int, place: str, what: str) -> list:
     """`found` as a list of n finite numbers, or of n lists."""
     if not isinstance(found, list) or len(found) != n:
         got = f"{len(found)}" if isinstance(found, list) else type(found).__name__
-        raise RlzooError(f"{url} must give {n} {what}. Got {got}")
+        raise HttpError(f"{place} must give {n} {what}. Got {got}")
     kind = list if what == "lists" else (int, float)
     for i, x in enumerate(found):
         right = isinstance(x, kind) and not isinstance(x, bool)
         if not right or (kind is not list and not abs(x) <= LARGEST):
-            raise RlzooError(f"{url}: item {i} of the {what} is {x!r}")
+            raise HttpError(f"{place}: item {i} of the {what} is {x!r}")
     return found
 
 
@@ -152,10 +168,12 @@ def headers(variable: str) -> dict[str, str]:
     """The headers in an environment variable; what is wrong is named without its value."""
     if not variable:
         return {}
-    if variable not in os.environ:
-        raise ValueError(f"headers_from: no environment variable {variable!r}")
+    try:
+        text = secret(variable)
+    except RlzooError as error:
+        raise RlzooError(f"headers_from: {variable}: {error}") from None
     found = {}
-    for number, line in enumerate(os.environ[variable].splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         name, colon, value = line.partition(":")
         if line.strip():
             if not colon or not name.strip():

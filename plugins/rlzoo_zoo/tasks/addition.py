@@ -1,7 +1,7 @@
 """Addition: the headline task, a verifiable answer of a few characters."""
 
 import zlib
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 
@@ -13,19 +13,23 @@ class Addition:
 
     Both operands are uniform in 0 .. 10^d - 1, without leading zeros, where d is `digits`, or with
     `min_digits` drawn for each prompt from min_digits .. digits: prompts of mixed difficulty.
+    `mistakes` is of wrong demonstrations alone: `any` digits, or a `carry` that is forgotten.
     Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
+
+    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
 
     def __init__(
         self,
         *,
         digits: Annotated[int, Range(1, 6)] = 2,
         min_digits: Annotated[int | None, Range(1, 6)] = None,
+        mistakes: Literal["any", "carry"] = "any",
     ):
         if min_digits is not None and min_digits > digits:
             raise ValueError(f"min_digits must be at most digits. Got {min_digits} > {digits}")
-        self.size = 10**digits
+        self.size, self.mistakes = 10**digits, mistakes
         self.sizes = [10**d for d in range(min_digits or digits, digits + 1)]
 
     def draw(self, split, n, generator):
@@ -51,11 +55,19 @@ class Addition:
         # About half of a wrong sum's digits are drawn anew: the wrong ones are spread so widely
         # that none of them rivals the right one as the most likely answer.
         right = wrong = example.answer
+        if self.mistakes == "carry":
+            wrong = without_carry(*divmod(example.index, self.size))
         while wrong == right or (len(wrong) > 1 and wrong[0] == "0"):
             new = torch.randint(10, (len(right),), generator=generator).tolist()
             keep = (torch.rand(len(right), generator=generator) < 0.5).tolist()
             wrong = "".join(r if k else str(d) for r, d, k in zip(right, new, keep, strict=True))
         return right, wrong
+
+
+def without_carry(a, b):
+    """a + b, each place by itself modulo ten: 17 and 25 are 32."""
+    places = [10**i for i in range(max(len(str(a)), len(str(b))))]
+    return str(sum((a // p % 10 + b // p % 10) % 10 * p for p in places))
 
 
 @hookimpl

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 
-from rlzoo import Example, Range, hookimpl
+from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo.data import hold_out, messages_of, read
 from rlzoo.errors import DataError, nearest
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
@@ -27,12 +27,12 @@ class Dataset:
     its first group where it has one, at its last match; response_pattern likewise out of responses.
     Right is, by `checker`: exact (white space apart), numeric (the last or boxed number), math (by
     math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and terminated.
-    Bad rows (no JSON, a column missing or null, an empty prompt, an answer that the checker cannot
-    read) stop the run or are skipped and counted; so are prompts over max_prompt tokens, or over
-    what the model has room for: too_long drops them, cuts text at its start or end, or stops.
-    `notes` holds the counts. A prompt's index is its row's number in the file, those of a test file
-    counted on. Draws are without replacement until all rows were drawn. Nothing in the data is
-    executed or unpickled.
+    Bad rows (no JSON, a column missing or null, an empty prompt, one with characters that the
+    tokenizer does not know, an answer that the checker cannot read) stop the run or are skipped and
+    counted; so are prompts over max_prompt tokens, or over what the model has room for: too_long
+    drops them, cuts text at its start or end, or stops. `notes` holds the counts. A prompt's index
+    is its row's number in the file, those of a test file counted on. Draws are without replacement
+    until all rows were drawn. Nothing in the data is executed or unpickled.
     Source: the user's data.
     """
 
@@ -123,9 +123,10 @@ class Dataset:
         """Apply too_long, once there is a tokenizer: count(prompt) -> tokens. Returns a note.
 
         room: tokens that the model has for a prompt; None: any number."""
+        unread = self.leave_out_unread(count)
         limit = min((n for n in (self.max_prompt, room) if n is not None), default=None)
         if limit is None:
-            return None
+            return unread
         why = f"task.max_prompt={limit} tokens"
         if limit != self.max_prompt:
             why = f"the {limit} tokens that rollout.max_new_tokens leaves of the model's positions"
@@ -148,13 +149,36 @@ class Dataset:
             total += len(rows)
             self.rows[split] = kept
         if not long:
-            return None
+            return unread
         done = "dropped" if self.too_long == "drop" else "cut"
         note = f"{len(long)} of {total} prompts longer than {limit} tokens {done}"
         if limit != self.max_prompt:
             note += (
                 f", the first in row {long[0]} (task.too_long={self.too_long}): longer than {why}"
             )
+        self.notes.append(note)
+        return f"{unread}; {note}" if unread else note
+
+    def leave_out_unread(self, count):
+        """Prompts that the tokenizer cannot read are bad rows, too. Returns a note."""
+        lost, total = [], 0
+        for split, rows in self.rows.items():
+            kept: list[Example] = []
+            for example in rows:
+                try:
+                    count(example.prompt)
+                    kept.append(example)
+                except RlzooError as error:
+                    lost.append(f"prompt {example.index}: {error}")
+                    if self.on_bad_row == "stop":
+                        raise DataError(lost[0]) from None
+            if not kept:
+                raise DataError(f"no {split} prompt can be read ({lost[0]})")
+            total += len(rows)
+            self.rows[split] = kept
+        if not lost:
+            return None
+        note = f"{len(lost)} of {total} prompts skipped, first {lost[0]}"
         self.notes.append(note)
         return note
 

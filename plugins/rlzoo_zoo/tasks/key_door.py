@@ -14,9 +14,11 @@ class KeyDoor:
 
     Score (B, T): the actions t = 1 .. distractors each pay sigma times a standard normal draw
     that no token influences; EOS pays 1 iff the key was right and 1 + distractors characters
-    came before it.  lam = 1 sees the key through all the noise, lam = 0 must carry it back
-    through every value: an interior lam is best.  There are only `keys` prompts, so train and
-    test prompts are THE SAME: held-out accuracy says learnt, not generalised.
+    came before it.  lam = 1 sees the key through all the noise, lam = 0 hears of it only as far
+    as the critic has learnt. Which wins depends on that critic: in runs of 24 steps lam = 1 is
+    best, of seven values (docs/study.md); `spelling` is a task whose best lam lies between.
+    There are only `keys` prompts, so train and test prompts are THE SAME: held-out accuracy says
+    learnt, not generalised.
     Source: after the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
     """
 

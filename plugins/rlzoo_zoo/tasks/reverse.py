@@ -20,6 +20,8 @@ class Reverse:
     Source: after the copy tasks of Graves et al. 2014, arXiv:1410.5401.
     """
 
+    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
+
     def __init__(
         self,
         *,

@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> Result:
     components = [
         {
             "kind": KINDS[c.kind].singular,
-            "name": c.name,
+            "name": name,
             "summary": c.summary,
             "needs": list(c.needs),
             "options": {
@@ -31,14 +31,15 @@ def run(arguments: argparse.Namespace) -> Result:
             "origin": c.origin,
             "file": c.file,
         }
-        for c in zoo
+        for shelf in zoo.shelves.values()
+        for name, c in shelf.items()
     ]
 
     def view(console: Any) -> Iterator[Any]:
         from rlzoo.tools.catalog.tables import plugins_view
 
         yield from plugins_view(zoo, console.width)
-        yield from map(str, zoo.broken)
+        yield from [*map(str, zoo.broken), *zoo.notes]
 
     broken = [{"origin": b.origin, "reason": b.reason} for b in zoo.broken]
-    return Result({"components": components, "broken": broken}, view)
+    return Result({"components": components, "broken": broken, "notes": zoo.notes}, view)

@@ -25,6 +25,7 @@ def run(arguments: argparse.Namespace) -> Result:
     for text in plan.warnings:
         warnings.warn(text, stacklevel=1)
     values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
+    values |= recipe.written  # not what environment variables hold
     memory = estimate(plan)
 
     def view(_: Any) -> list[Any]:

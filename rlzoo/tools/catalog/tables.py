@@ -20,13 +20,13 @@ def plugins_view(zoo: Any, width: int) -> list[Any]:
         title = f"{kind.replace('_', ' ')} ({len(shelf)})"
         rows = [
             (
-                c.name,
+                name,
                 " ".join(c.needs),
                 " ".join(f"{o.name}={o.default!r}" for o in c.options.values()),
                 c.source,
                 c.origin,
             )
-            for c in shelf.values()
+            for name, c in shelf.items()
         ]
         words = ("name", "needs", "options", "source", "origin")
         if width < 130:

@@ -6,6 +6,7 @@ May import `train` and what lies below, and no other verb. No torch, no model.
     comparison  differences, intervals and paired tests of rows
     html        a comparison as one page
     plots       its plots
+    prompts     what runs gave prompt by prompt
     records     run folders as rows: a row is a configuration, its runs differ in the seed
     tables      its tables, in a terminal and as Markdown
     verdict     the verdict in a sentence, and how it was reached

@@ -3,6 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rlzoo import stats
@@ -12,6 +13,7 @@ from rlzoo.tools.compare.comparison import (
     TwoWay,
     area,
     compare,
+    greedy,
     kl_spent,
     mean_of,
     reach,
@@ -27,13 +29,20 @@ def document(c: Comparison) -> dict[str, Any]:
 
     def paired(p: Pair) -> dict[str, Any]:
         return {
-            "difference": p.paired.mean,
-            "interval": p.paired.interval,
-            "p": p.paired.p,
-            "p_holm": p.p,
-            "seeds": p.paired.n,
+            "difference": p.contrast.mean,
+            "interval": p.contrast.interval,
+            "p": p.contrast.p,
+            "shown": p.shown,
+            "claimed": p.claimed,
+            "seeds": p.contrast.n,
             "improvement": p.improvement,
-            "detectable": stats.detectable(p.paired.sd, p.paired.n, len(c.pairs)),
+            "detectable": c.detectable(p),
+            "p_sign_flip": p.signs.p,
+            "p_holm": p.p_signs,
+            "widest": p.signs.widest,
+            "widest_level": p.signs.level,
+            "these_runs": p.runs and {"difference": p.runs[0], "interval": p.runs[1]},
+            "sampling_share": p.sampling,
         }
 
     rows = []
@@ -45,6 +54,8 @@ def document(c: Comparison) -> dict[str, Any]:
                 "values": dict(row.values),
                 "seeds": row.seeds,
                 "scores": row.scores,
+                "mean": fmean(row.scores),
+                "mean_interval": stats.t_interval(row.scores),
                 "iqm": stats.iqm(row.scores),
                 "interval": stats.iqm_interval(row.scores),
                 "against_reference": paired(against) if against else None,
@@ -57,12 +68,16 @@ def document(c: Comparison) -> dict[str, Any]:
                 "length": mean_of(row, lambda r: r.length),
                 "tokens": mean_of(row, lambda r: r.summary["tokens"]),
                 "seconds": mean_of(row, lambda r: r.summary["seconds"]),
+                "greedy": mean_of(row, greedy),
+                "lost": row.lost,
+                "split": row.split,
                 "runs": [str(row.runs[s].path) for s in row.seeds],
             }
         )
     return {
         "title": c.title,
         "metric": c.metric,
+        "on_one_scale": not c.named,
         "reference": c.reference.label,
         "threshold": c.threshold,
         "rows": rows,
@@ -83,6 +98,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
     halfway = "score to count steps to; default: halfway to the best"
     add("--threshold", type=float, metavar="X", help=halfway)
+    add("--metric", metavar="NAME", help="of evaluations: answer_prob, accuracy, score, ...")
+    add("--details", action="store_true", help="every pair: all tests, seeds and prompts apart")
     add("--force", action="store_true", help="compare although task, budget or evaluation differ")
     add("--markdown", action="store_true", help="tables as markdown")
     add("--html", metavar="FILE", help="write a report with plots")
@@ -95,13 +112,16 @@ def run(arguments: argparse.Namespace) -> Result:
         reference=arguments.reference,
         threshold=arguments.threshold,
         force=arguments.force,
+        metric=arguments.metric,
     )
     tables = [two_way(c, key) for key in arguments.by]
 
     def show(console: Any) -> list[Any]:
         from rlzoo.tools.compare.tables import markdown, view  # here: rich
 
-        return [markdown(c, tables)] if arguments.markdown else view(c, console.width, tables)
+        if arguments.markdown:
+            return [markdown(c, tables, arguments.details)]
+        return view(c, console.width, tables, arguments.details)
 
     def report(path: Path) -> None:
         from rlzoo.tools.compare.html import write_report  # here: rich

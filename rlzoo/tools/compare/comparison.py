@@ -4,15 +4,18 @@ Every number comes from `rlzoo.stats`; docs/compare.md says why these.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import stdev
 from typing import Any
 
 from rlzoo import stats
 from rlzoo.errors import UsageError, nearest
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo.runs.record import Record
+from rlzoo.tools.compare.prompts import over_prompts
 from rlzoo.tools.compare.records import (
     ComparedRow,
     Gathered,
@@ -26,29 +29,55 @@ from rlzoo.tools.compare.records import (
 
 @dataclass
 class Pair:
-    """Two rows on the seeds they share; the difference is a - b."""
+    """Two rows on the seeds they share; the difference is a - b.
+
+    contrast: whether the one method is better, over seeds; its p and interval hold for all pairs
+    together. runs: whether these very runs differ, over prompts; None where the folders do not
+    tell. signs: the sign-flip test, p_signs its p after Holm's correction.
+    """
 
     a: ComparedRow
     b: ComparedRow
-    paired: stats.Paired
+    contrast: stats.Contrast
+    signs: stats.Paired
     improvement: float
-    p: float = 1.0  # corrected by Holm's method over the family
+    runs: tuple[float, stats.Interval | None] | None = None
+    sampling: float | None = None  # share of the variance over seeds that held-out prompts make
+    p_signs: float = 1.0
 
     @property
     def shown(self) -> bool:
-        return self.p <= stats.ALPHA
+        return self.contrast.p <= stats.ALPHA
+
+    @property
+    def claimed(self) -> bool:
+        """Shown, and the better row has neither lost runs nor fallen apart."""
+        winner = self.a if self.contrast.mean > 0 else self.b
+        return self.shown and not winner.lost and not winner.split
+
+    @property
+    def runs_differ(self) -> bool:
+        interval = self.runs and self.runs[1]
+        return bool(interval) and not interval.low <= 0 <= interval.high  # type: ignore[union-attr]
 
     def turned(self) -> "Pair":
         """b - a."""
-        d = self.paired
-        interval = d.interval and stats.Interval(-d.interval.high, -d.interval.low)
-        paired = stats.Paired(d.n, -d.mean, d.sd, d.p, interval)
-        return Pair(self.b, self.a, paired, 1 - self.improvement, self.p)
+        interval, widest = _turned(self.signs.interval), _turned(self.signs.widest)
+        signs = replace(self.signs, mean=-self.signs.mean, interval=interval, widest=widest)
+        runs = self.runs and (-self.runs[0], _turned(self.runs[1]))
+        return replace(
+            self, a=self.b, b=self.a, contrast=-self.contrast, signs=signs, runs=runs,
+            improvement=1 - self.improvement,
+        )  # fmt: skip
+
+
+def _turned(interval: stats.Interval | None) -> stats.Interval | None:
+    return interval and stats.Interval(-interval.high, -interval.low)
 
 
 @dataclass
 class Comparison:
-    """Rows and everything said about them."""
+    """Rows and everything said about them. named: how they are not measured alike."""
 
     title: str
     metric: str
@@ -59,6 +88,7 @@ class Comparison:
     threshold: float | None
     notes: list[str]
     gathered: Gathered
+    named: list[str]
 
     def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
         """a - b, if the two share a seed and are in the family."""
@@ -77,7 +107,11 @@ class Comparison:
 
     @property
     def best(self) -> ComparedRow:
-        return max(self.rows, key=lambda r: stats.iqm(r.scores))
+        return max(self.rows, key=lambda r: _mean(r.scores))
+
+    def detectable(self, p: Pair) -> float | None:
+        """The true difference that so many seeds show in four of five repetitions."""
+        return stats.detectable(p.contrast.sd, p.contrast.n, len(self.rows), reference=self.chosen)
 
 
 def compare(
@@ -86,37 +120,74 @@ def compare(
     reference: str | None = None,
     threshold: float | None = None,
     force: bool = False,
+    metric: str | None = None,
 ) -> Comparison:
-    """Read runs and sweeps, and compare their rows. Raises UsageError, RunError."""
+    """Read runs and sweeps, and compare their rows. metric: of evaluations, `accuracy` for
+    `eval/accuracy`; by default the chance of the right answer where all runs have it, else what
+    their summaries go by. Raises UsageError, RunError."""
     gathered = gather(paths)
     if not gathered.records:
         raise UsageError(_nothing(gathered))
+    _measure(gathered, metric)
     named = check_comparable(gathered, force)
     rows, notes = make_rows(gathered)
+    if not rows:
+        raise UsageError(_nothing(gathered))
+    _find_splits(rows)
     chosen = find_row(reference, [*rows, *gathered.lost()]) if reference else None
     absent = []
     if chosen and not chosen.runs:
         absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
         chosen = None
-    base = chosen or rows[0]
-    family = [(r, base) for r in rows if r is not base]
-    if chosen is None:
-        family = list(itertools.combinations(rows, 2))
-    pairs = [pair for a, b in family if (pair := _pair(a, b))]
-    for pair, corrected in zip(pairs, stats.holm([x.paired.p for x in pairs]), strict=True):
-        pair.p = corrected
+    pairs = _pairs(rows, chosen)
     first = gathered.records[0]
-    metric, samples = first.summary["eval_metric"], first.recipe["eval.samples"]
+    samples = first.recipe["eval.samples"]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
-    title = f"{', '.join(tasks)}: held-out {metric}, {samples} samples a run"
+    title = f"{', '.join(tasks)}: held-out {first.metric}, {samples} samples a run"
     if named:
         title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
     if threshold is None:
         threshold = default_threshold(rows)
     notes = [*absent, *_notes(rows, pairs, gathered), *notes]
     return Comparison(
-        title, metric, rows, base, chosen is not None, pairs, threshold, notes, gathered
-    )
+        title, first.metric, rows, chosen or rows[0], chosen is not None, pairs, threshold, notes,
+        gathered, named,
+    )  # fmt: skip
+
+
+def _measure(gathered: Gathered, metric: str | None) -> None:
+    """Set what the runs are compared by."""
+    have = [set(r.evaluations[-1]) & set(r.evaluations[0]) for r in gathered.records]
+    shared = {k.removeprefix("eval/") for k in set.intersection(*have) if k.startswith("eval/")}
+    if metric is None:
+        metric = "answer_prob" if "answer_prob" in shared else ""
+    elif (metric := metric.removeprefix("eval/")) not in shared:
+        bounds = ("_low", "_high")
+        known = sorted(name for name in shared if not name.endswith(bounds))
+        raise UsageError(
+            f"--metric: {metric!r} is not in every run's evaluations{nearest(metric, known)} "
+            f"(there are: {', '.join(known)})"
+        )
+    gathered.records = [replace(r, measure=metric) for r in gathered.records]
+
+
+def _pairs(rows: Sequence[ComparedRow], reference: ComparedRow | None) -> list[Pair]:
+    """All pairs, or those with the reference, that share a seed."""
+    seeds = sorted({seed for row in rows for seed in row.runs})
+    table = [[row.runs[s].score if s in row.runs else math.nan for row in rows] for s in seeds]
+    at = next((i for i, row in enumerate(rows) if row is reference), None)
+    contrasts = stats.block(table, at).contrasts
+    pairs = []
+    for (i, j), contrast in contrasts.items():
+        a, b = rows[i], rows[j]
+        shared = [s for s in a.seeds if s in b.runs]
+        signs = stats.paired([a.runs[s].score - b.runs[s].score for s in shared])
+        pair = Pair(a, b, contrast, signs, stats.improvement(a.scores, b.scores))
+        pair.runs, pair.sampling = over_prompts(a, b, shared, len(contrasts))
+        pairs.append(pair)
+    for pair, corrected in zip(pairs, stats.holm([x.signs.p for x in pairs]), strict=True):
+        pair.p_signs = corrected
+    return pairs
 
 
 def _nothing(gathered: Gathered) -> str:
@@ -146,17 +217,34 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     return hit[0]
 
 
-def _pair(a: ComparedRow, b: ComparedRow) -> Pair | None:
-    seeds = [s for s in a.seeds if s in b.runs]
-    if not seeds:
-        return None
-    paired = stats.paired([a.runs[s].score - b.runs[s].score for s in seeds])
-    return Pair(a, b, paired, stats.improvement(a.scores, b.scores))
+def _find_splits(rows: Sequence[ComparedRow]) -> None:
+    """Mark rows whose runs are of two kinds: of three runs or more, the widest gap between scores
+    is at least half of all that scores here range over, from where runs began, and held-out
+    intervals of the two sides do not meet."""
+    runs = [run for row in rows for run in row.runs.values()]
+    ends = [run.score for run in runs] + [b for run in runs if math.isfinite(b := run.before)]
+    span = max(ends) - min(ends)
+    for row in rows:
+        ordered = sorted(row.runs, key=lambda seed: row.runs[seed].score)
+        scores = [row.runs[seed].score for seed in ordered]
+        gaps = [b - a for a, b in itertools.pairwise(scores)]
+        if len(scores) < 3 or max(gaps) < 0.5 * span or span == 0:
+            continue
+        at = 1 + gaps.index(max(gaps))
+        low, high = ordered[:at], ordered[at:]
+        top = max(_bound(row.runs[seed], "high") for seed in low)
+        if top < min(_bound(row.runs[seed], "low") for seed in high):
+            row.split = low
+
+
+def _bound(run: Record, side: str) -> float:
+    """An end of the last evaluation's interval; the score where it has none."""
+    return float(run.evaluations[-1].get(f"eval/{run.metric}_{side}", run.score))
 
 
 def default_threshold(rows: Sequence[ComparedRow]) -> float | None:
     """Halfway from where runs began to the best row's end, two figures; None without a rise."""
-    before = [r.summary["eval_before"] for row in rows for r in row.runs.values()]
+    before = [r.before for row in rows for r in row.runs.values()]
     start, best = sum(before) / len(before), max(stats.iqm(row.scores) for row in rows)
     return float(f"{(start + best) / 2:.2g}") if best > start else None
 
@@ -166,19 +254,12 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
     few = [r for r in rows if len(r.seeds) < 2]
     if few:
         notes.append(f"one seed gives no interval: {_names(few)}")
-    counts = sorted({p.paired.n for p in pairs if p.paired.interval is None and p.paired.n > 1})
-    if counts:
-        least = stats.smallest_p(counts[-1])
+    spreads = {r.label: stdev(r.scores) for r in rows if len(r.seeds) > 2 and not r.split}
+    if len(spreads) > 1 and max(spreads.values()) > 4 * min(spreads.values()) > 0:
+        least, most = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
         notes.append(
-            f"{_range(counts)} paired seeds give no 95 % interval of a "
-            f"difference: the least p of their sign-flip test is {least:.3g}; "
-            f"it takes {stats.seeds_needed()}"
-        )
-    narrow = [r for r in rows if 2 <= len(r.seeds) < 6]
-    if narrow:
-        notes.append(
-            f"{_range(sorted({len(r.seeds) for r in narrow}))} seeds make a bootstrap interval too "
-            "narrow: of 95 % intervals some 87 % cover with 4 seeds, 76 % with 3, 93 % with 8"
+            f"{most} spreads {spreads[most] / spreads[least]:.0f} times as much over seeds as "
+            f"{least}: pairs are judged by their own spread where it is larger"
         )
     unpaired = [r for r in rows if not any(r in (p.a, p.b) for p in pairs)]
     if unpaired and len(rows) > 1:
@@ -263,6 +344,11 @@ def tokens_spent(row: ComparedRow) -> float:
 def kl_spent(row: ComparedRow) -> float | None:
     """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
     return mean_of(row, lambda r: r.late(REF_KL_PER_RESPONSE))
+
+
+def greedy(run: Record) -> float | None:
+    """Of the last evaluation, the likeliest token each time; None where it was not tried."""
+    return run.evaluations[-1].get("eval/greedy")
 
 
 def curve(row: ComparedRow, name: str = REWARD) -> list[float]:

@@ -15,6 +15,7 @@ from rlzoo.tools.compare.tables import (
     TableColumn,
     course_columns,
     outcome_columns,
+    pair_columns,
     two_way_rows,
     two_way_title,
 )
@@ -49,6 +50,8 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     blocks += [tag("p", sentence) for sentence in verdict(c)]
     blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
     blocks.append(tag("p", method(c), "muted"))
+    if c.pairs:
+        blocks += ["<details><summary>Every pair</summary>", _pairs(c), "</details>"]
     blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
         blocks += [tag("h2", two_way_title(c, t)), _two_way(t)]
@@ -81,6 +84,15 @@ def _table(c: Comparison, columns: Sequence[TableColumn]) -> str:
     for name, reason in c.all_failed().items():
         cell = f'<td colspan="{len(columns)}">failed: {escape(reason)}</td>'
         body.append(row([tag("th", name), cell], "failed"))
+    return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
+
+
+def _pairs(c: Comparison) -> str:
+    columns = pair_columns(c)
+    body = [
+        row([tag("th", p.a.label), *(tag("td", col.cells[i], _kind(col)) for col in columns)])
+        for i, p in enumerate(c.pairs)
+    ]
     return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
 
 

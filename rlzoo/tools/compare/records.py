@@ -4,14 +4,16 @@ folders -> Record (a finished run) -> ComparedRow (the runs whose recipes agree 
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
+from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.record import Record, failure, read_finished
 
@@ -20,17 +22,25 @@ BOOKKEEPING = ("seed", "device", "eval.every")
 
 BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
 
-# What must agree for scores to be on one scale.
-TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes")
+# What must agree for scores to be on one scale, beside the task, the model, how evaluations decode
+# and, where the score is compared, what it is made of: docs/compare.md says why these.
+TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes", "model.system",
+         "model.chat")  # fmt: skip
+
+# What the score is made of, and accuracy is not.
+PAID = ("rewards", "rewards.", "rollout.truncation", "rollout.truncation_penalty")
 
 
 @dataclass
 class ComparedRow:
-    """A configuration: its values of the keys that tell rows apart, and its runs by seed."""
+    """A configuration: its values of the keys that tell rows apart, and its runs by seed. `lost`:
+    runs that came to no number, and why. `split`: seeds whose runs ended far below the others."""
 
     label: str
     values: Mapping[str, Any]
     runs: dict[int, Record]
+    lost: dict[str, str] = field(default_factory=dict)
+    split: list[int] = field(default_factory=list)
 
     @property
     def seeds(self) -> list[int]:
@@ -85,7 +95,17 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
 def read_sweep(path: Path) -> dict[str, Any]:
     """A sweep folder's sweep.json; empty for any other folder."""
     file = path / "sweep.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        _ = found["keys"], [row["runs"] for row in found["rows"]]
+    except (ValueError, LookupError, TypeError) as error:
+        raise RunError(
+            f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "
+            "makes it again"
+        ) from None
+    return found
 
 
 def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "") -> None:
@@ -97,7 +117,7 @@ def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "
             gathered.skipped[path.name] = "not begun"
             continue
         reason = failure(path)
-        if reason:
+        if reason and not (path / "summary.json").is_file():  # else `rlzoo resume` finished it
             gathered.failed.setdefault(row or path.name, {})[path.name] = reason
             continue
         record = read_finished(path)
@@ -114,34 +134,46 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
     """
     groups: dict[str, list[Record]] = {}
     for record in gathered.records:
-        identity = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
+        identity = _settings(record)
         identity.pop("recipe")
         groups.setdefault(repr(sorted(identity.items())), []).append(record)
     names = [gathered.row_of.get(group[-1].path, "") for group in groups.values()]
     if "" in names or len(set(names)) < len(names):
         rows = _labelled([group[0] for group in groups.values()], gathered.swept)
     else:
-        rows = [replace(gathered.rows[name], runs={}) for name in names]
+        rows = [replace(gathered.rows[name], runs={}, lost={}, split=[]) for name in names]
     notes = []
     for row, group in zip(rows, groups.values(), strict=True):
         for record in sorted(group, key=lambda r: (r.path / "summary.json").stat().st_mtime):
+            if not math.isfinite(record.score):
+                why = f"its {record.metric} at the end is {record.score}"
+                gathered.failed.setdefault(row.label, {})[record.path.name] = why
+                continue
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
                 notes.append(f"{row.label}, seed {record.seed}: {older} gives way to the newer "
                              f"{record.path.name}")  # fmt: skip
             row.runs[record.seed] = record
-    return rows, notes
+        row.lost = gathered.failed.get(row.label, {})
+    return [row for row in rows if row.runs], notes
 
 
 def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRow]:
     """A row without runs for each record, by the keys that tell them apart."""
-    configs = [{k: v for k, v in r.recipe.items() if not _bookkeeping(k)} for r in records]
+    configs = [_settings(r) for r in records]
     keys = telling_keys(configs, swept)
     values = [{k: config[k] for k in keys if k in config} for config in configs]
     return [
         ComparedRow(label(told) or config["recipe"], told, {})
         for config, told in zip(configs, values, strict=True)
     ]
+
+
+def _settings(record: Record) -> dict[str, Any]:
+    """The recipe without bookkeeping; how its evaluations decode by the same keys whenever it
+    ran."""
+    kept = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}
+    return kept | {k: v for k, v in decoding_of(record.recipe).items() if v is not None}
 
 
 def _bookkeeping(key: str) -> bool:
@@ -157,7 +189,9 @@ def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
 
     differing = {k for c in configs for k in c if groups([k]) > 1}
     keys = [k for k in swept if k in differing]
-    rest = sorted(differing.difference(keys), key=lambda k: (k != "recipe", k))
+    rest = sorted(
+        differing.difference(keys), key=lambda k: (k != "recipe", k.startswith("eval."), k)
+    )
     for candidates in ([k for k in rest if is_name(k)], [k for k in rest if not is_name(k)]):
         while candidates and groups(keys) < len(configs):
             best = max(candidates, key=lambda k: groups([*keys, k]))
@@ -194,15 +228,30 @@ def numeric(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def terms(record: Record) -> dict[str, Any]:
+    """What a run's score depends on beside the method: key -> value."""
+    recipe = record.recipe
+    found = {k: recipe[k] for k in sorted(recipe, key=lambda k: (k != "task.name", k))
+             if k.startswith("task.")}  # fmt: skip
+    found |= {key: recipe.get(key) for key in TERMS}
+    found["model"] = recipe.get("model.name") or recipe.get("model.path")
+    found |= decoding_of(recipe)
+    found["sampler"] = recipe.get("sampler.inner") or recipe.get("sampler.name")
+    found["eval metric"] = record.metric
+    if record.metric == "score":
+        found |= {k: recipe[k] for k in sorted(recipe) if k.startswith(PAID)}
+    return found
+
+
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
     """Where runs are not on one scale: key -> value -> names of runs."""
-    keys = {k for r in records for k in r.recipe if k.startswith("task.")}
+    told = [terms(r) for r in records]
     differing: dict[str, dict[str, list[str]]] = {}
-    for key in [*sorted(keys, key=lambda k: (k != "task.name", k)), *TERMS, "eval metric"]:
+    for key in dict.fromkeys(k for one in told for k in one):
         by_value: dict[str, list[str]] = {}
-        for r in records:
-            value = r.summary["eval_metric"] if key == "eval metric" else r.recipe.get(key)
-            by_value.setdefault(as_typed(value), []).append(f"{r.path.parent.name}/{r.path.name}")
+        for r, one in zip(records, told, strict=True):
+            name = f"{r.path.parent.name}/{r.path.name}"
+            by_value.setdefault(as_typed(one.get(key)), []).append(name)
         if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in differing):
             differing[key] = by_value
     return differing
@@ -214,11 +263,14 @@ def check_comparable(gathered: Gathered, force: bool) -> list[str]:
     named = []
     meant = {k.split(".")[0] for k in gathered.swept if k.startswith("task.")}
     for key, by_value in differences(gathered.records).items():
-        if not (force or key in gathered.swept or key.split(".")[0] in meant):
+        swept = {key, f"{key}.name", key.replace("eval.", "rollout.")} & set(gathered.swept)
+        if not (force or swept or key.split(".")[0] in meant):
             sides = [f"{value} in {_some(runs)}" for value, runs in by_value.items()]
             raise UsageError(
                 f"runs of different {key} are not compared: {', '.join(sides)}; "
                 "--force does, and names the difference in the title"
+                + "; --metric reward/NAME compares a reward by itself"
+                * key.startswith("rewards")
             )
         named.append(f"{key}: {', '.join(by_value)}")
     return named

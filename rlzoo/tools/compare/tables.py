@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from rich import box
@@ -18,13 +19,14 @@ from rlzoo.tools.compare.comparison import (
     TwoWay,
     area,
     curve,
+    greedy,
     kl_spent,
     mean_of,
     reach,
     tokens_spent,
 )
 from rlzoo.tools.compare.records import ComparedRow
-from rlzoo.tools.compare.verdict import method, verdict
+from rlzoo.tools.compare.verdict import method, sides, verdict
 
 WIDE = 160
 
@@ -55,17 +57,20 @@ def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
         p = c.pair(row, c.reference)
         if p is None:
             return ("reference" if row is c.reference else NONE) + "  "
-        return difference(p.paired) + ((" ▲" if p.paired.mean > 0 else " ▼") if p.shown else "  ")
+        mark = ("▲" if p.contrast.mean > 0 else "▼") if p.claimed else "?" if p.shown else " "
+        return f"{difference(p.contrast)} {mark}"
 
     cells: dict[str, CellOf] = {
         "n" if brief else "seeds": lambda row: str(len(row.seeds)),
-        "final (IQM)": final,
+        "final": final,
     }
+    if all(mean_of(row, greedy) is not None for row in c.rows):
+        cells["greedy"] = lambda row: _number(mean_of(row, greedy), 3)
     if len(c.rows) > 1:
         cells |= {
             "minus reference": lead,
             "P(>)" if brief else "P(better)": paired(lambda p: chance(p.improvement)),
-            "p" if brief else "p (Holm)": paired(lambda p: small(p.p)),
+            "p": paired(lambda p: small(p.contrast.p)),
         }
     return _columns(c, cells)
 
@@ -95,8 +100,12 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Ta
 
 
 def final(row: ComparedRow) -> str:
-    interval = stats.iqm_interval(row.scores)
-    middle = three_decimals(stats.iqm(row.scores))
+    """The mean over seeds and its interval; of a row that falls apart, each part and its size."""
+    if row.split:
+        low, high = sides(row)
+        return " | ".join(f"{three_decimals(fmean(x))} x{len(x)}" for x in (high, low))
+    interval = stats.t_interval(row.scores)
+    middle = three_decimals(fmean(row.scores))
     return f"{middle} {bracket(interval)}" if interval else middle
 
 
@@ -113,7 +122,37 @@ def _tokens_to(r: Reach) -> str:
     return f">{thousands(r.last_tokens)}" if r.tokens is None else thousands(r.tokens)
 
 
-def view(c: Comparison, width: int, tables: Sequence[TwoWay] = ()) -> list[Any]:
+def pair_columns(c: Comparison) -> list[TableColumn]:
+    """Every pair: the method over seeds, sign flips beside it, these runs over prompts."""
+
+    def interval(x: stats.Interval | None) -> str:
+        return bracket(x) if x else NONE
+
+    def cells(cell: Callable[[Pair], str]) -> list[str]:
+        return [cell(p) for p in c.pairs]
+
+    def widest(p: Pair) -> str:
+        return f"{bracket(p.signs.widest)} {100 * p.signs.level:.0f} %" if p.signs.widest else NONE
+
+    def runs(p: Pair) -> str:
+        return f"{p.runs[0]:+.3f} {interval(p.runs[1])}" if p.runs else NONE
+
+    columns = {
+        "minus": cells(lambda p: p.b.label),
+        "method (seeds)": cells(lambda p: difference(p.contrast)),
+        "p": cells(lambda p: small(p.contrast.p)),
+        "shows": cells(lambda p: _number(c.detectable(p), 3)),
+        "sign-flip p": cells(lambda p: small(p.p_signs)),
+        "all seeds within": cells(widest),
+        "these runs (prompts)": cells(runs),
+        "of prompts": cells(lambda p: NONE if p.sampling is None else f"{100 * p.sampling:.0f} %"),
+    }
+    return [TableColumn(name, found, left=name == "minus") for name, found in columns.items()]
+
+
+def view(
+    c: Comparison, width: int, tables: Sequence[TwoWay] = (), details: bool = False
+) -> list[Any]:
     """Everything that `rlzoo compare` prints: one table, or two where the terminal is narrow."""
     brief = width < 100
     outcome = outcome_columns(c, brief=brief)
@@ -123,28 +162,36 @@ def view(c: Comparison, width: int, tables: Sequence[TwoWay] = ()) -> list[Any]:
     else:
         blocks = [_table(c, c.title, outcome), _table(c, "how it got there", course)]
     blocks += [two_way_table(c, t) for t in tables]
+    if details and c.pairs:
+        blocks.append(_table(c, "every pair", pair_columns(c), [p.a.label for p in c.pairs]))
     blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
     blocks += [Text(method(c), style="dim")]
     blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
     return blocks
 
 
-def _table(c: Comparison, title: str, columns: Sequence[TableColumn]) -> Table:
+def _table(
+    c: Comparison, title: str, columns: Sequence[TableColumn], names: Sequence[str] = ()
+) -> Table:
+    """names: of its rows, instead of the comparison's rows."""
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
                   padding=(0, 1, 0, 0))  # fmt: skip
-    longest = max(len(word) for row in c.rows for word in row.label.split())
+    labels = list(names) or [row.label for row in c.rows]
+    longest = max(len(word) for name in labels for word in name.split())
     table.add_column("row", overflow="fold", style="bold", min_width=longest)
     for column in columns:
         table.add_column(
             Text(column.name),
             justify="left" if column.left else "right",
-            no_wrap=any("[" in cell or "(" in cell for cell in column.cells) or column.left,
+            no_wrap=not names
+            and (any("[" in cell or "(" in cell for cell in column.cells) or column.left),
             overflow="fold",
         )
-    for i, row in enumerate(c.rows):
-        style = "green" if row is c.best and len(c.rows) > 1 else ""
-        table.add_row(Text(row.label), *(Text(col.cells[i]) for col in columns), style=style)
-    for name, reason in c.all_failed().items():
+    for i, name in enumerate(labels):
+        best = not names and c.rows[i] is c.best and len(c.rows) > 1
+        cells = (Text(col.cells[i]) for col in columns)
+        table.add_row(Text(name), *cells, style="green" if best else "")
+    for name, reason in ({} if names else c.all_failed()).items():
         table.add_row(Text(name), Text("failed"), Text(reason), style="red")
     return table
 
@@ -161,7 +208,7 @@ def two_way_table(c: Comparison, t: TwoWay) -> Table:
 
 
 def two_way_title(c: Comparison, t: TwoWay) -> str:
-    return f"final {c.metric} (IQM) by {t.key}"
+    return f"final {c.metric} by {t.key}"
 
 
 def two_way_rows(t: TwoWay) -> list[list[str]]:
@@ -173,7 +220,7 @@ def two_way_rows(t: TwoWay) -> list[list[str]]:
     return [[name, *(cell((name, column)) for column in t.columns)] for name in t.rows]
 
 
-def markdown(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
+def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> str:
     """For pages: the tables, then the verdict."""
     columns = [
         TableColumn("row", [row.label for row in c.rows], left=True),
@@ -185,6 +232,9 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
         rows, *others = map(list, zip(*two_way_rows(t), strict=True))
         grid = [TableColumn("", rows, left=True), *map(TableColumn, t.columns, others)]
         paragraphs += [f"**{two_way_title(c, t)}**", _markdown(grid)]
+    if details and c.pairs:
+        names = TableColumn("row", [p.a.label for p in c.pairs], left=True)
+        paragraphs.append(_markdown([names, *pair_columns(c)]))
     paragraphs += [" ".join(verdict(c)), method(c)]
     paragraphs += ["\n".join(f"- {note}" for note in c.notes)] if c.notes else []
     return "\n\n".join(paragraphs)

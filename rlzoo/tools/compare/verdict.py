@@ -1,86 +1,165 @@
-"""A comparison in sentences."""
+"""A comparison in sentences: is the method better, do these runs differ, and what to beware of."""
 
+import math
 from collections.abc import Sequence
 
 from rlzoo import stats
 from rlzoo.show.numbers import chance, difference, three_decimals
-from rlzoo.tools.compare.comparison import Comparison, Pair, _range
+from rlzoo.tools.compare.comparison import Comparison, Pair
+from rlzoo.tools.compare.records import ComparedRow
 
 
 def verdict(c: Comparison) -> list[str]:
-    """Sentences: what is shown, and what could not have been."""
+    """Two sentences, over seeds and over prompts, then one for each thing to beware of."""
+    beware = _beware(c)
     if len(c.rows) < 2:
-        return ["There is one row only, so nothing to compare it with."]
+        return ["There is one row only, so nothing to compare it with.", *beware]
     if not c.pairs:
-        return ["No two rows share a seed, so no difference can be tested."]
+        return ["No two rows share a seed, so no difference can be tested.", *beware]
+    sentences = [_of_methods(c), _of_runs(c), *beware]
+    if c.named:
+        sentences.insert(
+            0,
+            f"Not on one scale ({'; '.join(c.named)}): a difference may be the measure's and not "
+            "the method's.",
+        )
+    return [sentence for sentence in sentences if sentence]
+
+
+def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
+    """The row that the verdict goes out from, and its pairs in the table's direction: each row
+    minus the reference, where one was named; else the best row minus each other."""
     anchor = c.reference if c.chosen else c.best
-    mine = [p for r in c.rows if r is not anchor and (p := c.pair(anchor, r))]
-    wins = [p for p in mine if p.shown and p.paired.mean > 0]
-    losses = [p.turned() for p in mine if p.shown and p.paired.mean < 0]
-    same = [p for p in mine if not p.shown and p.paired.sd == 0 and p.paired.mean == 0]
-    open_ = [p for p in mine if not p.shown and p not in same]
-    sentences = []
-    if wins:
-        sentences.append(f"{anchor.label} beats {_listed([_won(p) for p in wins])}.")
-    for p in losses:
-        sentences.append(f"{p.a.label} beats {_won(p)}.")
+    others = [row for row in c.rows if row is not anchor]
+    pairs = [c.pair(row, anchor) if c.chosen else c.pair(anchor, row) for row in others]
+    return anchor, [p for p in pairs if p]
+
+
+def _of_methods(c: Comparison) -> str:
+    """Is the one method better than the other: over seeds."""
+    anchor, pairs = anchored(c)
+    name, parts = anchor.label, []
+    up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
+    down = [p for p in pairs if p.claimed and p.contrast.mean < 0]
+    beats = "scores above" if c.named else "beats"
+    if c.chosen:
+        parts += [f"{p.a.label} {beats} {name} ({_measured(p)})" for p in up]
+        parts += [f"{p.a.label} is {'below' if c.named else 'worse than'} {name} ({_measured(p)})"
+                  for p in down]  # fmt: skip
+    else:
+        if up:
+            parts.append(f"{name} {beats} {_listed([f'{p.b.label} ({_measured(p)})' for p in up])}")
+        parts += [f"{p.b.label} {beats} {name} ({_measured(p.turned())})" for p in down]
+    rest = [p for p in pairs if not p.shown and not (p.a.split or p.b.split)]
+    same = [p for p in rest if p.contrast.sd == 0 and p.contrast.mean == 0]
+    few = [p for p in rest if p.contrast.n < 2]
+    open_ = [p for p in rest if p not in same and p not in few]
     if same:
-        others = _listed([p.b.label for p in same])
-        sentences.append(f"{anchor.label} and {others}: equal in every seed.")
-    provable = [p for p in open_ if stats.smallest_p(p.paired.n) * len(c.pairs) <= stats.ALPHA]
-    hopeless = [p for p in open_ if p not in provable]
-    if provable:
-        what = _listed([_undecided(p, len(c.pairs)) for p in provable], "; ")
-        sentences.append(f"{anchor.label} is indistinguishable from {what}.")
-    if hopeless:
-        needed = stats.seeds_needed(len(c.pairs))
-        n = _range(sorted({p.paired.n for p in hopeless}))
-        among = f" among {len(c.pairs)} pairs" if len(c.pairs) > 1 else ""
-        leads = ", ".join(map(_won, hopeless))
-        fewer = (
-            ""
-            if c.chosen or len(c.pairs) < 2
-            else ", fewer where one row is named as the reference before"
+        parts.append(f"{name} and {_listed([_other(c, p) for p in same])}: equal in every seed")
+    if open_:
+        what = _listed([f"{_other(c, p)} {_undecided(c, p)}" for p in open_], "; ")
+        parts.append(f"{name} is indistinguishable from {what}")
+    if few:
+        leads = ", ".join(f"{_other(c, p)} ({difference(p.contrast)})" for p in few)
+        needed = stats.seeds_to_show(len(c.rows), reference=c.chosen)
+        parts.append(
+            f"one seed cannot tell {name} from {leads}: {needed} show a difference of "
+            f"{stats.LARGE:g} times the spread between seeds"
         )
-        sentences.append(
-            f"Too few seeds to tell {anchor.label} from {leads}: "
-            f"{n} seed{'s' if n != '1' else ''} cannot show any difference{among}; "
-            f"it takes {needed}{fewer}."
-        )
-    rest = [p if p.paired.mean > 0 else p.turned() for p in c.pairs if p.shown]
-    rest = [p for p in rest if anchor not in (p.a, p.b)]
-    if rest:
-        winners: dict[str, list[str]] = {}
-        for p in rest:
-            winners.setdefault(p.a.label, []).append(p.b.label)
-        sentences.append(
-            "Besides, " + "; ".join(f"{w} beats {_listed(ls)}" for w, ls in winners.items()) + "."
-        )
-    return sentences
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _other(c: Comparison, p: Pair) -> str:
+    """Of an anchored pair, the row that is not the anchor."""
+    return (p.a if c.chosen else p.b).label
+
+
+def _of_runs(c: Comparison) -> str:
+    """Do these runs differ, whatever other seeds would do: over prompts."""
+    anchor, pairs = anchored(c)
+    told = [p for p in pairs if p.runs and p.runs[1]]
+    if not told:
+        return ""
+    sign = 1 if c.chosen else -1
+    above = [_other(c, p) for p in told if p.runs_differ and sign * p.runs[0] > 0]  # type: ignore[index]
+    below = [_other(c, p) for p in told if p.runs_differ and sign * p.runs[0] < 0]  # type: ignore[index]
+    equal = [_other(c, p) for p in told if not p.runs_differ]
+    parts = [
+        f"{_listed(rows)} {where} those of {anchor.label}"
+        for rows, where in ((above, "above"), (below, "below"))
+        if rows
+    ]
+    if equal:
+        parts.append(f"{_listed(equal)} within what other prompts would change")
+    return f"These runs by themselves, over their prompts: {'; '.join(parts)}."
+
+
+def _beware(c: Comparison) -> list[str]:
+    """Runs that are lost, rows that fall apart, and claims withheld for either."""
+    found = [f"No run of {name} came to an end ({why})." for name, why in c.all_failed().items()]
+    for row in c.rows:
+        leads = [
+            f"{p.b.label} ({difference(p.contrast)} over {_seeds(p.contrast.n)})"
+            for other in c.rows
+            if (p := c.pair(row, other)) and p.shown and not p.claimed and p.contrast.mean > 0
+        ]
+        no_claim = f"; its lead over {_listed(leads)} is no claim" if leads else ""
+        if row.lost:
+            why, of = next(iter(row.lost.values())), len(row.lost) + len(row.runs)
+            found.append(
+                f"{row.label} lost {len(row.lost)} of {of} runs ({why}), "
+                f"so what is said of it is of the seeds that are left{no_claim}."
+            )
+        if row.split:
+            low, high = sides(row)
+            found.append(
+                f"{row.label} falls apart: {len(low)} of {len(row.runs)} seeds end at "
+                f"{_range(low)}, the others at {_range(high)}; their mean describes "
+                f"neither{no_claim if not row.lost else ''}."
+            )
+    return found
+
+
+def sides(row: ComparedRow) -> tuple[list[float], list[float]]:
+    """The scores of a row that falls apart: those that ended low, and the others."""
+    low = [row.runs[seed].score for seed in row.split]
+    return low, [row.runs[seed].score for seed in row.seeds if seed not in row.split]
 
 
 def method(c: Comparison) -> str:
     """How the verdict was reached, in a line."""
-    over = f"Holm's correction over {len(c.pairs)} pair{'s' * (len(c.pairs) != 1)}"
-    which = f" (those with {c.reference.label})" if c.chosen and len(c.pairs) > 1 else ""
+    n = len(c.pairs)
+    if len(c.rows) == 2:
+        how = "Paired t test at .05"
+    elif c.chosen:
+        how = f"Seed-and-row model, Dunnett's t at .05 over the {n} pairs with {c.reference.label}"
+    else:
+        how = f"Seed-and-row model, Tukey's range at .05 over all {n} pairs"
     return (
-        f"Sign-flip tests of paired differences at .05, {over}{which}; P = P(X > Y), the chance "
-        "that a run of the one is better than a run of the other."
+        f"{how}; intervals hold for all pairs together. Supposed: differences about normal over "
+        "seeds. P = P(X > Y), the chance that a run of the one is better than a run of the other. "
+        "Over prompts: these runs only, no other seeds."
     )
 
 
-def _won(p: Pair) -> str:
-    return f"{p.b.label} ({_measured(p)})"
-
-
 def _measured(p: Pair) -> str:
-    return f"P = {chance(p.improvement)}, {difference(p.paired)}"
+    return f"P = {chance(p.improvement)}, {difference(p.contrast)}"
 
 
-def _undecided(p: Pair, comparisons: int) -> str:
-    least = stats.detectable(p.paired.sd, p.paired.n, comparisons)
-    power = f"; {p.paired.n} seeds could have shown {three_decimals(least)}" if least else ""
-    return f"{p.b.label} at {p.paired.n} seeds ({_measured(p)}{power})"
+def _undecided(c: Comparison, p: Pair) -> str:
+    least = c.detectable(p)
+    known = least is not None and math.isfinite(least) and least > 0
+    shows = f"; {_seeds(p.contrast.n)} could have shown {three_decimals(least)}" if known else ""  # type: ignore[arg-type]
+    return f"at {_seeds(p.contrast.n)} ({_measured(p)}{shows})"
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def _range(scores: Sequence[float]) -> str:
+    low, high = three_decimals(min(scores)), three_decimals(max(scores))
+    return low if low == high else f"{low} to {high}"
 
 
 def _listed(items: Sequence[str], comma: str = ", ") -> str:

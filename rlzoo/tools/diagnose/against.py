@@ -84,9 +84,25 @@ def reference_quality(reference: Reference, clusters: np.ndarray) -> dict[str, A
 def critic_against(
     values: np.ndarray, reference: Reference, clusters: np.ndarray
 ) -> dict[str, Any]:
-    """The critic's V against V^."""
+    """The critic's V against V^, and against what came of it: each branch is a return G."""
     half = reference.here.shape[1] // 2
     first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)
     low, high = np.array([reference.interval(scores) for scores in reference.here]).T
     inside = int(((low <= values) & (values <= high)).sum())
-    return {**against(values, first, second, clusters), "inside": inside}
+    numbers = {**against(values, first, second, clusters), "inside": inside}
+    statistics = (
+        ("explained_variance", lambda v, g, a, b: _explained(v, g)),
+        ("ceiling", lambda v, g, a, b: float(np.cov(a, b, ddof=0)[0, 1] / max(g.var(), 1e-12))),
+    )
+    for name, statistic in statistics:
+        columns = (values, reference.here, first, second)
+        numbers[name], numbers[f"{name}_se"] = jackknife(statistic, columns, clusters)
+    return numbers
+
+
+def _explained(values: np.ndarray, returns: np.ndarray) -> float:
+    """1 - Var(G - V) / Var(G) of V (N,) and the returns (N, K) of its states; 0 where G is
+    constant. Var(V^pi) is the covariance of two halves' means, whose errors are independent, so
+    that Var(V^pi) / Var(G) is the most that any V explains."""
+    spread = float(returns.var())
+    return 1 - float((returns - values[:, None]).var()) / spread if spread > 1e-12 else 0.0

@@ -11,23 +11,17 @@ from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.variants import variants
 from rlzoo.recipe.words import has_sweep
 
-EVERYTHING = "all"  # estimator=all
-
 
 def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
     """A recipe for each estimator, with each of the swept options that it has."""
-    expanded = []
     for word in words:
         key, _, value = word.partition("=")
-        if key in ("estimator", "estimator.name") and value == EVERYTHING:
-            word = f"estimator={','.join(zoo.estimators)}"
-        elif key != "recipe" and not key.startswith("estimator") and has_sweep(value):
+        if key != "recipe" and not key.startswith("estimator") and has_sweep(value):
             raise RlzooError(
                 f"{key}={value}: diagnose sweeps estimators and their options; give --critic, "
                 "--world and the like once"
             )
-        expanded.append(word)
-    return variants(expanded, [], zoo, need_recipe=need_recipe)
+    return variants(words, [], zoo, need_recipe=need_recipe)
 
 
 def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:

@@ -32,6 +32,10 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
             f"{with_error(critic, 'squared_error')}; {critic['inside']} of {len(states)} inside "
             "the interval"
         )
+        notes.append(
+            f"of the variance of returns G, V explains {with_error(critic, 'explained_variance')}, "
+            f"and the true V would {with_error(critic, 'ceiling')}"
+        )
     after = [
         "bias: mean of a - A^; corr, sign: with A^, sign weighted by |A^|; MSE: against the truth, "
         f"by two halves of {k // 2} branches; ± one standard error over states, those of a prompt "

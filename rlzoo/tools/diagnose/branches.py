@@ -24,6 +24,7 @@ from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
+from rlzoo.recipe.words import is_run
 from rlzoo.rollout.advantages import add_rewards, loss_mask
 from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
@@ -38,7 +39,7 @@ from rlzoo.train.checkpoint import load_checkpoint
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
     """The document of a command line."""
     run, *words = arguments.words
-    if "=" in run:
+    if not is_run(run):
         raise RlzooError(
             "--branches: give a RUN folder, not a recipe: a run's policy is what rolls"
         )

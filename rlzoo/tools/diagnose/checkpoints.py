@@ -24,6 +24,7 @@ from rlzoo.oracle.worlds import make_critic
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.tools.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
 from rlzoo.tools.diagnose.model_world import (
@@ -34,6 +35,7 @@ from rlzoo.tools.diagnose.model_world import (
     make_space,
 )
 from rlzoo.tools.diagnose.setting import Setting
+from rlzoo.train import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks, saved_steps
 
 OWN = "own"  # the run's critic, a choice of --critic
@@ -102,7 +104,7 @@ def diagnose_checkpoints(
 
 
 def _check(words: list[str], arguments: argparse.Namespace) -> None:
-    if "=" in words[0]:
+    if not is_run(words[0]):
         raise RunError(f"--checkpoints: give a RUN folder first. Got {words[0]}")
     for word in words[1:]:
         if "=" not in word:
@@ -204,25 +206,25 @@ def _cautions(plan: Plan, models: Models, arguments: argparse.Namespace) -> list
     return notes
 
 
-def critic_error(oracle: Oracle, values: Tensor) -> dict[str, float]:
+def critic_error(oracle: Oracle, values: Tensor) -> dict[str, Any]:
     """A critic's values (S,) against V of the policy, states as often as it visits them.
 
-    explained_variance: 1 - Var(V^pi - V) / Var(V^pi), 0 where V^pi does not vary, as in training.
+    explained_variance: 1 - Var(V^pi - V) / Var(V^pi), 0 where V^pi does not vary.
+    of_returns: what V explains of Monte Carlo returns, as the metric of training; ceiling: what
+    V^pi would, 1 - mean Var(G | s) / Var(G).  positions, bins: by depth, and by the size of V.
     """
     weight = oracle.visits / oracle.visits.sum()
-    gap = values - oracle.v
-
-    def mean(x: Tensor) -> float:
-        return float((weight * x).sum())
-
-    def variance(x: Tensor) -> float:
-        return mean((x - mean(x)).square())
-
-    spread = variance(oracle.v)
+    exact, luck = oracle.v, oracle.return_variance
+    noise = quality.mean(luck, weight)
     return {
-        "mean": mean(values),
-        "mean_exact": mean(oracle.v),
-        "sd_exact": spread**0.5,
-        "rmse": mean(gap.square()) ** 0.5,
-        "explained_variance": 1 - variance(gap) / spread if spread >= 1e-12 else 0.0,
+        "mean": quality.mean(values, weight),
+        "mean_exact": quality.mean(exact, weight),
+        "sd_exact": quality.variance(exact, weight) ** 0.5,
+        "rmse": quality.mean((values - exact).square(), weight) ** 0.5,
+        "explained_variance": quality.explained(values, exact, weight),
+        "of_returns": quality.explained(values, exact, weight, noise),
+        "ceiling": quality.explained(exact, exact, weight, noise),
+        "slope": quality.slope(values, exact, weight),
+        "positions": quality.cells(values, exact, weight, oracle.tree.depth, luck),
+        "bins": quality.cells(values, exact, weight, quality.value_bins(values, weight), luck),
     }

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
+from rlzoo.recipe.words import is_run
 from rlzoo.tools.diagnose.asked import CRITICS, SIZES
 from rlzoo.tools.diagnose.branch_tables import branch_tables
 from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
@@ -20,7 +21,11 @@ from rlzoo.tools.verb import Result
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
-    add("--world", default="outcome", help="outcome, graded, dense or key_noise: what is paid when")
+    add(
+        "--world",
+        default="outcome",
+        help="outcome, graded, dense, key_noise, words",
+    )
     add("--critic", default=",".join(CRITICS), help="exact, noisy, zero; own with --checkpoints")
     add("--noise", type=float, default=0.2, help="standard deviation of the noisy critic's errors")
     add("--vocabulary", type=int, default=6, help="tokens, EOS included")
@@ -52,7 +57,7 @@ def run(arguments: argparse.Namespace) -> Result:
         from rlzoo.tools.diagnose.branches import branch_document
 
         return _result(branch_document(arguments), branch_tables)
-    if "=" not in words[0]:
+    if is_run(words[0]):
         from rlzoo.tools.diagnose.saved import diagnose_run, run_tables
 
         document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)

@@ -18,13 +18,14 @@ from rlzoo.errors import RunError, first_line
 from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.rollout.advantages import loss_mask, whitened
+from rlzoo.recipe.compose import TRUST, compose
+from rlzoo.recipe.plan import make_plan
+from rlzoo.recipe.words import quoted
+from rlzoo.rollout.advantages import whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
-from rlzoo.train.update import policy_loss_gradient
+from rlzoo.train.update import first_gradient
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
@@ -54,7 +55,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             continue
         options = recipe.options("estimator")
         raw = component(columns, **options)["advantages"]
-        pulls.append(_pull(plan, batch, whitened(plan, batch, raw)))
+        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
         a = raw[mask.bool()].double()
         advantages.append(a)
         rows.append(
@@ -84,7 +85,8 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         model = folder.path / "model"
         if not (model / "config.json").is_file():
             raise RunError(f"{model} is not there: the run has not finished; leave --parameters")
-        document["parameter_cosine"] = _cosines(_in_parameters(base, model, zoo, batch, pulls))
+        said = [base, *(w for w in words if w.startswith(TRUST))]
+        document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document
 
 
@@ -102,23 +104,11 @@ def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
     return file, columns
 
 
-def _pull(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
-    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
-    correction and the mask of what counts are the run's."""
-    mask = loss_mask(plan, batch)
-    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
-    columns |= {"response_mask": mask}
-    if "entropy" in plan.policy_loss.needs:
-        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
-    weights = plan.aggregation({"response_mask": mask})
-    return policy_loss_gradient(plan, columns, weights)[0]
-
-
 def _in_parameters(
-    base: str, model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
+    base: list[str], model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
 ) -> Tensor:
     """(N, parameters) the gradients of the run's final policy."""
-    config = compose([base, f"model.path={model}", "device=cpu"], zoo).config
+    config = compose([*base, f"model.path={quoted(model)}", "device=cpu"], zoo).config
     policy = build_policy(config)
     weights = [p for p in policy.model.parameters() if p.requires_grad]
     with torch.enable_grad():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.recipe.words import is_run
 from rlzoo.tools.eval.policy import DEFAULT_SHOWN, evaluate_policy
 from rlzoo.tools.eval.tables import eval_tables
 from rlzoo.tools.verb import Result
@@ -51,12 +52,12 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
         raise UsageError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
     if arguments.greedy and responses > 1:
         raise UsageError("--greedy gives each prompt one response: leave --k and --responses out")
-    runs = [w for w in arguments.words if "=" not in w]
-    words = [w for w in arguments.words if "=" in w]
+    runs = [w for w in arguments.words if is_run(w)]
+    words = [w for w in arguments.words if not is_run(w)]
     if arguments.prompts is not None:
         words.append(f"eval.samples={_count('--prompts', arguments.prompts)}")
     if arguments.greedy:
-        words += ["rollout.top_k=1", "rollout.top_p=1.0"]
+        words += ["eval.top_k=1", "eval.top_p=1.0"]
     if len(runs) > 1:
         raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:

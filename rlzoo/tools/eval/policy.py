@@ -4,9 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
 from rlzoo.plugin.component import needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
+from rlzoo.runs.evaluations import DECODING, decoding_words
 from rlzoo.runs.folder import open_folder
 from rlzoo.stats import mean_interval
 from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
@@ -31,6 +33,9 @@ def evaluate_policy(
     With one response a prompt it is what a run's own evaluation gives, sample by sample.
     """
     zoo = load_zoo()
+    # Nothing but held-out responses is sampled here, so a rollout's key can only mean theirs.
+    rollout = {f"rollout.{name}": f"eval.{name}" for name in DECODING}
+    words = [rollout.get(k, k) + eq + v for k, eq, v in (w.partition("=") for w in words)]
     weights = folder = None
     if run is not None:
         for word in words:
@@ -38,7 +43,8 @@ def evaluate_policy(
                 raise UsageError(f"eval: {run} brings its own; leave {word} out")
         folder = open_folder(run)
         weights = choose(folder, checkpoint)
-        words = [f"recipe={folder.path / 'recipe.yaml'}", *weights.words(), *words]
+        own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *own, *weights.words(), *words]
     # A run's loggers are none of an evaluation's affair, nor whether they are installed.
     recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
     plan = prepare(recipe, zoo, training=False)
@@ -49,6 +55,13 @@ def evaluate_policy(
         )
     from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models
+    from rlzoo.rollout.evaluation import (
+        answer_line,
+        answer_probs,
+        greedy,
+        has_answer_prob,
+        response_limit,
+    )
 
     policy = build_policy(config)
     if weights is not None:
@@ -57,6 +70,9 @@ def evaluate_policy(
     prompts = config.eval.samples
     shown = min(shown, prompts)
     rows = list(_samples(models, prompts, responses, split))
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens}
+    if has_answer_prob(plan):
+        line |= answer_line(answer_probs(models, prompts, split))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
         "weights": None if weights is None else weights.name,
@@ -67,17 +83,23 @@ def evaluate_policy(
         "prompts": prompts,
         "responses": responses,
         "k": ks,
-        **{key: config.rollout[key] for key in ("temperature", "top_k", "top_p", "max_new_tokens")},
+        **{key: config.eval[key] for key in ("temperature", "top_k", "top_p")},
+        "max_new_tokens": response_limit(plan),
         "seed": config.seed,
-        "metrics": metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens},
+        "metrics": line | greedy(models, prompts, split=split),
         "own": None if folder is None else _said_by_run(folder.summary()),
         "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
     return document, rows
 
 
+def _keys(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
+
+
 def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.plugin.call import own  # torch, as below
     from rlzoo.rollout.evaluation import held_out, right_rows
 
     extract = getattr(models.plan.task, "extract", None)
@@ -86,7 +108,8 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
         right = right_rows(models.plan, batch)
         answers = batch["responses"]
         if extract is not None:
-            answers = extract(*(batch[name] for name in needs_of(extract)))
+            with border(f"task {models.plan.task_name!r}: extract"):
+                answers = extract(*(own(batch[name]) for name in needs_of(extract)))
         for i in range(batch.rows):
             row = {
                 "prompt_number": number % prompts,
@@ -146,4 +169,6 @@ def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
     if not summary:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
-    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)}
+    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)} | {
+        name: summary.get(name) for name in ("eval_greedy_before", "eval_greedy_after")
+    }

@@ -22,11 +22,14 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     table.add_column("metric")
     table.add_column("value", justify="right")
     table.add_column("95 % interval", justify="right")
-    order = ["accuracy", *(f"{w}@{k}" for w in ("pass", "maj") for k in document["k"]), "score"]
+    order = ["accuracy", *(f"{w}@{k}" for w in ("pass", "maj") for k in document["k"])]
+    order += ["answer_prob", "score"]
     for name in order:
         if f"eval/{name}" in metrics:
             low, high = metrics[f"eval/{name}_low"], metrics[f"eval/{name}_high"]
             table.add_row(name, f"{metrics[f'eval/{name}']:.3f}", f"{low:.3f} - {high:.3f}")
+    what = "accuracy" if "eval/accuracy" in metrics else "score"
+    table.add_row(f"greedy {what}", f"{metrics['eval/greedy']:.3f}", "")
     rewards = [name for name in metrics if name.startswith("eval/reward/")]
     for name in rewards if len(rewards) > 1 else ():
         table.add_row(name.removeprefix("eval/"), f"{metrics[name]:.3f}", "")
@@ -35,13 +38,14 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     blocks: list[Any] = [head, table]
     if said := document["own"]:
         low, high = said["eval_after_interval"]
-        blocks.append(
-            Text(
-                f"the run itself said: {said['eval_metric']} {said['eval_before']:.3f} before, "
-                f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
-                f"{said['eval_samples']} prompts"
-            )
+        own = (
+            f"the run itself said: {said['eval_metric']} {said['eval_before']:.3f} before, "
+            f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
+            f"{said['eval_samples']} prompts"
         )
+        if said["eval_greedy_after"] is not None:
+            own += "; greedy {eval_greedy_before:.3f}, then {eval_greedy_after:.3f}".format(**said)
+        blocks.append(Text(own))
     if document["samples"]:
         samples = Table(title="samples", title_justify="left")
         texts = ("prompt", "response", "answer")

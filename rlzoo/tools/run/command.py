@@ -22,11 +22,10 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
     """Train under a display, which shows all there is to see: the view adds nothing."""
-    from rich.console import Console  # here, and below: --help needs no rich
-
+    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
     from rlzoo.tools.run.live import Panelled, Plain
 
-    console = Console(stderr=arguments.json)
+    console = SafeConsole(stderr=arguments.json)
     display = Panelled(console) if console.is_terminal else Plain(console)
     try:
         trained = train(display)

@@ -116,7 +116,7 @@ class Panelled(Silent):
             numbers.add_row(*(Text.assemble((f"{n} ", "dim"), v) for n, v in row))
         width = max(10, self.console.width - 16)
         curve = Text.assemble(("reward ", "dim"), (sparkline(self.rewards, width), "green"))
-        return Panel(Group(self.bar, curve, numbers, self.evaluated), title=self.title)
+        return Panel(Group(self.bar, curve, numbers, self.evaluated), title=Text(self.title))
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
         self.close()

@@ -1,11 +1,13 @@
 """Tables of runs. No torch here."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.errors import RunError
 from rlzoo.runs.folder import list_runs
 from rlzoo.runs.metrics import REWARD
 from rlzoo.show.curve import sparkline
@@ -34,6 +36,7 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         "before": lambda run, values: f"{values['eval_before']:.3f}",
         "after": lambda run, values: f"{values['eval_after']:.3f}",
         "interval": lambda run, values: "{:.3f}-{:.3f}".format(*values["eval_after_interval"]),
+        "greedy": lambda run, values: _greedy(values),
     }
     if width >= 100:
         columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
@@ -45,16 +48,25 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         else:
             table.add_column(name, justify="left" if name == "reward" else "right", no_wrap=True)
     same = ("task", "model", "eval_metric", "eval_samples")
-    others = [
-        (run, other)
-        for run in list_runs(folder.path.parent)
-        if run.path != folder.path
-        and all((other := run.summary()).get(k) == summary[k] for k in same)
-    ][-most:]
-    for run, values in [*others, (folder, summary)]:
-        cells = [cell(run, values) for cell in columns.values()]
-        table.add_row(*cells, style="bold" if run is folder else "")
+    rows: list[list[str]] = []
+    for run in reversed(list_runs(folder.path.parent)):
+        if len(rows) == most:
+            break
+        # A neighbour's files may be damaged: that is no affair of this run.
+        with contextlib.suppress(RunError, KeyError, TypeError, ValueError, AttributeError):
+            values = run.summary()
+            if run.path != folder.path and all(values.get(k) == summary[k] for k in same):
+                rows.append([cell(run, values) for cell in columns.values()])
+    for cells in reversed(rows):
+        table.add_row(*map(Text, cells))
+    table.add_row(*(Text(cell(folder, summary)) for cell in columns.values()), style="bold")
     return table
+
+
+def _greedy(values: dict[str, Any]) -> str:
+    """Greedy accuracy before and after; older runs did not measure it."""
+    before, after = (values.get(f"eval_greedy_{when}") for when in ("before", "after"))
+    return "-" if before is None or after is None else f"{before:.3f} > {after:.3f}"
 
 
 def _rewards(run: Any) -> list[float]:

@@ -25,15 +25,15 @@ def run(arguments: argparse.Namespace) -> Result:
         )
     out = check_out(arguments.out)
     from omegaconf import OmegaConf
-    from rich.console import Console
     from rich.progress import track
 
+    from rlzoo.show.console import SafeConsole
     from rlzoo.tools.supervised.warm_start import make_base
 
     spec: Any = OmegaConf.to_container(OmegaConf.load(file))
     zoo = load_zoo()
     tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
-    console = Console(stderr=True)
+    console = SafeConsole(stderr=True)
     bar = iter(track(range(spec["steps"]), description=f"base {arguments.name}", console=console))
 
     def progress(done: int, steps: int, loss: float) -> None:

@@ -27,7 +27,8 @@ def make_base(
     """Train the model that `spec` describes and save it as a plain transformers folder `out`.
 
     spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
-              mix: label -> {task, weight, options}
+              mix: label -> {task, weight, options, right}; a part's own `right` holds from the
+              first step to the last
     tasks:    label -> task object, one for each label of the mix
     progress: called after each step with (steps done, steps, loss in nats per token)
     """
@@ -55,7 +56,7 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
         # Mostly wrong labels teach slowly, so all are right in the first third of the steps; the
         # share falls in the second, and in the last the model has only to unlearn its certainty.
         clean = min(1.0, max(0.0, 2 - 3 * step / steps))
-        share = clean + (1 - clean) * spec["right"]
+        share = clean + (1 - clean) * spec.get("right", 0.0)
         pairs = demonstrations(spec, tasks, share, generator)
         input_ids, labels = encode(tokenizer, pairs)
         # Pads stand on the right, where causal attention never looks: no attention mask is needed.
@@ -71,16 +72,17 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
 
 
 def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[str]]]:
-    """A batch of (prompt, response or turns); each one is right with probability `share`."""
+    """A batch of (prompt, response or turns); each one is right with probability `share`, or the
+    `right` of its part of the mix."""
     weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
     picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
     counts = torch.bincount(picks, minlength=len(weights)).tolist()
     pairs = []
-    for label, count in zip(spec["mix"], counts, strict=True):
-        task = tasks[label]
+    for (label, part), count in zip(spec["mix"].items(), counts, strict=True):
+        task, part_share = tasks[label], part.get("right", share)
         for example in task.draw("train", count, generator):
             right, wrong = task.demonstrate(example, generator)
-            chosen = torch.rand((), generator=generator) < share
+            chosen = torch.rand((), generator=generator) < part_share
             response = right if chosen else wrong
             if not isinstance(response, str):
                 response = with_ends(response, getattr(task, "stops", ()))

@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import warnings
 from pathlib import Path
 
 from rlzoo.errors import RecipeError, Unfinished
@@ -12,6 +13,7 @@ from rlzoo.runs.record import failure
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, locked, write_index
+from rlzoo.tools.sweep.forecast import forecast
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
 from rlzoo.tools.sweep.workers import run_all
 from rlzoo.tools.verb import Result
@@ -62,6 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("words", nargs="+", metavar="key=value")
     add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add(
+        "--patience",
+        type=float,
+        default=30.0,
+        metavar="MINUTES",
+        help="a run without a step for so long is taken up by another worker; default: 30",
+    )
     add("--reference", metavar="ROW", help="the row to compare with")
     add("--threshold", type=float, metavar="X", help="score to count steps to")
 
@@ -69,10 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    if not 0 < arguments.patience < float("inf"):
+        raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
     sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
     check_folder(sweep)
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
+    for line in forecast(sweep, bool(arguments.reference)):
+        warnings.warn(line, stacklevel=2)
     again = f"the same command goes on with what is missing in {sweep.path}"
     try:
         with locked(sweep.path):
@@ -87,8 +100,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
-    from rich.console import Console  # here, and below: --help needs no rich
-
+    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
     from rlzoo.tools.sweep.board import make_board
@@ -97,8 +109,8 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        with make_board(Console(stderr=arguments.json), sweep, len(missing), jobs) as board:
-            run_all(missing, jobs, sweep.path, board)
+        with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
+            run_all(missing, jobs, sweep.path, board, 60 * arguments.patience)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}
@@ -110,6 +122,9 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     write_report(comparison, report)
     return Result(
         {"path": str(sweep.path), "report": str(report), **document(comparison)},
-        lambda console: [*view(comparison, console.width), f"report: {report}"],
+        lambda console: [
+            *view(comparison, console.width),
+            f"every pair: rlzoo compare {sweep.path} --details; report: {report}",
+        ],
         status=1 if failed else 0,
     )

@@ -11,6 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rlzoo.errors import RunError
 from rlzoo.runs.disk import write_json
+from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.record import flatten
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
@@ -52,9 +53,11 @@ def _check_same(job: Job) -> None:
         return
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
         return  # cut off by a kill or a full disk: the worker writes it again
-    here: Any = OmegaConf.to_container(job.recipe.config)
+    here: Any = yaml.safe_load(job.recipe.to_yaml())
     old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
+    # Runs from before evaluations had keys of their own decoded them somehow all the same.
+    old, new = old and old | decoding_of(old), new | decoding_of(new)
     for key in sorted({*old, *new}):
         if old and old.get(key) != new.get(key):
             raise RunError(

@@ -33,12 +33,14 @@ from rlzoo.train.start import prepare
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A configuration: its values of the swept keys, the words that make it, and its recipe."""
+    """A configuration: its values of the swept keys, the words that make it, its recipe, and what
+    its runs will be compared by."""
 
     label: str
     values: Mapping[str, Any]
     words: tuple[str, ...]
     recipe: Recipe
+    metric: str
 
     @property
     def slug(self) -> str:
@@ -116,14 +118,16 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         row_words = [f"{k}={v}" for k, v in combination.items()]
         with _naming(chosen):
             recipe = compose(row_words, zoo)
-            for warning in prepare(recipe, zoo).warnings:
+            plan = prepare(recipe, zoo)
+            for warning in plan.warnings:
                 warnings.warn(warning, stacklevel=2)
+        metric = "accuracy" if hasattr(plan.task, "is_correct") else "score"
         tree: Any = OmegaConf.to_container(recipe.config)
         flat = flat_config(tree, recipe.name)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
-            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe),
+            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, metric),
         )
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):

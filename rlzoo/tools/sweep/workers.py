@@ -30,7 +30,9 @@ from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 from rlzoo.train.start import prepare
 
-ATTEMPTS = 3  # of a run whose worker dies
+ATTEMPTS = 3  # of a run whose worker dies or hangs
+BEAT = 2.0  # seconds between a worker's signs of life
+SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
 
 
 @dataclass
@@ -40,12 +42,18 @@ class Worker:
     process: Any
     pipe: Any
     job: Job | None = None
+    heard: float = 0.0  # when it last gave a sign of life (seconds of the monotonic clock)
+    news: float = 0.0  # when its run last got on
+    pace: float = 0.0  # the longest that this run took to get on
 
 
 class Crew:
     """The workers of a sweep, and the runs that nobody has begun."""
 
-    def __init__(self, jobs: Sequence[Job], workers: int, folder: Path, board: Any):
+    def __init__(
+        self, jobs: Sequence[Job], workers: int, folder: Path, board: Any, patience: float
+    ):
+        self.patience = patience  # seconds
         self.queue, self.attempts = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
         self.folder, self.board = folder, board
         self.gpus = _gpus(jobs[0])
@@ -57,6 +65,7 @@ class Crew:
         for place in range(self.size):
             self.workers.append(self.hire(place))
             self.give(self.workers[-1])
+        last = time.monotonic()
         while any(w.job for w in self.workers):
             ready: Any = connection.wait([w.pipe for w in self.workers if w.job], timeout=0.5)
             self.board.tick()
@@ -67,6 +76,26 @@ class Crew:
                     self.replace(worker)
                 else:
                     self.hear(worker, word, *rest)
+            now = time.monotonic()
+            asleep = now - last - 1  # this process itself was stopped, and all workers with it
+            last = now
+            for worker in [w for w in self.workers if w.job and w.pipe not in ready]:
+                if asleep > 0:
+                    worker.heard += asleep
+                    worker.news += asleep
+                self.look_after(worker, now)
+
+    def look_after(self, worker: Worker, now: float) -> None:
+        """A worker that is stopped, or whose run no longer gets on, is killed: another goes on."""
+        longest = max(self.patience, 20 * worker.pace)
+        how = ""
+        if now - worker.heard > SILENT:
+            how = f"stopped: no sign of life in {SILENT:.0f} s"
+        elif now - worker.news > longest:
+            how = f"hung: no step in {longest:.0f} s"
+        if how:
+            worker.process.kill()
+            self.replace(worker, how)
 
     def hire(self, place: int) -> Worker:
         gpu = self.gpus[place % len(self.gpus)] if self.gpus else None
@@ -82,6 +111,8 @@ class Crew:
         if not self.queue:
             return
         worker.job = self.queue.popleft()
+        worker.heard = worker.news = time.monotonic()
+        worker.pace = 0.0
         self.attempts[worker.job.name] += 1
         with contextlib.suppress(OSError):  # it is dead already: its pipe's end says so
             worker.pipe.send(worker.job)
@@ -90,6 +121,11 @@ class Crew:
     def hear(self, worker: Worker, word: str, *rest: Any) -> None:
         job = worker.job
         assert job is not None
+        worker.heard = time.monotonic()
+        if word == "alive":
+            return
+        worker.pace = max(worker.pace, worker.heard - worker.news)
+        worker.news = worker.heard
         if word == "disk":
             raise OSError(errno.ENOSPC, rest[0], str(job.path))
         if word not in ("done", "failed"):
@@ -101,11 +137,11 @@ class Crew:
         getattr(self.board, word)(job, *rest)
         self.give(worker)
 
-    def replace(self, worker: Worker) -> None:
+    def replace(self, worker: Worker, how: str = "") -> None:
         """A worker died: its run goes back into the queue, unless it did so too often."""
         worker.process.join()
         worker.pipe.close()
-        how = _cause(worker.process.exitcode)
+        how = how or _cause(worker.process.exitcode)
         job = worker.job
         assert job is not None
         if self.attempts[job.name] >= ATTEMPTS:
@@ -128,10 +164,15 @@ class Crew:
             worker.pipe.close()
 
 
-def run_all(jobs: Sequence[Job], workers: int, folder: Path, board: Any) -> None:
+def run_all(
+    jobs: Sequence[Job], workers: int, folder: Path, board: Any, patience: float = 1800.0
+) -> None:
     """Do every run. A failure is written into the run's folder as failed.json; raises Unfinished
-    where a worker met a full disk, having stopped them all."""
-    crew = Crew(jobs, workers, folder, board)
+    where a worker met a full disk, having stopped them all.
+
+    patience: seconds that a run may take to get on, or 20 times as long as it ever took so far.
+    """
+    crew = Crew(jobs, workers, folder, board, patience)
     try:
         crew.run()
     finally:
@@ -153,7 +194,8 @@ def _gpus(job: Job) -> list[str]:
 def _cause(code: int | None) -> str:
     if code is None or code >= 0:
         return f"exit status {code}"
-    name = signal.Signals(-code).name
+    known = -code in set(signal.Signals)
+    name = signal.Signals(-code).name if known else f"signal {-code}"
     return f"{name}: out of memory, or killed by hand" if name == "SIGKILL" else name
 
 
@@ -193,6 +235,8 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
         handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(handle, 1)
         os.dup2(handle, 2)
+    pipe = _Shared(pipe)
+    threading.Thread(target=_beat, args=(pipe,), daemon=True).start()
     import torch
 
     torch.set_num_threads(1)
@@ -211,12 +255,32 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
             reason = first_line(error)
             if not isinstance(error, RlzooError):
                 reason = f"{type(error).__name__}: {reason}"
+            if error.__cause__ or not isinstance(error, RlzooError):
                 with contextlib.suppress(OSError):
                     print(f"{job.path}:", file=sys.stderr)
                     traceback.print_exc()
             pipe.send(("failed", reason))
         else:
             pipe.send(("done", summary))
+
+
+class _Shared:
+    """A pipe that two threads of a worker write to."""
+
+    def __init__(self, pipe: Any):
+        self.recv, self._pipe, self._lock = pipe.recv, pipe, threading.Lock()
+
+    def send(self, message: Any) -> None:
+        with self._lock:
+            self._pipe.send(message)
+
+
+def _beat(pipe: _Shared) -> None:
+    """Signs of life, from a thread of its own: a process that is stopped gives none."""
+    with contextlib.suppress(OSError):  # the parent is gone
+        while True:
+            pipe.send(("alive",))
+            time.sleep(BEAT)
 
 
 def _die_with_the_parent() -> None:

@@ -9,6 +9,7 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.variants import variants
+from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.trace.html import page
 from rlzoo.tools.trace.tables import trace_view
@@ -71,8 +72,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     """The trace that the command line asks for."""
-    runs = [w for w in arguments.words if "=" not in w]
-    words = [w for w in arguments.words if "=" in w]
+    runs = [w for w in arguments.words if is_run(w)]
+    words = [w for w in arguments.words if not is_run(w)]
     typed, options = _typed_and_options(arguments, zoo)
     if len(runs) > 1:
         raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")

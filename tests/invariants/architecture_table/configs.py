@@ -281,11 +281,12 @@ ARCHITECTURES: dict[str, dict[str, Any] | None] = {
     "mamba2": MAMBA2,
     "falcon_mamba": MAMBA,
     "rwkv": {"attention_hidden_size": 16, "context_length": 64},
-    "rwkv-8_layers": {
+    "rwkv-rescaled": {
         "model_type": "rwkv",
         "attention_hidden_size": 16,
         "context_length": 64,
-        "num_hidden_layers": 8,
+        "num_hidden_layers": 4,
+        "rescale_every": 2,
     },
     "recurrent_gemma": {
         "lru_width": 16,
@@ -370,7 +371,7 @@ QUICK = (
     *("falcon-alibi", "mpt", "bart", "llama-tied", "llama-yarn", "llama-dynamic_rope"),
     *("phi3-longrope", "qwen3", "smollm3", "cohere2", "granite", "modernbert-decoder"),
     *("gemma3n_text", "mixtral-router_logits", "phimoe", "gpt_oss", "deepseek_v3"),
-    *("deepseek_v32", "doge", "llama4_text", "mamba", "rwkv-8_layers", "recurrent_gemma"),
+    *("deepseek_v32", "doge", "llama4_text", "mamba", "rwkv-rescaled", "recurrent_gemma"),
     *("jamba", "nemotron_h", "zamba2", "lfm2", "minimax", "qwen3_5_text", "gemma3-with_vision"),
 )
 # What may be refused or noted, in part or whole; all others are right in every cell.
@@ -378,7 +379,7 @@ OUTSPOKEN = {
     *("gpt_neox_japanese", "openai-gpt", "ctrl", "jetmoe"),  # no checkpointing
     *("llama-dynamic_rope", "phi3-longrope", "deepseek_v32", "doge"),  # no rows beyond a limit
     # Sampled otherwise than scored:
-    *("rwkv", "rwkv-8_layers", "zamba2", "recurrent_gemma", "nemotron_h"),
+    *("rwkv", "rwkv-rescaled", "zamba2", "recurrent_gemma", "nemotron_h"),
 }
 
 

@@ -21,8 +21,8 @@ python tests/invariants/make_model_table.py gemma3 rwkv      # these alone
 ```
 
 writes this page and ends with status 1 if a cell is wrong; a third of the rows runs in the tests,
-all of them with `pytest -m study tests/invariants`. Made with transformers {transformers} and torch
-{torch}.
+with half as many tokens sampled, the rest with `pytest -m study tests/invariants`. Made with
+transformers {transformers} and torch {torch}.
 
 ## How
 

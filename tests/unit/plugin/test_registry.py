@@ -125,13 +125,16 @@ def test_a_dependent_of_a_broken_column_goes_too(tmp_path):
 
 
 def test_two_plugins_with_one_name_are_an_error_that_names_both(tmp_path):
-    file = write(tmp_path / "thief.py", GOOD, name="gae", hook="register_estimators")
-    zoo, _ = load(file)
+    files = [
+        write(tmp_path / f"{name}.py", GOOD, name="same", hook="register_estimators")
+        for name in ("one", "two")
+    ]
+    zoo, _ = load(*files)
     with pytest.raises(UnknownName) as caught:
-        zoo.estimators["gae"]
+        zoo.estimators["same"]
     for text in (str(caught.value), zoo.broken[0].reason):
-        assert "rlzoo_zoo.estimators.gae" in text
-        assert "thief.py" in text
+        assert "one.py" in text
+        assert "two.py" in text
     assert "mc" in zoo.estimators
 
 

@@ -67,21 +67,24 @@ def test_a_stranger_installs_it_with_pip(tmp_path):
         return done.stdout
 
     run(*pip, str(package))
+    # In one interpreter, since each takes seconds to import torch.
     code = (
-        "import json, rlzoo; c = rlzoo.load_zoo().estimators['brand_new']; "
-        "print(json.dumps([c.origin, list(c.needs), list(c.options), c.source != '']))"
+        "import json, runpy, sys, pytest, rlzoo\n"
+        "c = rlzoo.load_zoo().estimators['brand_new']\n"
+        "print(json.dumps([c.origin, list(c.needs), list(c.options), c.source != '']))\n"
+        "assert pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:xdist']) == 0\n"
+        "runpy.run_module('rlzoo', run_name='__main__')\n"
     )
-    origin, needs, options, sourced = json.loads(run(python, "-c", code))
+    words = ["recipe=grpo", "estimator=brand_new", "estimator.scale=0.5", "model=nano"]
+    words += ["rollout.prompts=4", "train.steps=2", "eval.samples=8", "run.dir=trained"]
+    first, _, tests = run(python, "-c", code, "run", *words).partition("\n")
+    origin, needs, options, sourced = json.loads(first)
     assert origin == "rlzoo_brand_new (rlzoo-brand-new 0.1.0)"
     assert needs == ["sequence_rewards", "response_mask", "group_ids"]
     assert options == ["scale"]
     assert sourced
-    tests = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     assert "passed" in tests
     assert "failed" not in tests
-    words = ["recipe=grpo", "estimator=brand_new", "estimator.scale=0.5", "model=nano"]
-    words += ["rollout.prompts=4", "train.steps=2", "eval.samples=8", "run.dir=trained"]
-    run(python, "-m", "rlzoo", "run", *words)
     summary = json.loads((package / "trained" / "summary.json").read_text())
     assert summary["estimator"] == "brand_new"
     assert summary["steps"] == 2

@@ -26,7 +26,7 @@ def test_a_run_leaves_what_it_promises(zoo, words, tmp_path):
                                 "loggers=csv"], zoo=zoo)  # fmt: skip
     assert {p.name for p in run.path.iterdir()} == {
         "recipe.yaml", "metrics.jsonl", "samples.jsonl", "summary.json", "checkpoints", "model",
-        "batches", "metrics.csv",
+        "batches", "metrics.csv", "evaluations",
     }  # fmt: skip
     assert {"eval_before", "eval_after", "seconds", "tokens", "peak_rss_mb"} <= set(run.summary)
     steps = [r for r in run.metrics if "reward/mean" in r]

@@ -380,6 +380,7 @@ def test_http_gives_scores_per_token(server):
 
 
 def test_http_headers_come_from_the_environment_alone(server, monkeypatch):
+    monkeypatch.setenv("RLZOO_ALLOW_ENV", "SCORER")
     monkeypatch.setenv("SCORER", "Authorization: Bearer s3cret\nX-Team: a: b\n")
     ask(server, headers_from="SCORER")
     assert server.headers[-1]["Authorization"] == "Bearer s3cret"
@@ -389,7 +390,7 @@ def test_http_headers_come_from_the_environment_alone(server, monkeypatch):
         ask(server, headers_from="SCORER")
     assert "s3cret" not in str(caught.value)
     monkeypatch.delenv("SCORER")
-    with pytest.raises(ValueError, match="no environment variable 'SCORER'"):
+    with pytest.raises(RlzooError, match="no environment variable 'SCORER'"):
         ask(server, headers_from="SCORER")
 
 
@@ -499,7 +500,7 @@ def test_http_names_what_json_cannot_carry(server):
         ({"send": ["prompt"]}, "did you mean 'prompts'"),
         ({"send": []}, "name what is sent"),
         ({"per_token": True}, "send response_tokens"),
-        ({"headers_from": "NO_SUCH_VARIABLE"}, "no environment variable"),
+        ({"headers_from": "NO_SUCH_VARIABLE"}, "--allow-env NO_SUCH_VARIABLE"),
     ],
 )
 def test_http_options_are_refused_before_a_run(options, fault, zoo):

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from helpers import ROOT
+from helpers.forks import finished
 from rlzoo.cli import main, parse
 from rlzoo.tools.bench import cases as bench_cases
 from rlzoo.tools.bench import command as bench_command
@@ -263,7 +264,14 @@ def test_a_wheel_has_no_peer_and_says_so(monkeypatch, tmp_path, capsys):
     assert "tests/benchmarks/peer_trl.py, needs a checkout" in capsys.readouterr().err
 
 
-def test_a_command_measures_and_prints_one_document(nano, capsys):
+def forked(bench, command, environment):
+    """As `Bench.start`, of a case, in a process that need not import torch first."""
+    return finished(bench_cases.main, command[-1])
+
+
+@pytest.mark.process
+def test_a_command_measures_and_prints_one_document(nano, capsys, monkeypatch):
+    monkeypatch.setattr(bench.Bench, "start", forked)
     assert main(["bench", "sampling", "--model", "nano", "--json", "--out", "x.json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert json.loads(Path("x.json").read_text()) == document
@@ -303,8 +311,10 @@ def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsy
     assert "| dr_grpo, 2 processes |" in text
 
 
+@pytest.mark.process
 def test_processes_that_fail_are_a_row_with_the_last_word(tmp_path, monkeypatch):
     asked = bench.Bench(parse(["bench"]), tmp_path)
+    monkeypatch.setattr(asked, "start", lambda command, environment: finished(main, command[3:]))
     monkeypatch.setattr(asked, "variants", lambda workload: [("grppo", ["recipe=grppo"], None)])
     (row,) = bench_parts.processes(asked, {"warmup": 0, "repeat": 1})
     assert "did you mean 'grpo'" in row["error"]

@@ -612,7 +612,7 @@ def test_the_table_of_checkpoints_fits_its_terminal(trained, width):
     assert "…" not in text
     assert text.count("own") == 3
     assert text.count("exact") == 3 + text.count("the others are exact")
-    assert text.split().count("step") == 3  # two tables, and the KL of a step
+    assert text.split().count("step") == 6  # three heads, two titles, the KL of a step
 
 
 def test_a_run_without_a_critic_has_exact_rows_only(tmp_path, words):

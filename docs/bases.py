@@ -1,0 +1,110 @@
+"""Train from the honest bases and write the table of docs/bases.md.
+
+    python docs/bases.py            about 20 CPU minutes; goes on where it stopped
+
+Each run is that of `rlzoo run recipe=RECIPE` with the words of its case, evaluated before and
+after, without a run folder; results land in runs/bases.jsonl. The text around the table stays.
+"""
+
+import json
+import os
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PAGE, RESULTS = HERE / "bases.md", HERE.parent / "runs" / "bases.jsonl"
+SEEDS = range(10)
+RECIPES = ("ppo_gae", "grpo", "rloo")
+COMMON = ["rollout.prompts=16", "rollout.samples=4", "eval.samples=512", "run.threads=1"]
+CASES = {
+    "addition": ["model=novice", "task=addition", "train.steps=60", "actor.lr=1e-3"],
+    "marks": ["model=blind", "task=marks", "train.steps=60", "actor.lr=1e-3"],
+    "marks_long": ["model=blind", "task=marks_long", "train.steps=60", "actor.lr=1e-3"],
+    "marks_dense": ["model=blind", "task=marks_dense", "train.steps=60", "actor.lr=1e-3"],
+    "local_search": ["model=turns", "task=local_search", "train.steps=24", "actor.lr=1e-3"],
+}
+
+
+def trained(zoo, recipe: str, words: list[str]) -> dict[str, float]:
+    """Sampled and greedy accuracy before and after, and CPU seconds of the whole run."""
+    import rlzoo
+
+    began = time.process_time()
+    trainer = rlzoo.open_recipe(recipe, words, zoo=zoo)
+    config = trainer.plan.recipe.config
+    before = trainer.evaluate(config.eval.samples)
+    while trainer.steps < config.train.steps:
+        trainer.step(trainer.steps / config.train.steps)
+    after = trainer.evaluate(config.eval.samples)
+    return {
+        "greedy_before": before["eval/greedy"],
+        "sampled_before": before["eval/accuracy"],
+        "greedy_after": after["eval/greedy"],
+        "sampled_after": after["eval/accuracy"],
+        "seconds": time.process_time() - began,
+    }
+
+
+def missing(done: list[dict]) -> Iterator[tuple[str, str, int, list[str]]]:
+    """What is yet to be trained: a case whose words were changed is trained anew."""
+    known = {(row["recipe"], row["seed"], *row["words"]) for row in done}
+    for seed in SEEDS:
+        for case, own in CASES.items():
+            for recipe in RECIPES:
+                words = [*own, *COMMON]
+                if (recipe, seed, *words) not in known:
+                    yield case, recipe, seed, words
+
+
+def table(rows: list[dict]) -> str:
+    lines = [
+        "| task | recipe | greedy before | after | sampled before | after | worst seed, greedy | "
+        "CPU s |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for case, own in CASES.items():
+        for recipe in RECIPES:
+            words = [*own, *COMMON]
+            some = [r for r in rows if r["recipe"] == recipe and r["words"] == words]
+            if not some:
+                continue
+            means = [
+                f"{statistics.mean(r[f'{how}_{when}'] for r in some):.3f}"
+                for how in ("greedy", "sampled")
+                for when in ("before", "after")
+            ]
+            worst = min(r["greedy_after"] for r in some)
+            seconds = statistics.mean(r["seconds"] for r in some)
+            cells = [case, f"`{recipe}`", *means, f"{worst:.3f}", f"{seconds:.0f}"]
+            lines.append("| " + " | ".join(cells) + " |")
+    commands = "\n".join(
+        f"rlzoo run recipe=ppo_gae {' '.join([*own, *COMMON])} eval.every=0"
+        for own in CASES.values()
+    )
+    return "\n".join(lines) + f"\n\n```bash\n{commands}\n```\n"
+
+
+def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    import rlzoo
+
+    zoo = rlzoo.load_zoo()
+    RESULTS.parent.mkdir(exist_ok=True)
+    rows = []
+    if RESULTS.exists():
+        rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    for case, recipe, seed, words in missing(rows):
+        row = {"case": case, "recipe": recipe, "seed": seed, "words": words}
+        row |= trained(zoo, recipe, [*words, f"seed={seed}"])
+        rows.append(row)
+        with RESULTS.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print({k: v for k, v in row.items() if k != "words"}, flush=True)
+    head, rest = PAGE.read_text().split("<!-- table -->")[0::2]
+    PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""Run the league and write its tables into docs/league.md.
+
+    python docs/league.py [FOLDER] [--jobs N] [--seeds N] [--tasks A,B] [--rows A,B]
+
+Every recipe on every task, seed by seed, each run ending when it has drawn its task's tokens. Runs
+are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same command goes on with what
+is missing: a finished run is not done again, one that was cut off goes on from its last checkpoint.
+The page is written when nothing is missing.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import league_page as page
+
+from rlzoo import RlzooError, load_zoo, resume, run
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+
+HERE = Path(__file__).resolve().parent
+RECIPES = sorted(p.stem for p in (HERE.parent / "configs" / "recipes").glob("*.yaml"))
+
+
+@dataclass(frozen=True)
+class Task:
+    """`tokens`: that each run may draw."""
+
+    words: tuple[str, ...]
+    tokens: int
+
+
+TASKS = {
+    "key_door": Task(("task=key_door", "model=nano"), 13_500),
+    "marks": Task(("task=marks", "model=blind"), 9_500),
+    "local_search": Task(("task=local_search", "model=turns"), 8_000),
+}
+# The same for all: sizes and a rate that fit two cores. All else is as the recipe ships.
+COMMON = (
+    "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "actor.lr=1e-3",
+    "eval.samples=128", "checkpoint.every=8", "run.samples=0", "run.threads=1",
+)  # fmt: skip
+# The even rows: estimators in one recipe that is otherwise the same. The advisor chooses from them.
+EXTRA = {
+    "ppo_gae lam=0.5": ["estimator.lam=0.5"],
+    "ppo_gae lam=0.8": ["estimator.lam=0.8"],
+    "ppo_gae grpo": ["estimator=grpo"],
+    "ppo_gae rloo": ["estimator=rloo"],
+}
+EVEN = {  # what the advisor says -> the row; td0 and mc are gae's lam = 0 and 1, run by run
+    "gae lam=0": "ppo_td0", "gae lam=0.5": "ppo_gae lam=0.5", "gae lam=0.8": "ppo_gae lam=0.8",
+    "gae lam=0.95": "ppo_gae", "gae lam=1": "ppo_mc", "grpo": "ppo_gae grpo",
+    "rloo": "ppo_gae rloo",
+}  # fmt: skip
+ASKED = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"]
+# A step of these draws many times a batch's tokens: evaluated at each, so that the score at the
+# budget lies between two evaluations.
+BRANCHING = ("vineppo",)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of the league."""
+
+    task: str
+    row: str
+    seed: int
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.task / f"{self.row.replace(' ', '-')}--seed{self.seed}"
+
+    @property
+    def recipe(self) -> str:
+        return self.row.split()[0]
+
+    @property
+    def words(self) -> list[str]:
+        task = TASKS[self.task]
+        every = 1 if self.row in BRANCHING else 0
+        return [
+            *COMMON, *task.words, *EXTRA.get(self.row, []), f"train.tokens={task.tokens}",
+            f"eval.every={every}", f"seed={self.seed}", f"run.dir={self.path}",
+        ]  # fmt: skip
+
+    def why_not(self, zoo: Any) -> str:
+        """Why this recipe does not apply to this task; empty where it does."""
+        try:
+            make_plan(compose([f"recipe={self.recipe}", *self.words], zoo), zoo)
+        except RlzooError as error:
+            return str(error).split(": ", 1)[-1]
+        return ""
+
+    @property
+    def done(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    def play(self, zoo: Any, display: Any = None) -> None:
+        """Do the run, or what is left of it; its weights are not kept."""
+        began = time.process_time()
+        if (self.path / "recipe.yaml").is_file():
+            resume(self.path, zoo=zoo, display=display)
+        else:
+            run(self.recipe, self.words, zoo=zoo, display=display)
+        for file in [*self.path.rglob("*.safetensors"), *self.path.rglob("*.pt")]:
+            file.unlink()
+        with open(self.folder / "cpu.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps([self.path.name, time.process_time() - began]) + "\n")
+
+
+def cells(folder: Path, tasks: list[str], rows: list[str], seeds: int) -> Iterator[Cell]:
+    """Task by task, seed by seed: a league cut short has whole tasks, and paired runs."""
+    for task in tasks:
+        for seed in range(seeds):
+            for row in rows:
+                yield Cell(task, row, seed, folder)
+
+
+def play_all(missing: list[Cell], jobs: int) -> None:
+    """Forked workers share the imports; one job stays in this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    zoo = load_zoo()
+    began = time.time()
+
+    def told(number: int, cell: Cell) -> None:
+        left = (time.time() - began) / number * (len(missing) - number)
+        print(f"{number}/{len(missing)} {cell.path} ({left / 60:.0f} min left)", flush=True)
+
+    if jobs == 1:
+        for number, cell in enumerate(missing, 1):
+            cell.play(zoo)
+            told(number, cell)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs, _keep, (zoo,)) as pool:
+        for number, cell in enumerate(pool.imap_unordered(_play, missing), 1):
+            told(number, cell)
+
+
+def _keep(zoo: Any) -> None:
+    globals()["ZOO"] = zoo
+
+
+def _play(cell: Cell) -> Cell:
+    cell.play(globals()["ZOO"])
+    return cell
+
+
+def advise_all(folder: Path, tasks: list[str], seeds: int) -> dict[str, list[dict[str, Any]]]:
+    """What the advisor says of each task and seed, from the first tenth of the budget."""
+    from rlzoo.tools.advise.pilot import advise
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for task in tasks:
+        for seed in range(seeds):
+            file = folder / "advice" / f"{task}--seed{seed}.json"
+            if not file.is_file():
+                words = [w for w in Cell(task, "ppo_gae", seed, folder).words if "dir=" not in w]
+                file.parent.mkdir(parents=True, exist_ok=True)
+                text = json.dumps(advise([*ASKED, *words], SHARE), indent=1)
+                file.with_suffix(".part").write_text(text, encoding="utf-8")
+                file.with_suffix(".part").replace(file)
+            found.setdefault(task, []).append(json.loads(file.read_text(encoding="utf-8")))
+    return found
+
+
+SHARE = 0.1  # of the budget, for the advisor's pilot
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("folder", nargs="?", type=Path, default=HERE.parent / "runs" / "league")
+    add("--jobs", type=int, default=1, help="runs at a time")
+    add("--seeds", type=int, default=10)
+    add("--tasks", default=",".join(TASKS))
+    add("--rows", default=",".join([*RECIPES, *EXTRA]))
+    add("--no-page", action="store_true", help="leave docs/league.md as it is")
+    arguments = parser.parse_args(argv)
+    folder, seeds = arguments.folder, arguments.seeds
+    tasks, rows = arguments.tasks.split(","), arguments.rows.split(",")
+    every = list(cells(folder, tasks, rows, seeds))
+    zoo = load_zoo()
+    dashes = {(c.task, c.row): why for c in every if c.seed == 0 and (why := c.why_not(zoo))}
+    every = [cell for cell in every if (cell.task, cell.row) not in dashes]
+    play_all([cell for cell in every if not cell.done], arguments.jobs)
+    if arguments.no_page:
+        return
+    league: dict[str, dict[str, list[page.Played]]] = {}
+    for cell in every:
+        runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])
+        runs.append(page.read(cell.path, TASKS[cell.task].tokens))
+    budgets = {name: task.tokens for name, task in TASKS.items()}
+    advice = advise_all(folder, tasks, seeds)
+    page.write(league, dashes, budgets, advice, EVEN, folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,321 @@
+"""The league's runs as tables and curves: what `python docs/league.py` writes into docs/league.md.
+
+`python docs/league.py` again, with nothing missing, writes it anew.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from rlzoo.show.figure import add_axes, ink, line, new_figure, write_figure
+from rlzoo.stats import block
+
+HERE = Path(__file__).resolve().parent
+PAGE, CURVES = HERE / "league.md", HERE / "league.svg"
+DRAWS = 2_000
+Array = np.ndarray
+
+
+@dataclass
+class Played:
+    """One run: its score on held-out prompts before and after, sampled and greedy; `after` is at
+    the token budget. curve: (tokens, mean score of a step's batch)."""
+
+    before: float
+    after: float
+    greedy_before: float
+    greedy_after: float
+    tokens: int
+    steps: int
+    skipped: int
+    curve: list[tuple[int, float]] = field(repr=False)
+
+
+def read(path: Path, budget: int) -> Played:
+    summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    lines = [json.loads(text) for text in (path / "metrics.jsonl").read_text().splitlines()]
+    metric = f"eval/{summary['eval_metric']}"
+    steps = [m for m in lines if "perf/tokens" in m]
+    spent = {0: 0, **{m["step"]: m["perf/tokens"] for m in steps}}
+    points = [(spent[m["step"]], m[metric]) for m in lines if metric in m]
+    after = points[-1][1]
+    if points[-1][0] > 1.1 * budget:  # a step of this recipe is a large part of the budget
+        after = float(np.interp(budget, *zip(*points, strict=True)))
+    score = "score/verifier" if "score/verifier" in steps[0] else "reward/mean"
+    return Played(
+        points[0][1], after, summary["eval_greedy_before"], summary["eval_greedy_after"],
+        spent[steps[-1]["step"]], summary["steps"], summary["skipped_updates"],
+        [(m["perf/tokens"], m[score]) for m in steps],
+    )  # fmt: skip
+
+
+League = Mapping[str, Mapping[str, list[Played]]]  # task -> row -> a run for each seed
+
+
+def finals(runs: Mapping[str, list[Played]]) -> Array:
+    """(seeds, rows) of the rows of a task."""
+    return np.array([[run.after for run in seeds] for seeds in runs.values()]).T
+
+
+# ---------------------------------------------------------------- ranks
+
+
+def ranks(scores: Array) -> Array:
+    """(rows,) of mean scores (seeds, rows): 1 is best, ties share."""
+    means = scores.mean(0)
+    above = (means[:, None] < means[None]).sum(1)
+    same = (means[:, None] == means[None]).sum(1)
+    return 1 + above + (same - 1) / 2
+
+
+def mean_ranks(league: League, rows: list[str]) -> tuple[Array, Array, Array]:
+    """The mean rank over tasks of rows that play on all of them, (rows,), and its 95 % bootstrap
+    intervals, (2, rows): over seeds (the same for all rows, which are paired), and over seeds and
+    tasks."""
+    tables = [finals({row: runs[row] for row in rows}) for runs in league.values()]
+    rng = np.random.default_rng(0)
+
+    def drawn(tasks: Array) -> Array:
+        found = []
+        for task in tasks:
+            table = tables[task]
+            found.append(ranks(table[rng.integers(len(table), size=len(table))]))
+        return np.mean(found, 0)
+
+    every = np.arange(len(tables))
+    seeds = np.array([drawn(every) for _ in range(DRAWS)])
+    both = np.array([drawn(rng.integers(len(tables), size=len(tables))) for _ in range(DRAWS)])
+    whole = np.mean([ranks(table) for table in tables], 0)
+    return whole, np.percentile(seeds, [2.5, 97.5], 0), np.percentile(both, [2.5, 97.5], 0)
+
+
+def not_told_apart(runs: Mapping[str, list[Played]]) -> set[str]:
+    """The rows whose difference to the best mean is not shown: a block model of seed and row,
+    Tukey's correction for all pairs (`rlzoo.stats.block`)."""
+    names, table = list(runs), finals(runs)
+    best = int(table.mean(0).argmax())
+    model = block(table)
+    like = {names[best]}
+    for i, name in enumerate(names):
+        if i != best:
+            low, high = model.pairs[min(i, best), max(i, best)].interval
+            if low <= 0 <= high:
+                like.add(name)
+    return like
+
+
+# ---------------------------------------------------------------- failures
+
+
+def failure(run: Played, gap: float) -> str:
+    """What became of a run; gap: what the task's best row gained on average."""
+    if run.skipped or run.after < run.before - 0.1 * gap:
+        return "diverged"
+    if max(score for _, score in run.curve) - run.after > 0.3 * gap:
+        return "collapsed"
+    return "never learned" if run.after - run.before < 0.1 * gap else ""
+
+
+def gained(runs: Mapping[str, list[Played]]) -> float:
+    return max(fmean(r.after - r.before for r in seeds) for seeds in runs.values())
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
+def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
+    names = list(dict.fromkeys(row for runs in league.values() for row in runs))
+    complete = [name for name in names if all(name in runs for runs in league.values())]
+    whole, seeds, both = mean_ranks(league, complete)
+    place = {name: i for i, name in enumerate(complete)}
+    like = {task: not_told_apart(runs) for task, runs in league.items()}
+    order = sorted(names, key=lambda n: whole[place[n]] if n in place else len(names))
+    rows = []
+    for name in order:
+        cells = ["–", "–", "–"]
+        if name in place:
+            i = place[name]
+            cells = [
+                f"{whole[i]:.1f}",
+                *(f"{low:.1f} to {high:.1f}" for low, high in (seeds[:, i], both[:, i])),
+            ]
+        for task, runs in league.items():
+            cell = f"{fmean(r.after for r in runs[name]):.3f}" if name in runs else "–"
+            cells.append(f"**{cell}**" if name in like[task] else cell)
+        rows.append([name, *cells])
+    header = ["row", "mean rank", "95 %, seeds", "95 %, seeds and tasks", *league]
+    where: dict[tuple[str, str], list[str]] = {}
+    for (task, name), why in dashes.items():
+        where.setdefault((name, why.split(", and task")[0]), []).append(task)
+    reasons = [f"- {name} has a dash on {', '.join(tasks)}: {why}."
+               for (name, why), tasks in where.items()]  # fmt: skip
+    return "\n".join([table(header, rows), "", *reasons]).strip()
+
+
+def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
+    rows = []
+    for task, runs in league.items():
+        every = [run for seeds in runs.values() for run in seeds]
+        usual = sorted(run.steps for run in every)
+        best = max(runs, key=lambda row: fmean(r.after for r in runs[row]))
+        tokens = sorted(run.tokens for run in every)
+        rows.append([
+            task, f"{budgets[task]:,}", f"{usual[len(usual) // 2]}",
+            f"{usual[0]} to {usual[-1]}", f"{tokens[0]:,} to {tokens[-1]:,}",
+            f"{fmean(r.before for r in every):.3f}", f"{fmean(r.greedy_before for r in every):.3f}",
+            best, f"{fmean(r.after for r in runs[best]):.3f}",
+            f"{fmean(r.greedy_after for r in runs[best]):.3f}",
+        ])  # fmt: skip
+    header = ["task", "tokens", "steps, median", "steps", "tokens drawn", "sampled before",
+              "greedy before", "best row", "sampled after", "greedy after"]  # fmt: skip
+    return table(header, rows)
+
+
+def failures_table(league: League) -> str:
+    kinds = ("never learned", "collapsed", "diverged")
+    names = list(dict.fromkeys(row for runs in league.values() for row in runs))
+    rows = []
+    for name in names:
+        counts = dict.fromkeys(kinds, 0)
+        where: dict[str, set[str]] = {kind: set() for kind in kinds}
+        played = 0
+        for task, runs in league.items():
+            gap = gained(runs)
+            for run in runs.get(name, []):
+                played += 1
+                if kind := failure(run, gap):
+                    counts[kind] += 1
+                    where[kind].add(task)
+        if sum(counts.values()):
+            cells = [f"{n} ({', '.join(sorted(where[k]))})" if n else "0"
+                     for k, n in counts.items()]  # fmt: skip
+            rows.append([name, str(played), *cells])
+    return table(["row", "runs", *kinds], rows) if rows else "None."
+
+
+def draw_curves(league: League) -> None:
+    """Of each task the rows' mean training scores over tokens: the best in colour, others grey."""
+
+    def figure() -> object:
+        drawn = new_figure(11.0, 5.6)
+        for place, (task, runs) in enumerate(league.items(), 1):
+            axes = add_axes(drawn, "tokens", "score" if place in (1, 4) else "", (2, 3, place))
+            axes.set_title(task, fontsize=10)
+            order = sorted(runs, key=lambda row: -fmean(r.after for r in runs[row]))
+            end = min(run.curve[-1][0] for row in order[:4] for run in runs[row])
+            grid = np.linspace(0, end, 40)
+            for i, row in enumerate(order):
+                xs = [np.interp(grid, *smooth(run)) for run in runs[row]]
+                style = line(i) if i < 4 else {"color": ink("faint"), "linestyle": "-"}
+                axes.plot(grid, np.mean(xs, 0), label=row if i < 4 else None,
+                          linewidth=1.6 if i < 4 else 0.8, zorder=3 if i < 4 else 1, **style)  # fmt: skip
+            axes.legend(fontsize=7, frameon=False, loc="best")
+        return drawn
+
+    write_figure(figure, CURVES)
+
+
+def smooth(run: Played) -> tuple[list[float], list[float]]:
+    """The curve from the start on, averaged over three steps."""
+    tokens, scores = zip(*run.curve, strict=True)
+    padded = [scores[0], *scores, scores[-1]]
+    mean = [fmean(padded[i : i + 3]) for i in range(len(scores))]
+    return [0, *tokens], [run.before, *mean]
+
+
+# ---------------------------------------------------------------- the advisor
+
+
+def advice_tables(
+    league: League, advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str]
+) -> str:
+    """Which even row is best, what the advisor chose from the first tenth of each seed's budget,
+    and how often a choice is not told apart from the best."""
+    rows, hits, lost = [], Counter[str](), Counter[str]()
+    count = 0
+    for task, said in advice.items():
+        runs = {row: league[task][row] for row in even.values()}
+        like = not_told_apart(runs)
+        means = {row: fmean(r.after for r in seeds) for row, seeds in runs.items()}
+        best = max(means, key=lambda row: means[row])
+        chosen = Counter(name(document) for document in said)
+        rules = {
+            "advisor": [even[name(document)] for document in said],
+            "always GRPO": [even["grpo"]] * len(said),
+            "always GAE .95": [even["gae lam=0.95"]] * len(said),
+        }
+        for rule, picks in rules.items():
+            hits[rule] += sum(pick in like for pick in picks)
+            lost[rule] += sum(means[best] - means[pick] for pick in picks)
+        hits["a blind pick"] += len(said) * len(like) / len(even)
+        lost["a blind pick"] += len(said) * (means[best] - fmean(means.values()))
+        count += len(said)
+        rows.append([
+            task, f"{best} ({means[best]:.3f})", f"{len(like)} of {len(even)}",
+            ", ".join(f"{name} {n}" for name, n in chosen.most_common()),
+            *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
+            f"{sum(d['direction'] >= 2 for d in said)}/{len(said)}",
+            f"{max(d['pilot']['tokens'] for d in said):,}",
+        ])  # fmt: skip
+    header = ["task", "best row", "like the best", "the advisor chose", "advisor", "always GRPO",
+              "always GAE .95", "direction known", "pilot's tokens, at most"]  # fmt: skip
+    total = [
+        [
+            rule,
+            f"{hits[rule]:.0f}/{count}",
+            f"{hits[rule] / count:.0%}",
+            f"{lost[rule] / count:.3f}",
+        ]
+        for rule in hits
+    ]
+    totals = table(["rule", "within the best's interval", "rate", "score lost on average"], total)
+    return f"{table(header, rows)}\n\n{totals}"
+
+
+def name(document: Mapping[str, Any]) -> str:
+    """`gae lam=0.5`, as the advisor calls its choice."""
+    row = document["estimators"][document["choice"]]
+    return " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
+
+
+# ---------------------------------------------------------------- the page
+
+
+def facts(league: League, folder: Path) -> str:
+    every = [run for runs in league.values() for seeds in runs.values() for run in seeds]
+    lines = (folder / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
+    cpu = [json.loads(text) for text in lines]
+    return (
+        f"{len(every):,} runs, {sum(seconds for _, seconds in cpu) / 60:.0f} CPU minutes, "
+        f"finished {time.strftime('%Y-%m-%d', time.gmtime((folder / 'cpu.jsonl').stat().st_mtime))}"
+        ", on two CPU cores that other work shared; no GPU."
+    )
+
+
+def write(
+    league: League, dashes: Mapping[tuple[str, str], str], budgets: Mapping[str, int],
+    advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str], folder: Path,
+) -> None:  # fmt: skip
+    draw_curves(league)
+    blocks = {
+        "facts": facts(league, folder),
+        "tasks": tasks_table(league, budgets),
+        "standings": standings(league, dashes),
+        "failures": failures_table(league),
+        "advice": advice_tables(league, advice, even),
+    }
+    text = PAGE.read_text(encoding="utf-8")
+    for block_name, made in blocks.items():
+        start, end = f"<!-- {block_name} -->", f"<!-- /{block_name} -->"
+        head, rest = text.split(start)
+        text = f"{head}{start}\n\n{made}\n\n{end}{rest.split(end, 1)[1]}"
+    PAGE.write_text(text, encoding="utf-8")

@@ -1,0 +1,251 @@
+"""Run the showcase and the critic's study again; write docs/showcase.md and docs/study.md's tables.
+
+    python docs/showcase.py         about half an hour on two idle cores; goes on where it stopped
+
+Runs land in runs/showcase/; the text around the tables stays as it is. Names of blocks as
+arguments make those alone.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from rlzoo.stats import student_quantile
+
+HERE = Path(__file__).resolve().parent
+PAGES = [HERE / "showcase.md", HERE / "study.md"]
+RUNS = HERE.parent / "runs" / "showcase"
+SETTING = [
+    "task=spelling", "model=speller", "train.steps=24", "eval.every=0", "eval.samples=256",
+    "checkpoint.every=0", f"seed={','.join(map(str, range(10)))}",
+]  # fmt: skip
+PPO = ["recipe=ppo_gae", "estimator.lam=0.8"]
+SWEEPS = {
+    "words": ["recipe=ppo_gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
+    "end": ["recipe=ppo_gae,rloo", "estimator.lam=0.8,0.95,1", "task.pay=end"],
+    "later": ["recipe=ppo_gae", "estimator.lam=0,0.8", "train.steps=72", "seed=0,1,2,3,4"],
+    "epochs": ["recipe=ppo_gae", "estimator.lam=0,0.8", "critic.epochs=4"],
+    "rate": [*PPO, "critic.lr=3e-4,3e-3"],
+    "targets": ["recipe=vc_ppo", "estimator.lam_actor=0.8", "train.critic_warmup=0",
+                "value_loss=clipped_mse"],
+    "warmup": [*PPO, "train.critic_warmup=4"],
+    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5"],
+    "mse": [*PPO, "value_loss=mse"],
+}  # fmt: skip
+BEST = "ppo_gae lam=0.8"
+LATE = 4  # steps that a critic's numbers are means of: the last ones
+
+
+def rlzoo(*words: str) -> str:
+    command = [sys.executable, "-m", "rlzoo", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+
+
+def mean(xs: list[float]) -> float:
+    return sum(xs) / len(xs)
+
+
+def with_interval(xs: list[float], form: str = ".3f") -> str:
+    """The mean and its 95 % t interval."""
+    m, n = mean(xs), len(xs)
+    if n < 2:
+        return f"{m:{form}}"
+    spread = (sum((x - m) ** 2 for x in xs) / (n - 1) / n) ** 0.5
+    half = student_quantile(0.975, n - 1) * spread
+    return f"{m:{form}} [{m - half:{form}}, {m + half:{form}}]"
+
+
+@cache
+def runs_of(name: str) -> dict[str, dict[int, Path]]:
+    """The runs of a sweep, by row and seed; those that are missing are made."""
+    more = [w for w in SETTING if w.split("=")[0] not in {v.split("=")[0] for v in SWEEPS[name]}]
+    rlzoo("sweep", *SWEEPS[name], *more, "--dir", str(RUNS / name))
+    found = json.loads(rlzoo("compare", str(RUNS / name), "--json"))
+    return {
+        row["row"]: dict(zip(row["seeds"], map(Path, row["runs"]), strict=True))
+        for row in found["rows"]
+    }
+
+
+@cache
+def summary(run: Path) -> dict:
+    return json.loads((run / "summary.json").read_text(encoding="utf-8"))
+
+
+@cache
+def steps(run: Path) -> list[dict]:
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    return [line for line in map(json.loads, lines) if "reward/mean" in line]
+
+
+def scores(runs: dict[int, Path]) -> list[float]:
+    return [summary(run)["eval_after"] for run in runs.values()]
+
+
+def paired(a: dict[int, Path], b: dict[int, Path]) -> list[float]:
+    return [summary(a[s])["eval_after"] - summary(b[s])["eval_after"] for s in a if s in b]
+
+
+def late(run: Path, key: str) -> float:
+    return mean([line[key] for line in steps(run)[-LATE:] if key in line])
+
+
+def diagnosis() -> str:
+    words = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"]
+    world = ["--world", "words", "--vocabulary", "2", "--horizon", "12", "--fixed-length"]
+    critics = ["--critic", "exact,noisy,zero", "--noise", "0.1", "--batches", "64"]
+    found = json.loads(rlzoo("diagnose", *words, *world, *critics, "--json"))
+    rows: dict[str, dict[str, dict]] = {}
+    for row in found["estimators"]:
+        name = " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
+        rows.setdefault(name, {})[row["critic"] or "none"] = row
+    lines = []
+    for name, by in rows.items():
+        of = [by.get(critic) or by["none"] for critic in ("zero", "noisy", "exact")]
+        lines.append([name, *(f"{r['batches']['64']['cosine']:.2f}" for r in of)])
+    return table(["estimator", *(f"cos@64, {c}" for c in ("V = 0", "V rough", "V exact"))], lines)
+
+
+def results(name: str) -> str:
+    rows = runs_of(name)
+    best = rows[BEST]
+    lines = [
+        [
+            row,
+            str(len(runs)),
+            f"{mean([summary(r)['eval_before'] for r in runs.values()]):.3f}",
+            with_interval(scores(runs)),
+            "reference" if row == BEST else with_interval(paired(best, runs), "+.3f"),
+            f"{mean([summary(r)['tokens'] for r in runs.values()]):,.0f}",
+        ]
+        for row, runs in rows.items()
+    ]
+    header = ["row", "seeds", "before", "after", f"{BEST} minus it", "tokens"]
+    found = json.loads(rlzoo("compare", str(RUNS / name), "--reference", BEST, "--json"))
+    return "\n\n".join([table(header, lines), *found["verdict"]])
+
+
+def later() -> str:
+    """Mean reward of the last four steps before each multiple of 12."""
+    rows = runs_of("later")
+    marks = range(12, 73, 12)
+    lines = []
+    for row, runs in rows.items():
+        curves = [[line["reward/mean"] for line in steps(run)] for run in runs.values()]
+        means = [mean([mean(c[m - LATE : m]) for c in curves]) for m in marks]
+        lines.append([row, str(len(runs)), *(f"{x:.2f}" for x in means)])
+    return table(["row", "seeds", *(f"step {m}" for m in marks)], lines)
+
+
+PARTS = [f"critic/vf_explained_var{part}" for part in ("", "/first", "/middle", "/last")]
+
+
+def of_critic(runs: dict[int, Path]) -> list[str]:
+    keys = [*PARTS, "critic/vf_slope", "critic/vf_bias"]
+    return [f"{mean([late(run, key) for run in runs.values()]):.2f}" for key in keys]
+
+
+CRITIC_HEAD = ["explained", "first third", "middle", "last", "slope", "bias"]
+
+
+def explained() -> str:
+    lines = [[r, *of_critic(x)] for r, x in runs_of("words").items() if r.startswith("ppo")]
+    return table(["row", *CRITIC_HEAD], lines)
+
+
+def ceiling() -> str:
+    from rlzoo.tools.diagnose.branches import diagnose_branches
+
+    lines = []
+    rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}
+    for row, runs in rows.items():
+        found: dict[str, list[float]] = {"explained_variance": [], "ceiling": [], "share": []}
+        for run in runs.values():
+            critic = diagnose_branches(str(run), ["estimator=gae"], branches=8, states=128)[
+                "critic"
+            ]
+            critic["share"] = critic["explained_variance"] / critic["ceiling"]
+            for key, values in found.items():
+                values.append(critic[key])
+        lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
+    return table(["row", "seeds", "V explains of Var(G)", "ceiling", "share of it"], lines)
+
+
+def critic() -> str:
+    """Every variation beside the row that it varies."""
+    base = {lam: runs_of("words")[f"ppo_gae lam={lam}"] for lam in ("0", "0.8")}
+    rows = [("lam=0.8, as it comes", base["0.8"], base["0.8"])]
+    rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
+    names = {
+        "rate": None,
+        "targets": "lambda of the targets 1",
+        "warmup": "train.critic_warmup=4",
+        "bins": "value_loss=hl_gauss",
+        "mse": "value_loss=mse",
+    }
+    for name, label in names.items():
+        rows += [(label or row, runs, base["0.8"]) for row, runs in runs_of(name).items()]
+    rows.append(("lam=0, as it comes", base["0"], base["0"]))
+    rows.append(("lam=0, critic.epochs=4", runs_of("epochs")["lam=0"], base["0"]))
+    lines = [
+        [
+            label,
+            str(len(runs)),
+            f"{mean(scores(runs)):.3f}",
+            "reference" if runs is other else with_interval(paired(runs, other), "+.3f"),
+            *of_critic(runs),
+        ]
+        for label, runs, other in rows
+    ]
+    return table(["row", "seeds", "after", "minus as it comes", *CRITIC_HEAD], lines)
+
+
+def curves() -> str:
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "showcase"
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.6), layout="constrained")
+    for row, runs in runs_of("words").items():
+        lines = [[x["reward/mean"] for x in steps(run)] for run in runs.values()]
+        heights = [mean(list(column)) for column in zip(*lines, strict=True)]
+        style = "-" if row.startswith("ppo") else "--"
+        axes.plot(range(1, len(heights) + 1), heights, style, label=row)
+    axes.set(xlabel="step (64 responses each)", ylabel="share of right words", ylim=(0, None))
+    axes.legend(fontsize="small")
+    figure.savefig(HERE / "showcase.svg", metadata={"Date": None})
+    return "![mean reward by step](showcase.svg)"
+
+
+def main() -> None:
+    RUNS.mkdir(parents=True, exist_ok=True)
+    blocks = {
+        "diagnosis words": diagnosis,
+        "words": lambda: results("words"),
+        "curves": curves,
+        "explained": explained,
+        "ceiling": ceiling,
+        "end": lambda: results("end"),
+        "later": later,
+        "critic": critic,
+    }
+    for name in sys.argv[1:] or blocks:
+        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+        page = next(p for p in PAGES if start in p.read_text(encoding="utf-8"))
+        made = blocks[name]()
+        head, rest = page.read_text(encoding="utf-8").split(start)
+        page.write_text(f"{head}{start}\n\n{made}\n\n{end}{rest.split(end, 1)[1]}", "utf-8")
+        print(f"{name}: written", flush=True)
+
+
+if __name__ == "__main__":
+    main()

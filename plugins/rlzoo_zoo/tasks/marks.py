@@ -1,0 +1,106 @@
+"""Marks: which command each mark wants is told by reward alone."""
+
+import zlib
+from typing import Annotated
+
+import torch
+
+from rlzoo import Example, Range, hookimpl
+
+# Command 1, 2, ...: what becomes of a word.
+COMMANDS = (
+    lambda word: word,
+    lambda word: word[::-1],
+    lambda word: word[1:] + word[0],
+    lambda word: word[-1] + word[:-1],
+    lambda word: word[0] * len(word),
+    lambda word: word[-1] * len(word),
+)
+
+
+class Marks:
+    """Each section of the prompt is a mark and a word, `AkbmBdfz>`; right is for each section the
+    mark, the command that it wants, and what that makes of the word, `A3bmkB2zfd`, then EOS.
+
+    Commands: 1 copies the word, 2 reverses it, 3 puts its first letter last, 4 its last letter
+    first, 5 and 6 repeat its first or last letter. Mark m wants command (5 m + 2) mod `commands`
+    + 1, which no prompt says: only reward does. Words are of `length` letters, uniform in a .. z.
+    Sparse score (B,): 1.0 where all is right and the row terminated, else 0.0.
+    Dense score (B, T): the token that ends a section pays 1/`sections` if command and word are
+    right: `length` tokens after the command, whatever the other sections are.
+    Held-out prompts have other words, and the same marks.
+    Source: after the contextual bandits of Langford and Zhang 2007, with delayed rewards.
+    """
+
+    def __init__(
+        self,
+        *,
+        sections: Annotated[int, Range(1, 12)] = 1,
+        length: Annotated[int, Range(2, 8)] = 4,
+        marks: Annotated[int, Range(1, 6)] = 4,
+        commands: Annotated[int, Range(2, 6)] = 6,
+        dense: bool = False,
+    ):
+        self.sections, self.length, self.dense = sections, length, dense
+        self.marks, self.commands = marks, commands
+
+    def draw(self, split, n, generator):
+        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        examples: list[Example] = []
+        while len(examples) < n:
+            chosen = torch.randint(self.marks, (self.sections,), generator=generator).tolist()
+            codes = torch.randint(97, 123, (self.sections, self.length), generator=generator)
+            words = ["".join(map(chr, row)) for row in codes.tolist()]
+            sections = [chr(65 + m) + word for m, word in zip(chosen, words, strict=True)]
+            prompt = "".join(sections) + ">"
+            number = zlib.crc32(prompt.encode())
+            if (number % 5 == 0) == (split == "test"):
+                wanted = [(5 * mark + 2) % self.commands for mark in chosen]
+                right = "".join(map(obey, wanted, sections))
+                examples.append(Example(prompt, right, number))
+        return examples
+
+    def score(self, responses, response_tokens, response_mask, answers, terminated):
+        if not self.dense:
+            return (self.is_correct(responses, answers).to(terminated.device) & terminated).float()
+        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
+        rows = zip(response_tokens, answers, strict=True)
+        paid = torch.tensor([pay for row in rows for pay in self.token_rewards(*row)])
+        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
+        return scores
+
+    def token_rewards(self, tokens, answer):
+        """What each token pays: a token may hold several characters, and end several sections."""
+        width, said, ended = self.length + 2, "", 0
+        rewards = []
+        for token in tokens:
+            said += token
+            now = min(len(said) // width, self.sections)
+            ends = range(ended * width, now * width, width)
+            hits = sum(said[at : at + width] == answer[at : at + width] for at in ends)
+            rewards.append(hits / self.sections)
+            ended = now
+        return rewards
+
+    def is_correct(self, responses, answers):
+        return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
+
+    def demonstrate(self, example, generator):
+        # Wrong: any commands, well obeyed.
+        right = wrong = example.answer
+        width = self.length + 1
+        ends = range(width, len(example.prompt), width)
+        sections = [example.prompt[end - width : end] for end in ends]
+        while wrong == right:
+            picks = torch.randint(self.commands, (self.sections,), generator=generator).tolist()
+            wrong = "".join(map(obey, picks, sections))
+        return right, wrong
+
+
+def obey(command, section):
+    return f"{section[0]}{command + 1}{COMMANDS[command](section[1:])}"
+
+
+@hookimpl
+def register_tasks(register):
+    register(Marks)

@@ -1,0 +1,86 @@
+"""Spelling: a secret house style, found word by word; many small rewards along one response."""
+
+import zlib
+from itertools import accumulate
+from typing import Annotated, Literal
+
+import torch
+
+from rlzoo import Example, Range, hookimpl
+
+
+class Spelling:
+    """Each letter of the prompt is written `copies` times, each time small or capital: `bad>` might
+    ask for `bBBaaAdDd`, then EOS. Which, is a secret of the letter that reward alone tells.
+
+    The style is the same in every prompt; held-out prompts have other letters in other orders.
+    Prompts are of min_length .. max_length letters L, uniform among the first `alphabet`. `book`
+    is another style for all letters: a base that is shown other books, in equal parts, knows the
+    form and chooses blindly.
+    Score (B, T), pay=word: the last character of a word pays 1/L if the whole word is right, so
+    that a choice is paid for up to copies - 1 tokens later, and a row sums to the share of right
+    words. (B,), pay=end: the same sum, all of it at the last token. The first asks for credit of
+    a short reach: lam = 1 hears every later word, lam = 0 only what the critic knows.
+    Source: after the delayed and the immediate rewards of Sutton 1988, doi:10.1007/BF00115009.
+    """
+
+    def __init__(
+        self,
+        *,
+        min_length: Annotated[int, Range(1, 12)] = 8,
+        max_length: Annotated[int, Range(1, 12)] = 8,
+        copies: Annotated[int, Range(1, 6)] = 3,
+        alphabet: Annotated[int, Range(2, 26)] = 8,
+        book: Annotated[int, Range(0)] = 0,
+        pay: Literal["word", "end"] = "word",
+    ):
+        if min_length > max_length:
+            raise ValueError(f"min_length={min_length} is above max_length={max_length}")
+        self.min_length, self.max_length = min_length, max_length
+        self.copies, self.pay = copies, pay
+        self.words = {c: self._word(c, book) for c in map(chr, range(97, 97 + alphabet))}
+
+    def _word(self, letter, book):
+        style = zlib.crc32(f"{book}{letter}".encode()) >> 7
+        return "".join(letter.upper() if style >> i & 1 else letter for i in range(self.copies))
+
+    def draw(self, split, n, generator):
+        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        examples: list[Example] = []
+        while len(examples) < n:
+            span = (self.min_length, self.max_length + 1)
+            length = int(torch.randint(*span, (), generator=generator))
+            picks = torch.randint(len(self.words), (length,), generator=generator).tolist()
+            text = "".join(chr(97 + i) for i in picks)
+            if (zlib.crc32(f"{text}>".encode()) % 5 == 0) == (split == "test"):
+                answer = "".join(self.words[c] for c in text)
+                examples.append(Example(f"{text}>", answer, int(text, 36)))
+        return examples
+
+    def score(self, response_tokens, response_mask, answers):
+        scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
+        rows = zip(response_tokens, answers, strict=True)
+        paid = torch.tensor([pay for row in rows for pay in self.token_rewards(*row)])
+        scores[response_mask > 0] = paid.to(scores)  # both in row order, holes skipped
+        return scores if self.pay == "word" else scores.sum(1)
+
+    def token_rewards(self, tokens, answer):
+        text, size = "".join(tokens), self.copies
+        starts = range(0, len(answer), size)
+        right = [text[at : at + size] == answer[at : at + size] for at in starts]
+        # Right words among the first n characters, told when the token that holds the last is out.
+        hits = [sum(right[: n // size]) for n in accumulate(map(len, tokens))]
+        return [(b - a) / len(right) for a, b in zip([0, *hits], hits, strict=False)]
+
+    def demonstrate(self, example, generator):
+        right = wrong = example.answer
+        while wrong == right:
+            capital = torch.randint(2, (len(right),), generator=generator).tolist()
+            pairs = zip(right, capital, strict=True)
+            wrong = "".join(c.upper() if big else c.lower() for c, big in pairs)
+        return right, wrong
+
+
+@hookimpl
+def register_tasks(register):
+    register(Spelling)

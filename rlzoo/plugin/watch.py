@@ -1,0 +1,55 @@
+"""A watch over plugins as they load: says which one takes long, and tells a Ctrl-C of a plugin's
+own from one of the user's."""
+
+import signal
+import sys
+import threading
+import time
+from typing import Any
+
+PATIENCE = 10.0  # seconds for a plugin before it is named
+
+
+class Watch:
+    """While open, `at(origin)` says which plugin is being loaded; `interrupted` whether the user
+    pressed Ctrl-C meanwhile."""
+
+    def __init__(self, patience: float = PATIENCE):
+        self.patience = patience
+        self.interrupted = False
+        self._at = ("", time.monotonic())
+        self._done = threading.Event()
+        self._handler: Any = None
+
+    def __enter__(self) -> "Watch":
+        threading.Thread(target=self._look, daemon=True).start()
+        if threading.current_thread() is threading.main_thread():
+            self._handler = signal.getsignal(signal.SIGINT)
+            if self._handler is signal.default_int_handler:
+                signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._done.set()
+        if self._handler is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def at(self, origin: str) -> None:
+        self._at = (origin, time.monotonic())
+
+    def _look(self) -> None:
+        named = None
+        while not self._done.wait(self.patience / 10):
+            origin, since = at = self._at
+            if origin and at != named and time.monotonic() - since >= self.patience:
+                print(
+                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} s; "
+                    "Ctrl-C ends the wait",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                named = at
+
+    def _interrupt(self, *_: Any) -> None:
+        self.interrupted = True
+        raise KeyboardInterrupt

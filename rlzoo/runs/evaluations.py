@@ -1,0 +1,78 @@
+"""Evaluations of a run: how they decoded, and what they found prompt by prompt.  No torch.
+
+    evaluations/step-N.safetensors
+
+Arrays (prompts,) in the order in which the seed draws them: `index` in the task's data (-1: it has
+none), `score`; `right` (0 or 1) and `answer_prob` where the task has them. Some 9 to 17 bytes a
+prompt. safetensors is imported inside functions: few commands read these files.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo.recipe.files import flatten
+from rlzoo.runs.disk import write_atomically
+from rlzoo.runs.folder import RunFolder
+
+Arrays = Mapping[str, Any]
+
+DECODING = ("temperature", "top_k", "top_p", "max_new_tokens")
+
+
+def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """How a run's evaluations decode, by `eval.` keys. Those of a run from before there were such
+    keys decoded as its rollouts did; a length limit of null is the rollouts'."""
+    found = {}
+    for name in DECODING:
+        value = recipe.get(f"eval.{name}")
+        found[f"eval.{name}"] = recipe.get(f"rollout.{name}") if value is None else value
+    return found
+
+
+def decoding_words(folder: RunFolder) -> list[str]:
+    """The words by which a run from before there were such keys goes on evaluating as it did."""
+    tree = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
+    flat = flatten(tree if isinstance(tree, dict) else {})
+    missing = [key for key in decoding_of({}) if key not in flat]
+    return [f"{k}={v}" for k, v in decoding_of(flat).items() if k in missing and v is not None]
+
+
+def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
+    """Write it whole or not at all; a score that is but `right` is left out."""
+    from safetensors.numpy import save
+
+    arrays = dict(by_prompt)
+    if "right" in arrays and (arrays["score"] == arrays["right"]).all():
+        del arrays["score"]
+    place = _place(folder.path)
+    place.mkdir(exist_ok=True)
+    write_atomically(place / f"step-{step:08d}.safetensors", save(arrays))
+
+
+def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
+    """The arrays of a run's evaluation after `step`; None where there are none that can be read:
+    runs from before they were kept."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(_place(path) / f"step-{step:08d}.safetensors")
+    except (OSError, SafetensorError):
+        return None
+    if "score" not in arrays and "right" in arrays:
+        arrays["score"] = arrays["right"].astype("float32")
+    return arrays
+
+
+def forget_evaluations(folder: RunFolder, step: int) -> None:
+    """Remove those after `step`: a resumed run writes them again."""
+    for path in _place(folder.path).glob("step-*.safetensors"):
+        if int(path.stem.removeprefix("step-")) > step:
+            path.unlink()
+
+
+def _place(path: Path) -> Path:
+    return path / "evaluations"

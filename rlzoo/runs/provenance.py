@@ -1,0 +1,138 @@
+"""Where a run's numbers come from: its recipe, the libraries' versions, each component's code.
+
+`provenance.json` holds a part for each stretch of the run that was trained by the same; a run that
+goes on is held to the last one. What may change is said, what would mix two runs is refused.
+"""
+
+import hashlib
+import inspect
+import json
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo import __version__
+from rlzoo.errors import CheckpointError, RunError
+from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.runs.disk import write_json
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.record import flatten
+
+FILE = "provenance.json"
+
+# Keys that a run may change on its way: how far it goes, what it keeps, where it is and runs.
+FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", "model.name",
+        "model.path", "model.trust_remote_code", "run.", "stop.", "checkpoint.", "loggers.",
+        "parallel.")  # fmt: skip
+
+
+def identity(plan: Plan) -> str:
+    """SHA-256 of the recipe's keys that make a run what it is."""
+    keys = {k: v for k, v in _recipe(plan).items() if not k.startswith(FREE)}
+    return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
+
+
+def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> list[str]:
+    """Hold a run to what it was trained by so far, and write down what it goes on with; what has
+    changed, a line each.
+
+    state: of the checkpoint it goes on from, None at the beginning. Raises RunError where its
+    recipe was changed, CheckpointError where the checkpoint is another run's.
+    """
+    now = _now(plan)
+    parts = _read(folder) if state else []
+    last = parts[-1] if parts else None
+    at = state["step"] if state else 0
+    notes = []
+    if last is not None:
+        changed = _differences(last["recipe"], now["recipe"])
+        mixed = [text for key, text in changed.items() if not key.startswith(FREE)]
+        if mixed:
+            raise RunError(
+                f"{folder.path / 'recipe.yaml'} was changed since the run began: "
+                f"{', '.join(mixed)}; put it back, or train another run with it "
+                f"(rlzoo run recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
+            )
+        for what in ("recipe", "versions", "components"):
+            moved = _differences(last[what], now[what]).values()
+            notes += [f"changed after step {at}: {text}" for text in moved]
+    if state and state.get("identity", identity(plan)) != identity(plan):
+        raise CheckpointError(
+            f"{folder.checkpoints}: the checkpoint of step {at} is another run's: it "
+            "was trained by another recipe"
+        )
+    if last is None or notes:
+        write_json(folder.path / FILE, [*parts, {"from_step": at, **now}])
+    return notes
+
+
+def _read(folder: RunFolder) -> list[dict[str, Any]]:
+    """The parts so far; none of a run that is older than this file."""
+    path = folder.path / FILE
+    if not path.exists():
+        return []
+    try:
+        parts = json.loads(path.read_text(encoding="utf-8"))
+        _ = parts[0], [(p["from_step"], p["recipe"], p["versions"], p["components"]) for p in parts]
+    except (ValueError, LookupError, TypeError) as error:
+        raise RunError(f"{path} cannot be read ({error}); without it the run goes on") from None
+    return parts
+
+
+def _now(plan: Plan) -> dict[str, Any]:
+    return {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
+
+
+def _recipe(plan: Plan) -> dict[str, Any]:
+    return flatten(yaml.safe_load(plan.recipe.to_yaml()))
+
+
+def _versions() -> dict[str, str]:
+    found = {"rlzoo": __version__, "Python": platform.python_version()}
+    for name in ("torch", "transformers", "peft"):
+        if name in sys.modules:
+            found[name] = sys.modules[name].__version__
+    return found
+
+
+def _components(plan: Plan) -> dict[str, str]:
+    """Section and name of each component -> where it comes from, and a hash of its file."""
+    named: dict[str, Bound | None] = {
+        "sampler": plan.sampler,
+        "estimator": plan.estimator,
+        "kl": plan.kl,
+        "policy_loss": plan.policy_loss,
+        "value_loss": plan.value_loss,
+        "aggregation": plan.aggregation,
+        "critic.aggregation": plan.critic_aggregation,
+        "task": plan.task_bound,
+        **{f"rewards.{name}": bound for name, (_, bound) in plan.rewards.items()},
+        **{f"columns.{bound.name}": bound for bound in plan.columns},
+    }
+    return {
+        f"{section} {bound.name}": f"{bound.component.origin}, source {_source_hash(bound)}"
+        for section, bound in named.items()
+        if bound is not None
+    }
+
+
+def _source_hash(bound: Bound) -> str:
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(bound.component.function))
+        return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()[:16]
+    except (OSError, TypeError):  # made in a session, of no file
+        return "unknown"
+
+
+def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """key -> `key: was -> is`, of what differs."""
+    keys = dict.fromkeys([*then, *now])
+    return {
+        key: f"{key}: {then.get(key)} -> {now.get(key)}"
+        for key in keys
+        if then.get(key) != now.get(key)
+    }

@@ -1,0 +1,27 @@
+"""A terminal that shows texts of data and models, and obeys none of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Console
+from rich.segment import Segment
+
+
+class SafeConsole(Console):
+    """rich's, with one character in the place of each control character of a text (ESC, bells,
+    marks that turn the direction of writing): none of a model's reaches the terminal."""
+
+    def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
+        for segment in super().render(*arguments, **options):
+            text = segment.text
+            if segment.control or text.isprintable() or text == "\n":
+                yield segment
+            else:
+                yield Segment("".join(map(_picture, text)), segment.style)
+
+
+def _picture(char: str) -> str:
+    """As wide as what it stands for: U+241B for ESC."""
+    if char.isprintable() or char == "\n":
+        return char
+    return chr(0x2400 + ord(char)) if char < " " else "\ufffd"

@@ -1,0 +1,168 @@
+"""What a stranger's code may raise, and what it cannot spoil."""
+
+import signal
+import threading
+import time
+import warnings
+
+import pytest
+import torch
+
+import rlzoo
+from rlzoo import checks
+from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.plugin.border import border, told
+from rlzoo.plugin.call import own
+from rlzoo.plugin.component import read_component
+from rlzoo.plugin.watch import Watch
+from rlzoo.recipe.plan import Bound
+
+
+class Own(BaseException):
+    pass
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError("not even a word")
+
+
+BAD = {  # a plugin's source -> what is said of it
+    "raise KeyboardInterrupt": "KeyboardInterrupt: no message",
+    "raise GeneratorExit": "GeneratorExit",
+    "import sys; sys.exit(0)": "SystemExit: 0",
+    "class B(BaseException): pass\nraise B('own')": "B: own (at bad3.py:2)",
+    "class M(Exception):\n    def __str__(self): 1 / 0\nraise M()": "M: no message",
+    "from rlzoo import hookimpl\n@hookimpl\ndef register_rewards(register):\n"
+    "    raise KeyboardInterrupt": "KeyboardInterrupt: no message (at bad5.py:4)",
+}
+ODD = """
+from rlzoo import hookimpl
+
+class Yes:
+    def __getattr__(self, name): return self
+
+class No:
+    def __getattr__(self, name): raise RuntimeError(name)
+
+yes, no = Yes(), No()
+
+def fine(rewards):
+    '''Source: here.'''
+    return rewards
+
+@hookimpl
+def register_estimators(register):
+    register(fine)
+"""
+
+
+def test_a_plugin_may_raise_and_hold_what_it_likes(tmp_path):
+    files = [tmp_path / f"bad{i}.py" for i in range(len(BAD))] + [tmp_path / "odd.py"]
+    for file, source in zip(files, [*BAD, ODD], strict=True):
+        file.write_text(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        zoo = rlzoo.load_zoo(files)
+    for broken, reason in zip(zoo.broken, BAD.values(), strict=True):
+        assert reason in broken.reason
+    assert {"gae", "fine"} <= set(zoo.estimators)  # `odd.py` has globals that answer to any name
+
+
+def test_a_long_docstring_is_read_at_once():
+    def f(rewards):
+        return rewards
+
+    f.__doc__ = "x" * 1_000_000 + " (arXiv:2402.03300)"
+    began = time.process_time()
+    read_component("estimators", f, "here")
+    assert time.process_time() - began < 1
+
+
+def test_the_users_own_ctrl_c_ends_the_wait():
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt), Watch() as watch:
+        signal.raise_signal(signal.SIGINT)
+    assert watch.interrupted
+    assert signal.signal(signal.SIGINT, former) is signal.default_int_handler
+
+
+def test_a_plugin_that_takes_long_is_named_once(capsys):
+    with Watch(patience=0.1) as watch:
+        watch.at("slow (stranger 1.0)")
+        time.sleep(0.3)
+    assert not watch.interrupted
+    said = capsys.readouterr().err
+    assert said.count("plugin slow (stranger 1.0) is still loading after 0.1 s") == 1
+    with Watch(patience=0.2) as watch:
+        for i in range(4):
+            watch.at(f"quick {i}")
+            time.sleep(0.1)
+    assert "quick" not in capsys.readouterr().err
+    assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), Own("x"), Mute(), ValueError("a\nb"), GeneratorExit()]
+)
+def test_whatever_is_raised_is_one_line_that_names_the_component(error):
+    with pytest.raises(ComponentError) as caught, border("reward 'f' (f.py:1)"):
+        raise error
+    text = str(caught.value)
+    assert text.startswith(f"reward 'f' (f.py:1) raised {type(error).__name__}: ")
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), MemoryError(), torch.OutOfMemoryError(), RlzooError("mine")]
+)
+def test_what_is_no_fault_of_a_component_goes_through(error):
+    with pytest.raises(type(error)) as caught, border("reward 'f'"):
+        raise error
+    assert caught.value is error
+
+
+def test_the_place_is_the_plugins_own_not_a_librarys():
+    with pytest.raises(RuntimeError) as caught:
+        torch.zeros(2) @ torch.zeros(3)
+    assert "test_border.py" in told(caught.value)
+
+
+def leaves_early(rewards, response_mask):
+    raise SystemExit(0)
+
+
+def test_an_estimator_that_exits_ends_no_process(zoo):
+    component = read_component("estimators", leaves_early, "here")
+    columns = {"rewards": torch.ones(1, 2), "response_mask": torch.ones(1, 2)}
+    with pytest.raises(ComponentError, match="'leaves_early' .* raised SystemExit"):
+        Bound(component, {})(columns)
+    results = checks.run_checks(component, zoo)
+    assert any(r.passed is False and "SystemExit" in r.message for r in results)
+
+
+def spoils(sequence_scores, response_mask, group_ids, rewards, values, answers, responses):
+    for x in (sequence_scores, response_mask, group_ids, rewards, values):
+        x.fill_(9)
+    answers[0]["right"].append(9)
+    responses.sort()
+    return torch.zeros(2, 2)
+
+
+def test_a_component_gets_what_it_cannot_spoil():
+    columns = {
+        "sequence_scores": torch.tensor([1.0, 2.0]),
+        "response_mask": torch.ones(2, 2),
+        "group_ids": torch.tensor([0, 1]),
+        "rewards": torch.ones(2, 2),
+        "values": torch.full((2, 2), 3.0),
+        "answers": [{"right": [1]}, {"right": [2]}],
+        "responses": ["b", "a"],
+    }
+    before = own(columns)
+    component = read_component("estimators", spoils, "here")
+    out = component(columns)
+    for name, x in before.items():
+        same = torch.equal(x, columns[name]) if isinstance(x, torch.Tensor) else x == columns[name]
+        assert same, name
+    assert out["returns"].tolist() == [[3.0, 3.0], [3.0, 3.0]]  # by the batch's own values

@@ -1,0 +1,112 @@
+"""Evaluations: decoded by keys of their own, one answer read off, and kept prompt by prompt."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import rlzoo
+from helpers.runs import StopAt
+from helpers.worlds import favour, make_world, one_thread
+from rlzoo.rollout.evaluation import answer_probs, evaluate
+from rlzoo.runs.evaluations import decoding_of, read_evaluation
+from rlzoo.runs.record import read_finished
+from rlzoo.train.start import resume
+
+one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
+
+WORDS = ["task=addition", "task.digits=1", "rollout.max_new_tokens=3"]
+
+
+def world_of(zoo, model_dir, *words):
+    world = make_world(zoo, model_dir, *WORDS, *words)
+    favour(world.policy, "0123456789", eos=0.5)
+    return world
+
+
+def test_training_temperature_does_not_move_an_evaluation(zoo, model_dir):
+    plain, _ = evaluate(world_of(zoo, model_dir), 64)
+    cold = world_of(zoo, model_dir, "rollout.temperature=0.05", "rollout.top_k=1")
+    assert evaluate(cold, 64)[0] == plain
+    assert (cold.policy.temperature, cold.policy.top_k) == (0.05, 1)  # as it was
+    sharp, _ = evaluate(world_of(zoo, model_dir, "eval.temperature=0.05"), 64)
+    assert sharp["eval/response_length"] != plain["eval/response_length"]
+    short, _ = evaluate(world_of(zoo, model_dir, "eval.max_new_tokens=1"), 64)
+    assert short["eval/response_length"] == 1
+
+
+def test_the_chance_of_the_answer_is_what_accuracy_estimates(zoo, model_dir):
+    """Against the product of the next-token chances, and against many samples."""
+    world = world_of(zoo, model_dir, "eval.temperature=0.7")
+    p = answer_probs(world, 5)
+    from rlzoo.rollout.sample import draw
+
+    policy, tokens = world.policy, world.tokenizer
+    for example, found in zip(draw(world, "test", 5, "eval", 0), p, strict=True):
+        ids = tokens(example.prompt + example.answer)["input_ids"] + policy.eos_ids[:1]
+        at = len(tokens(example.prompt)["input_ids"])
+        with torch.no_grad():
+            log_pi = (policy.model(torch.tensor([ids])).logits[0] / 0.7).log_softmax(-1)
+        expected = sum(float(log_pi[t - 1, ids[t]]) for t in range(at, len(ids)))
+        assert found == pytest.approx(np.exp(expected), rel=1e-4)
+    line, by_prompt = evaluate(world, 2000)
+    assert line["eval/answer_prob"] == pytest.approx(by_prompt["answer_prob"].mean(), rel=1e-5)
+    assert line["eval/accuracy"] == by_prompt["right"].mean()
+    low, high = line["eval/accuracy_low"], line["eval/accuracy_high"]
+    assert low <= line["eval/answer_prob"] <= high
+    assert line["eval/answer_prob_high"] - line["eval/answer_prob_low"] < high - low
+
+
+def test_where_there_is_no_one_answer_none_is_given(zoo, model_dir):
+    assert "eval/answer_prob" not in evaluate(world_of(zoo, model_dir, "eval.top_p=0.9"), 4)[0]
+    world = make_world(zoo, model_dir, "task=key_door", "rollout.max_new_tokens=4")
+    line, by_prompt = evaluate(world, 4)
+    assert "eval/answer_prob" not in line
+    assert set(by_prompt) == {"index", "score", "right"}
+    tight = world_of(zoo, model_dir, "eval.max_new_tokens=1")  # no room for EOS
+    assert answer_probs(tight, 8) == [0.0] * 8
+
+
+def test_results_by_prompt_are_kept_and_resumed_exactly(zoo, words, tmp_path):
+    words = [*words, "eval.every=1", "run.threads=1"]
+    whole = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'a'}"], zoo=zoo)
+    with pytest.raises(KeyboardInterrupt):
+        rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'b'}"], zoo=zoo, display=StopAt(3))
+    files = sorted(p.name for p in (whole.path / "evaluations").iterdir())
+    assert files == [f"step-{i:08d}.safetensors" for i in range(4)]
+    # a line and a file that the checkpoint knows nothing of
+    late = tmp_path / "b" / "evaluations" / "step-00000009.safetensors"
+    late.write_bytes(b"torn")
+    resume(tmp_path / "b", zoo=zoo)
+    assert not late.exists()
+    for name in files:
+        kept = (whole.path / "evaluations" / name).read_bytes()
+        assert kept == (tmp_path / "b" / "evaluations" / name).read_bytes()
+        assert len(kept) < 600  # of 8 prompts: a header, 13 to 17 bytes each
+    record = read_finished(whole.path)
+    assert record.by_prompt["right"].mean() == whole.summary["eval_after"]
+    assert (record.by_prompt["score"] == record.by_prompt["right"]).all()
+    # an old folder has none, a torn file is none
+    (whole.path / "evaluations" / files[-1]).write_bytes(b"torn")
+    assert read_evaluation(whole.path, 3) is None
+    assert read_finished(whole.path).by_prompt == {}
+
+
+def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
+    """Its recipe has no key of evaluations but how often and how many."""
+    place = tmp_path / "old"
+    words = [*words, "rollout.temperature=0.5", "eval.temperature=0.5", "run.threads=1"]
+    with pytest.raises(KeyboardInterrupt):
+        rlzoo.run("grpo", [*words, f"run.dir={place}"], zoo=zoo, display=StopAt(2))
+    tree = yaml.safe_load((place / "recipe.yaml").read_text())
+    tree["eval"] = {"every": tree["eval"]["every"], "samples": tree["eval"]["samples"]}
+    (place / "recipe.yaml").write_text("# grpo\n" + yaml.safe_dump(tree))
+    resume(place, zoo=zoo)
+    whole = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'new'}"], zoo=zoo)
+    last = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()][-1]
+    assert last == whole.metrics[-1]
+    record = read_finished(place)
+    assert decoding_of(record.recipe)["eval.temperature"] == 0.5
+    assert decoding_of({}) == dict.fromkeys(decoding_of({}))

@@ -1,0 +1,49 @@
+"""`eval/greedy`: the likeliest answers to the prompts of an evaluation, whatever the sampler."""
+
+import pytest
+import torch
+
+import rlzoo
+from rlzoo.rollout.evaluation import held_out
+from rlzoo.runs.metrics import evaluation_text
+
+WORDS = ["device=cpu", "run.threads=1", "rollout.prompts=8", "rollout.samples=4"]
+
+
+@pytest.fixture(scope="module")
+def trainer():
+    words = ["model=turns", "task=hi_lo", "rollout.temperature=2"]
+    return rlzoo.open_recipe("reinforce_pp", [*WORDS, *words])
+
+
+def test_greedy_rows_are_the_likeliest_tokens_on_the_same_prompts(trainer):
+    sampled = list(held_out(trainer.models, 40))
+    greedy = list(held_out(trainer.models, 40, greedy=True))
+    for one, other in zip(sampled, greedy, strict=True):
+        assert one["prompts"] == other["prompts"]
+        assert one["answers"] == other["answers"]
+    # One prompt, and an environment that answers by the number: equal numbers, equal talks.
+    said = {}
+    for batch in greedy:
+        for answer, response in zip(batch["answers"], batch["responses"], strict=True):
+            assert said.setdefault(answer, response) == response
+    batch = greedy[0]
+    policy = trainer.models.policy
+    ids = torch.cat([batch["prompt_ids"], batch["response_ids"]], 1)
+    logits = policy.model(ids).logits[:, batch["prompt_ids"].shape[1] - 1 : -1]
+    likeliest = logits.argmax(-1) == batch["response_ids"]
+    assert bool(likeliest[batch["response_mask"] > 0].all())
+
+
+def test_an_evaluation_has_both_and_counts_the_sampled_tokens(trainer):
+    found = trainer.evaluate(40)
+    greedy = torch.cat([
+        trainer.models.plan.task.is_correct(b["turns"], b["answers"]).float()
+        for b in held_out(trainer.models, 40, greedy=True)
+    ])  # fmt: skip
+    sampled = sum(int(b["response_mask"].sum()) for b in held_out(trainer.models, 40))
+    assert found["eval/greedy"] == pytest.approx(float(greedy.mean()))
+    assert found["eval/tokens"] == sampled
+    assert found["eval/accuracy"] != found["eval/greedy"]
+    assert trainer.evaluate(40) == found
+    assert evaluation_text(found).endswith(f"greedy {found['eval/greedy']:.3f}")

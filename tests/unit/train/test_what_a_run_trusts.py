@@ -1,0 +1,247 @@
+"""What a resumed run is held to, what ends one that learns nothing, and who cannot spoil it."""
+
+import json
+import shutil
+import warnings
+
+import pytest
+import torch
+
+import rlzoo
+from rlzoo.cli import main
+from rlzoo.errors import CheckpointError, ComponentError, RunError, Unfinished
+from rlzoo.runs import provenance
+from rlzoo.runs.display import Silent
+from rlzoo.train import update
+
+
+class Heard(Silent):
+    def __init__(self):
+        self.notes = []
+
+    def note(self, text):
+        self.notes.append(text)
+
+
+@pytest.fixture(scope="module")
+def trained(zoo, model_dir, tmp_path_factory):
+    """A run of two steps, and the words that made it."""
+    path = tmp_path_factory.mktemp("trusted") / "run"
+    words = [
+        f"model.path={model_dir}",
+        "task=reverse",
+        "rollout.prompts=2",
+        "rollout.samples=2",
+        "rollout.max_new_tokens=4",
+        "train.steps=2",
+        "eval.samples=2",
+        "checkpoint.every=1",
+        "device=cpu",
+        "loggers=[]",
+    ]
+    rlzoo.run("ppo_gae", [*words, f"run.dir={path}"], zoo=zoo)
+    return path, words
+
+
+@pytest.fixture
+def cut(trained, tmp_path):
+    """The run as a kill after its first step leaves it."""
+    path = tmp_path / "run"
+    shutil.copytree(trained[0], path)
+    (path / "summary.json").unlink()
+    shutil.rmtree(path / "checkpoints" / "step-00000002")
+    return path
+
+
+def resume(path, zoo):
+    heard = Heard()
+    rlzoo.resume(path, zoo=zoo, display=heard)
+    return heard.notes
+
+
+def test_a_run_says_what_trained_it(trained):
+    (part,) = json.loads((trained[0] / provenance.FILE).read_text())
+    assert part["from_step"] == 0
+    assert part["versions"]["torch"] == torch.__version__
+    assert {"rlzoo", "transformers", "Python"} <= set(part["versions"])
+    said = part["components"]["estimator gae"]
+    assert said.startswith(f"rlzoo_zoo.estimators.gae (rlzoo-llm {rlzoo.__version__}), source ")
+    assert part["recipe"]["seed"] == 0
+
+
+def test_nothing_is_said_where_nothing_changed(trained, cut, zoo):
+    assert resume(cut, zoo) == ["resumed at step 1"]
+    for name in ("metrics.jsonl", "samples.jsonl", provenance.FILE):
+        mine, theirs = ((p / name).read_text().splitlines() for p in (cut, trained[0]))
+        assert len(mine) == len(theirs), name
+    assert (cut / provenance.FILE).read_text() == (trained[0] / provenance.FILE).read_text()
+
+
+def test_other_versions_and_other_code_are_said_and_written_down(cut, zoo):
+    parts = json.loads((cut / provenance.FILE).read_text())
+    parts[0]["versions"]["torch"] = "1.0"
+    parts[0]["components"]["estimator gae"] = "elsewhere, source 0"
+    (cut / provenance.FILE).write_text(json.dumps(parts))
+    notes = "\n".join(resume(cut, zoo))
+    assert f"changed after step 1: torch: 1.0 -> {torch.__version__}" in notes
+    assert "changed after step 1: estimator gae: elsewhere, source 0 -> rlzoo_zoo" in notes
+    parts = json.loads((cut / provenance.FILE).read_text())
+    assert [p["from_step"] for p in parts] == [0, 1]
+    assert parts[1]["versions"]["torch"] == torch.__version__
+
+
+def change(path, old, new):
+    file = path / "recipe.yaml"
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+def test_an_edited_recipe_is_refused_and_its_keys_are_named(cut, zoo):
+    change(cut, "seed: 0", "seed: 5")
+    with pytest.raises(RunError, match="seed: 0 -> 5; put it back"):
+        resume(cut, zoo)
+
+
+def test_how_far_a_run_goes_may_change_and_is_said(cut, zoo):
+    change(cut, "steps: 2", "steps: 3")
+    assert any("train.steps: 2 -> 3" in note for note in resume(cut, zoo))
+    assert json.loads((cut / "summary.json").read_text())["steps"] == 3
+
+
+def test_another_runs_checkpoint_is_refused(cut, trained, zoo, tmp_path):
+    other = tmp_path / "other"
+    rlzoo.run("ppo_gae", [*trained[1], f"run.dir={other}", "actor.lr=0.5"], zoo=zoo)
+    shutil.rmtree(cut / "checkpoints" / "step-00000001")
+    shutil.copytree(other / "checkpoints" / "step-00000001", cut / "checkpoints" / "step-00000001")
+    with pytest.raises(CheckpointError, match="is another run's"):
+        resume(cut, zoo)
+
+
+def test_lost_metrics_are_refused(cut, zoo):
+    (cut / "metrics.jsonl").unlink()
+    with pytest.raises(RunError, match="has lost what was measured before training"):
+        resume(cut, zoo)
+
+
+def test_a_run_from_before_this_file_goes_on(cut, zoo):
+    (cut / provenance.FILE).unlink()
+    state = cut / "checkpoints" / "step-00000001" / "state.json"
+    said = json.loads(state.read_text())
+    del said["identity"], said["updated"]
+    state.write_text(json.dumps(said))
+    from rlzoo.train.checkpoint import _checksum
+
+    manifest = state.with_name("manifest.json")
+    sums = json.loads(manifest.read_text()) | {"state.json": _checksum(state)}
+    manifest.write_text(json.dumps(sums))
+    assert resume(cut, zoo) == ["resumed at step 1"]
+
+
+@pytest.mark.parametrize("name", ["summary.json", provenance.FILE])
+@pytest.mark.parametrize("text", ["[]", "{", ""])
+def test_a_damaged_file_of_a_run_is_one_line(cut, capsys, name, text):
+    (cut / name).write_text(text)
+    assert main(["resume", str(cut)]) in (1, 2)
+    said = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("rlzoo: ") and name in line for line in said[-1:])
+
+
+def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
+    from rlzoo.runs.folder import RunFolder
+    from rlzoo.tools.run.tables import beside_earlier
+
+    folder = RunFolder(trained[0])
+    for i, text in enumerate(["[]", "{", '{"task": "reverse"}']):
+        neighbour = folder.path.parent / f"bad{i}"
+        neighbour.mkdir()
+        (neighbour / "summary.json").write_text(text)
+    good = folder.path.parent / "good"
+    shutil.copytree(folder.path, good)
+    (good / "metrics.jsonl").write_text("[1]\n")
+    assert beside_earlier(folder.summary(), folder, 80).row_count == 2
+    assert beside_earlier(folder.summary(), folder, 120).row_count == 2
+
+
+def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, monkeypatch):
+    def spoiled(*arguments, **options):
+        sums = gradients(*arguments, **options)
+        sums["actor/pg_loss"] = sums["critic/vf_loss"] = float("nan")
+        return sums
+
+    gradients = update.gradients
+    monkeypatch.setattr(update, "gradients", spoiled)
+    path = tmp_path / "run"
+    with pytest.raises(Unfinished, match="nothing was learnt: .* every update was skipped"):
+        rlzoo.run("ppo_gae", [*trained[1], f"run.dir={path}"], zoo=zoo)
+    assert not (path / "summary.json").exists()
+    monkeypatch.setattr("rlzoo.train.loop.IN_VAIN", 2)
+    words = [*trained[1], "train.steps=50", f"run.dir={tmp_path / 'long'}"]
+    with pytest.raises(Unfinished, match="for 2 steps"):
+        rlzoo.run("ppo_gae", words, zoo=zoo)
+
+
+LOGGER = """
+from rlzoo import hookimpl
+
+class Faulty:
+    '''Source: here.'''
+    def __init__(self, path, *, where: str = ""):
+        self.where = where
+        if where == "init":
+            raise OSError("no such board")
+
+    def log(self, metrics):
+        metrics.clear()
+        if self.where == "log":
+            raise OSError("no such board")
+
+    def close(self):
+        if self.where == "close":
+            raise SystemExit(0)
+
+class Good:
+    '''Source: here.'''
+    def __init__(self, path):
+        self.lines = []
+        self.path = path
+
+    def log(self, metrics):
+        self.lines.append(metrics["step"])
+
+    def close(self):
+        (self.path / "heard.txt").write_text(str(self.lines))
+
+@hookimpl
+def register_loggers(register):
+    register(Faulty)
+    register(Good)
+"""
+
+
+@pytest.fixture(scope="module")
+def with_loggers(tmp_path_factory):
+    file = tmp_path_factory.mktemp("loggers") / "loggers_of_a_stranger.py"
+    file.write_text(LOGGER)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return rlzoo.load_zoo([file])
+
+
+@pytest.mark.parametrize("where", ["log", "close"])
+def test_a_logger_that_raises_costs_itself(where, trained, with_loggers, tmp_path):
+    heard, path = Heard(), tmp_path / "run"
+    words = [f"run.dir={path}", "loggers=[faulty,good]", f"loggers.faulty.where={where}"]
+    rlzoo.run("ppo_gae", [*trained[1], *words], zoo=with_loggers, display=heard)
+    (note,) = (n for n in heard.notes if "faulty" in n)
+    assert note.startswith("logger 'faulty' raised ")
+    assert note.endswith("the run goes on without it")
+    assert (path / "summary.json").exists()
+    assert (path / "model" / "config.json").exists()
+    assert (path / "heard.txt").read_text() == "[0, 1, 2, 2]"  # nobody's line was spoilt
+
+
+def test_a_logger_that_cannot_begin_is_one_line(trained, with_loggers, tmp_path):
+    words = [f"run.dir={tmp_path / 'run'}", "loggers=[faulty]", "loggers.faulty.where=init"]
+    with pytest.raises(ComponentError, match="logger 'faulty' .* raised OSError: no such board"):
+        rlzoo.run("ppo_gae", [*trained[1], *words], zoo=with_loggers)
