@@ -293,8 +293,8 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
         f" Not played to the end: {', '.join(waiting)}; the command goes on." if waiting else ""
     )
     return (
-        f"{len(every):,} runs on {len(league)} tasks, {sum(s for _, s in cpu) / 60:.0f} CPU minutes "
-        f"until {day}, on two CPU cores that other work shared; no GPU.{missing}"
+        f"{len(every):,} runs on {len(league)} tasks, {sum(s for _, s in cpu) / 60:.0f} CPU "
+        f"minutes until {day}, on two CPU cores that other work shared; no GPU.{missing}"
     )
 
 
