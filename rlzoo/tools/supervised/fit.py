@@ -19,6 +19,7 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, sync, write_json
 from rlzoo.tools.verb import Result
+from rlzoo.train.interrupt import asked_to_stop
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
 
@@ -210,7 +211,6 @@ def fit(
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from rlzoo.parallel.device import pick_device
-    from rlzoo.train.interrupt import asked_to_stop
 
     class WithLoss(Trainer):
         def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
