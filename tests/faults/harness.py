@@ -299,6 +299,8 @@ def _content(path):
 
 
 def _read(path):
+    if path.name == ".lock":
+        return ""  # who holds it
     if path.name == "manifest.json":
         return sorted(json.loads(path.read_text()))  # the checksums are of files that are compared
     if path.name == "metrics.jsonl":
@@ -307,6 +309,8 @@ def _read(path):
     if path.name == "metrics.csv":
         with open(path, newline="") as file:
             return [_untimed(row, CLOCK) for row in csv.DictReader(file)]
+    if path.name == "provenance.json":  # its keys are in the order in which they were set
+        return json.dumps(json.loads(path.read_text()), sort_keys=True)
     if path.name in ("summary.json", "state.json"):
         return _untimed(json.loads(path.read_text()), TIMED)
     return hashlib.sha256(path.read_bytes()).hexdigest()
