@@ -299,8 +299,8 @@ def _content(path):
 
 
 def _read(path):
-    if path.name == ".lock":
-        return ""  # who holds it
+    if path.name.endswith(".lock") or path.name == "training_args.bin":
+        return ""  # who holds it; where the trial was
     if path.name == "manifest.json":
         return sorted(json.loads(path.read_text()))  # the checksums are of files that are compared
     if path.name == "metrics.jsonl":

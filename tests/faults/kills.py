@@ -77,7 +77,8 @@ def cases(place):
     yield from resumes(place, runs)
     yield from supervised(place, model)
     yield from exports(place, runs)
-    sweep = ["sweep", "recipe=grpo", *small(model), "train.steps=1", "checkpoint.every=1",
+    words = [word for word in small(model) if not word.startswith("train.steps")]
+    sweep = ["sweep", "recipe=grpo", *words, "train.steps=1", "checkpoint.every=1",
              "seed=0,1", "--dir", "sweep", "--jobs", "1"]  # fmt: skip
     yield Case("sweep, its parent", sweep)
     yield Case("sweep, a worker", sweep, worker=True)
