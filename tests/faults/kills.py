@@ -215,7 +215,9 @@ class Attack:
                 self.fault(n, how, f"a worker killed: exit {trial.status}: {text}")
         elif trial.status != -9:
             self.fault(n, how, f"not killed: exit {trial.status}: {trial.said[-300:]}")
-        elif found := [x for x in differences(contents(folder), left) if ".jsonl" not in x]:
+        elif found := [
+            x for x in differences(contents(folder), left) if how == "before" and ".jsonl" not in x
+        ]:
             self.fault(n, how, f"a kill leaves another folder: {found}")  # half lines hold times
         shutil.rmtree(folder)
 
