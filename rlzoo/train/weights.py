@@ -7,7 +7,7 @@ from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.recipe.words import quoted
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     summary = folder.summary()
     if which in (None, "last") and summary:
         return Weights(folder.path / "model", summary["steps"], "model")
-    there = sorted(folder.checkpoints.glob("step-*"))
-    steps = [int(p.name.removeprefix("step-")) for p in there]
+    there = saved_steps(folder.checkpoints)
+    steps = [step_of(path) for path in there]
     best = folder.path / "best" / "best.json"
     choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
     known = f"there are: {', '.join(choices)}" if choices else "there is none yet"
@@ -66,4 +66,4 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     fault = damage(path)
     if fault:
         raise RunError(f"checkpoint {path} is damaged ({fault})")
-    return Weights(path, int(path.name.removeprefix("step-")), "checkpoint", raw=True)
+    return Weights(path, step_of(path), "checkpoint", raw=True)
