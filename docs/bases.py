@@ -25,10 +25,10 @@ SEEDS = range(10)
 RECIPES = ("ppo_gae", "grpo")
 COMMON = ["rollout.samples=4", "eval.samples=128", "run.threads=1"]
 CASES = {
-    "addition": "model=novice task=addition train.steps=60 rollout.prompts=32 actor.lr=3e-4",
-    "marks": "model=blind task=marks train.steps=40 rollout.prompts=16 actor.lr=1e-3",
-    "marks_long": "model=blind task=marks_long train.steps=60 rollout.prompts=16 actor.lr=1e-3",
-    "marks_dense": "model=blind task=marks_dense train.steps=40 rollout.prompts=16 actor.lr=1e-3",
+    "addition": "model=novice task=addition train.steps=40 rollout.prompts=32 actor.lr=3e-4",
+    "marks": "model=blind task=marks train.steps=60 rollout.prompts=16 actor.lr=5e-4",
+    "marks_long": "model=blind task=marks_long train.steps=60 rollout.prompts=16 actor.lr=5e-4",
+    "marks_dense": "model=blind task=marks_dense train.steps=60 rollout.prompts=16 actor.lr=5e-4",
     "local_search": "model=turns task=local_search train.steps=24 rollout.prompts=16 actor.lr=1e-3",
 }
 
@@ -69,9 +69,9 @@ def missing(done: list[dict]) -> Iterator[tuple[str, str, int, list[str]]]:
 
 def table(rows: list[dict]) -> str:
     lines = [
-        "| task | recipe | greedy before | after | sampled before | after | worst seed, greedy | "
-        "CPU s |",
-        "|---|---|---|---|---|---|---|---|",
+        "| task | recipe | seeds | greedy before | after | sampled before | after | "
+        "worst seed, greedy | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for case, own in CASES.items():
         for recipe in RECIPES:
@@ -86,7 +86,7 @@ def table(rows: list[dict]) -> str:
             ]
             worst = min(r["greedy_after"] for r in some)
             seconds = statistics.mean(r["seconds"] for r in some)
-            cells = [case, f"`{recipe}`", *means, f"{worst:.3f}", f"{seconds:.0f}"]
+            cells = [case, f"`{recipe}`", str(len(some)), *means, f"{worst:.3f}", f"{seconds:.0f}"]
             lines.append("| " + " | ".join(cells) + " |")
     commands = "\n".join(
         f"rlzoo run recipe=ppo_gae {own} {' '.join(COMMON)} eval.every=0" for own in CASES.values()
@@ -104,6 +104,10 @@ def main(workers: int = 2) -> None:
             rows.append(row)
             print(json.dumps(row), file=file, flush=True)
             print({name: x for name, x in row.items() if name != "words"}, flush=True)
+    write_page(rows)
+
+
+def write_page(rows: list[dict]) -> None:
     head, _, rest = PAGE.read_text().split("<!-- table -->")
     PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
 
