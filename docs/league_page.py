@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ class Played:
     steps: int
     skipped: int
     curve: list[tuple[int, float]] = field(repr=False)
+    noise: float = 0.0  # standard error of a point of the smoothed curve
 
 
 def read(path: Path, budget: int) -> Played:
@@ -53,7 +55,13 @@ def read(path: Path, budget: int) -> Played:
         points[0][1], after, summary["eval_greedy_before"], summary["eval_greedy_after"],
         spent[steps[-1]["step"]], summary["steps"], summary["skipped_updates"],
         [(m["perf/tokens"], m[score]) for m in steps],
+        fmean(m["score/std"] / math.sqrt(3 * responses(m)) for m in steps),
     )  # fmt: skip
+
+
+def responses(step: Mapping[str, float]) -> float:
+    """Responses of a step."""
+    return step["tokens/gen"] / step["response_length/mean"]
 
 
 League = Mapping[str, Mapping[str, list[Played]]]  # task -> row -> a run for each seed
@@ -118,7 +126,8 @@ def failure(run: Played, gap: float) -> str:
     """What became of a run; gap: what the task's best row gained on average."""
     if run.skipped or run.after < run.before - 0.1 * gap:
         return "diverged"
-    if max(score for _, score in run.curve) - run.after > 0.3 * gap:
+    _, scores = smooth(run)
+    if max(scores) - scores[-1] > max(0.3 * gap, 4 * run.noise):
         return "collapsed"
     return "never learned" if run.after - run.before < 0.1 * gap else ""
 
@@ -225,11 +234,11 @@ def draw_curves(league: League) -> None:
 
 
 def smooth(run: Played) -> tuple[list[float], list[float]]:
-    """The curve from the start on, averaged over three steps."""
+    """The curve, each point the mean of three steps: at the ends the first and the last three."""
     tokens, scores = zip(*run.curve, strict=True)
-    padded = [scores[0], *scores, scores[-1]]
-    mean = [fmean(padded[i : i + 3]) for i in range(len(scores))]
-    return [0, *tokens], [run.before, *mean]
+    last = max(0, len(scores) - 3)
+    starts = [min(max(i - 1, 0), last) for i in range(len(scores))]
+    return list(tokens), [fmean(scores[i : i + 3]) for i in starts]
 
 
 # ---------------------------------------------------------------- the advisor
@@ -292,9 +301,10 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     missing = (
         f" Not played to the end: {', '.join(waiting)}; the command goes on." if waiting else ""
     )
+    minutes = sum(seconds for _, seconds in cpu) / 60
     return (
-        f"{len(every):,} runs on {len(league)} tasks, {sum(s for _, s in cpu) / 60:.0f} CPU "
-        f"minutes until {day}, on two CPU cores that other work shared; no GPU.{missing}"
+        f"{len(every):,} runs on {len(league)} tasks, {minutes:.0f} CPU minutes, until {day}, on "
+        f"two CPU cores that other work shared; no GPU.{missing}"
     )
 
 

@@ -75,7 +75,8 @@ def test_what_is_done_stays_and_what_was_cut_off_goes_on(scripts, played, zoo):
 
 
 def run_of(page, before, after, curve=()):
-    return page.Played(before, after, before, after, 100, 3, 0, [(10, before), *curve])
+    points = [(10 * i, score) for i, score in enumerate(curve or [before, after])]
+    return page.Played(before, after, before, after, 100, 3, 0, points)
 
 
 def test_ranks_and_failures(scripts):
@@ -83,7 +84,8 @@ def test_ranks_and_failures(scripts):
 
     page = scripts[1]
     assert page.ranks(np.array([[0.2, 0.9, 0.2], [0.4, 0.7, 0.4]])).tolist() == [2.5, 1, 2.5]
-    kinds = [run_of(page, 0.2, 0.8), run_of(page, 0.2, 0.22), run_of(page, 0.2, 0.3, [(50, 0.8)]),
+    fell = [0.2, 0.8, 0.8, 0.7, 0.3, 0.2, 0.3]
+    kinds = [run_of(page, 0.2, 0.8), run_of(page, 0.2, 0.22), run_of(page, 0.2, 0.3, fell),
              run_of(page, 0.2, 0.05)]  # fmt: skip
     found = [page.failure(run, gap=0.6) for run in kinds]
     assert found == ["", "never learned", "collapsed", "diverged"]
