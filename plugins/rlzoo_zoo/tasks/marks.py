@@ -32,6 +32,8 @@ class Marks:
     Source: after the contextual bandits of Langford and Zhang 2007, with delayed rewards.
     """
 
+    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
+
     def __init__(
         self,
         *,
