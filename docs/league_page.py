@@ -304,8 +304,8 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     missing = f" Not yet played to the end: {', '.join(waiting)}." if waiting else ""
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
-        f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, {minutes:.0f} "
-        f"CPU minutes, until {day}, on two CPU cores that other work shared; no GPU.{missing}"
+        f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, "
+        f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no GPU.{missing}"
     )
 
 
