@@ -305,7 +305,8 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
         f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, "
-        f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no GPU.{missing}"
+        f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no "
+        f"GPU.{missing}"
     )
 
 
