@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.disk import sync, write_atomically, write_synced
@@ -83,6 +85,17 @@ class RunFolder:
         if keep < path.stat().st_size:
             os.truncate(path, keep)
             sync(path)
+
+    def recipe(self) -> dict[str, Any]:
+        """What recipe.yaml says, as a tree; raises RunError where it is damaged."""
+        file = self.path / "recipe.yaml"
+        try:
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RunError(f"{file} cannot be read: {first_line(error)}") from None
+        if not isinstance(tree, dict):
+            raise RunError(f"{file} cannot be read: it is no mapping")
+        return tree
 
     def summary(self) -> dict[str, Any]:
         """Empty while the run is not finished; raises RunError where it is damaged."""

@@ -75,7 +75,7 @@ def export(
     folder, place = open_folder(run), Path(directory)
     check_free(place, "DIR")
     weights = choose(folder, checkpoint)
-    recipe = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
+    recipe = folder.recipe()
     with staged(place, "DIR") as aside:
         source, scratch = weights.path, aside / "raw"
         if weights.raw:

@@ -63,6 +63,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     last = at_last_action(torch.ones_like(total), mask)
     every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
     right = right_rows(plan, batch.select(every))
+    asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
     # A mean over each response's actions; one without any has none.
     mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
     return {
@@ -71,7 +72,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
         if size.any()
         else None,
         names.ADVANTAGE_CORR: _correlation(total, mean),
-        names.DISTINCT: len(set(batch["prompts"])) / len(batch["group_ids"].unique()),
+        names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }
 
 

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 CLOCK = ("timing_s/", "perf/seconds", "perf/tokens_per_second")
+APART = ("report.html", "workers.log", ".lock")  # they tell times, or who was at work
 TIMED = ("seconds", "peak_rss_mb")
 COUNTED = ("open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate")  # audit events
 
@@ -272,7 +273,8 @@ def rlzoo(
         if at or camera:
             killer.install()
         if words[0] == "sweep":
-            multiprocessing.get_context = lambda _: killer.context()
+            context = killer.context()
+            multiprocessing.get_context = lambda _: context
         return main([str(word) for word in words])
 
     return fork(work, notes, limit)
@@ -286,7 +288,7 @@ def contents(folder):
     return {
         str(path.relative_to(folder)): _content(path)
         for path in sorted(Path(folder).rglob("*"))
-        if path.is_file() and path.name not in ("report.html", "workers.log")  # they tell times
+        if path.is_file() and path.name not in APART and path.suffix != ".lock"
     }
 
 
@@ -299,6 +301,8 @@ def _content(path):
 
 
 def _read(path):
+    if path.name == "training_args.bin":
+        return ""  # where the trial was
     if path.name == "manifest.json":
         return sorted(json.loads(path.read_text()))  # the checksums are of files that are compared
     if path.name == "metrics.jsonl":
@@ -307,6 +311,8 @@ def _read(path):
     if path.name == "metrics.csv":
         with open(path, newline="") as file:
             return [_untimed(row, CLOCK) for row in csv.DictReader(file)]
+    if path.name == "provenance.json":  # its keys are in the order in which they were set
+        return json.dumps(json.loads(path.read_text()), sort_keys=True)
     if path.name in ("summary.json", "state.json"):
         return _untimed(json.loads(path.read_text()), TIMED)
     return hashlib.sha256(path.read_bytes()).hexdigest()

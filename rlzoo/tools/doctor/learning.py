@@ -17,6 +17,7 @@ from rlzoo.tools.doctor.series import (
     rises,
     spans,
     trend,
+    updates,
 )
 
 WELL = 0.85  # of held-out accuracy or of a reward that is at most 1: little is left to learn
@@ -246,7 +247,8 @@ def reward_flat(run: Record) -> Finding | None:
         return None
     before, after = ends(values)
     spread = late(run, names.SCORE_STD, 0.0)
-    short = len(values) < 12 or error > 0.1 * max(spread, 1e-9)
+    few = len(values) * updates(run) < 60
+    short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
         "note" if short else "warning",
         f"The reward is flat: {before:.3g} in {span[0]}, "

@@ -91,8 +91,8 @@ def policy_does_not_move(run: Record) -> Finding | None:
         moved, still = 0.0, same and len(run.evaluations) > 1
     else:
         still = moved < 3e-4
-    varies = run.series(names.SCORE_STD)
-    if not still or (varies and max(varies) < 1e-8) or len(run.steps) < 5:
+    varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
+    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
         return None
     rate, norm = late(run, "actor/lr"), median(run.series("actor/grad_norm") or [0.0])
     limit, eps = run.key("actor.max_grad_norm"), run.key("actor.eps", 1e-6)

@@ -63,6 +63,9 @@ def test_credit_is_what_its_words_say(zoo, words):
     assert wrong["raw_advantages/score_corr"] == pytest.approx(-1)
     assert wrong["score/at_end"] == pytest.approx(float((ends * first).sum() / first.sum()))
     put(batch, "prompts", [batch["prompts"][0]] * n)
+    put(batch, "answers", [str(i) for i in batch["group_ids"].tolist()])
+    assert logged(ends, mask)["prompts/distinct"] == 1.0  # one prompt, and other hidden answers
+    put(batch, "answers", ["12"] * n)
     flat = logged(0 * mask, mask)
     assert {"score/right_corr", "score/at_end", "raw_advantages/score_corr"}.isdisjoint(flat)
     assert flat["prompts/distinct"] == pytest.approx(1 / 4)
