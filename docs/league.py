@@ -204,8 +204,9 @@ def main(argv: list[str] | None = None) -> None:
     sys.path.insert(0, str(HERE))
     import league_page as page
 
-    waiting = {cell.task for cell in every if not cell.done}
-    tasks = [task for task in tasks if task not in waiting]
+    cut_off = {cell.task for cell in every if not cell.done}
+    tasks = [task for task in tasks if task not in cut_off]
+    waiting = [task for task in TASKS if task not in tasks]
     league: dict[str, dict[str, list[page.Played]]] = {}
     for cell in every:
         if cell.task in tasks:
@@ -214,7 +215,7 @@ def main(argv: list[str] | None = None) -> None:
     page.write(
         league, dashes={key: why for key, why in dashes.items() if key[0] in tasks},
         budgets={name: task.tokens for name, task in TASKS.items()},
-        advice=advise_all(folder, tasks, seeds), even=EVEN, folder=folder, waiting=sorted(waiting),
+        advice=advise_all(folder, tasks, seeds), even=EVEN, folder=folder, waiting=waiting,
     )  # fmt: skip
 
 

@@ -215,9 +215,12 @@ def draw_curves(league: League) -> None:
     """Of each task the rows' mean training scores over tokens: the best in colour, others grey."""
 
     def figure() -> object:
-        drawn = new_figure(11.0, 5.6)
+        columns = min(3, len(league))
+        lines = -(-len(league) // columns)
+        drawn = new_figure(3.7 * columns + 1, 3.2 * lines)
         for place, (task, runs) in enumerate(league.items(), 1):
-            axes = add_axes(drawn, "tokens", "score" if place in (1, 4) else "", (2, 3, place))
+            name = "score" if place % columns == 1 or columns == 1 else ""
+            axes = add_axes(drawn, "tokens", name, (lines, columns, place))
             axes.set_title(task, fontsize=10)
             order = sorted(runs, key=lambda row: -fmean(r.after for r in runs[row]))
             end = min(run.curve[-1][0] for row in order[:4] for run in runs[row])
@@ -298,13 +301,12 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     lines = (folder / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
     cpu = [json.loads(text) for text in lines]
     day = time.strftime("%Y-%m-%d", time.gmtime((folder / "cpu.jsonl").stat().st_mtime))
-    missing = (
-        f" Not played to the end: {', '.join(waiting)}; the command goes on." if waiting else ""
-    )
+    missing = f" Not yet played to the end: {', '.join(waiting)}." if waiting else ""
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
-        f"{len(every):,} runs on {len(league)} tasks, {minutes:.0f} CPU minutes, until {day}, on "
-        f"two CPU cores that other work shared; no GPU.{missing}"
+        f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, "
+        f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no "
+        f"GPU.{missing}"
     )
 
 
