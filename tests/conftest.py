@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,9 @@ import pytest
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Models this small gain nothing by threads, and parallel workers would fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# What a shell starts in the background ignores Ctrl-C, and so would all that is started here.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 FORKING = (

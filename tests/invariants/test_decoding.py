@@ -37,7 +37,7 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
             gap = torch.where(chosen > 0, ours[key] - theirs[key], 0)
             assert gap.abs().max() <= 1e-5, key
         ends |= set(chosen.sum(1).tolist())
-    assert len(ends) > 2
+    assert len(ends) > 1
 
 
 @EACH

@@ -20,9 +20,12 @@ def clipped_mse(
     step. clip is in units of the reward: it throttles the critic where returns are large.
     Source: Schulman et al. 2017, baselines' ppo2; Engstrom et al. 2020, arXiv:2005.12729.
     """
-    clipped = values + (value_preds - values).clamp(-clip, clip)
+    moved = value_preds - values
+    clipped = values + moved.clamp(-clip, clip)
     free, bound = (value_preds - returns).square(), (clipped - returns).square()
-    return 0.5 * torch.maximum(free, bound), {"vf_clipfrac": (bound > free).to(free.dtype)}
+    # Within the interval the two differ by rounding, which is no clipping.
+    hit = (bound > free) & (moved.abs() > clip)
+    return 0.5 * torch.maximum(free, bound), {"vf_clipfrac": hit.to(free.dtype)}
 
 
 @hookimpl

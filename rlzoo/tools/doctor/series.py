@@ -129,7 +129,7 @@ def movement(run: Record) -> float | None:
 
 def judged(metric: str) -> bool:
     """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
-    extreme = metric.endswith(("/min", "/max")) and not metric.startswith("score/")
+    extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
     return not extreme and not metric.startswith(("timing_s/", "tokens/"))
 
 

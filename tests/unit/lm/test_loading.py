@@ -83,8 +83,8 @@ def test_a_hub_id_without_a_network_says_so_at_once_and_names_the_cache(hub, zoo
     with pytest.raises(ModelError) as error:
         rlzoo.run("grpo", ["model.path=Qwen/Qwen2.5-0.5B", f"run.dir={tmp_path}/run"], zoo=zoo)
     assert line(error) == (
-        "model.path: 'Qwen/Qwen2.5-0.5B' is no folder here, and as a hub id it is not in the "
-        f"cache ({tmp_path}/hub), and there is no network"
+        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is no folder here, and as a hub id it "
+        f"is not in the cache ({tmp_path}/hub), and there is no network"
     )
     assert time.monotonic() - began < 5
     assert not (tmp_path / "run").exists()
@@ -341,7 +341,9 @@ def test_nobody_asks_where_a_critic_starts_that_is_not_there(zoo):
 
 def test_a_critics_folder_is_looked_for_before_the_run_folder_is_made(zoo, llama, tmp_path):
     words = [f"model.path={llama}", "critic.init=./nowhere", f"run.dir={tmp_path}/run"]
-    with pytest.raises(ModelError, match=r"critic.init: './nowhere' is no model: no such folder"):
+    with pytest.raises(
+        ModelError, match=r"critic.init \(command line\): './nowhere' is no model: no such folder"
+    ):
         rlzoo.run("ppo_gae", words, zoo=zoo)
     assert not (tmp_path / "run").exists()
 

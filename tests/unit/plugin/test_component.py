@@ -87,7 +87,7 @@ def _defined(source):
         (float, True, False),
         (float, "1", False),
         (float, float("nan"), False),
-        (float, float("inf"), True),
+        (float, float("inf"), False),
         (int, 1.0, False),
         (int, True, False),
         (bool, 1, False),

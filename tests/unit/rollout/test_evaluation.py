@@ -12,7 +12,9 @@ from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
 from rlzoo.rollout.evaluation import answer_probs, evaluate
 from rlzoo.runs.evaluations import decoding_of, read_evaluation
+from rlzoo.runs.folder import saved_steps
 from rlzoo.runs.record import read_finished
+from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import resume
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
@@ -103,6 +105,12 @@ def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
     tree = yaml.safe_load((place / "recipe.yaml").read_text())
     tree["eval"] = {"every": tree["eval"]["every"], "samples": tree["eval"]["samples"]}
     (place / "recipe.yaml").write_text("# grpo\n" + yaml.safe_dump(tree))
+    (place / "provenance.json").unlink()  # nor was there such a file, nor a checkpoint's identity
+    for saved in saved_steps(place / "checkpoints"):
+        state = json.loads((saved / "state.json").read_text())
+        del state["identity"]
+        (saved / "state.json").write_text(json.dumps(state))
+        write_manifest(saved)
     resume(place, zoo=zoo)
     whole = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'new'}"], zoo=zoo)
     last = [json.loads(line) for line in (place / "metrics.jsonl").read_text().splitlines()][-1]

@@ -8,8 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 import rlzoo
+from helpers.runs import lines
 from rlzoo.errors import ComponentError
 from rlzoo.recipe.compose import compose
+from rlzoo.runs.folder import saved_steps
 from rlzoo.train.loop import share_of_budget
 
 
@@ -26,7 +28,7 @@ def test_a_run_leaves_what_it_promises(zoo, words, tmp_path):
                                 "loggers=csv"], zoo=zoo)  # fmt: skip
     assert {p.name for p in run.path.iterdir()} == {
         "recipe.yaml", "metrics.jsonl", "samples.jsonl", "summary.json", "checkpoints", "model",
-        "batches", "metrics.csv", "evaluations",
+        "batches", "metrics.csv", "evaluations", "provenance.json",
     }  # fmt: skip
     assert {"eval_before", "eval_after", "seconds", "tokens", "peak_rss_mb"} <= set(run.summary)
     steps = [r for r in run.metrics if "reward/mean" in r]
@@ -105,10 +107,15 @@ def test_a_step_that_is_not_finite_is_skipped_and_counted(zoo, words, tmp_path):
     """)
     )
     zoo = rlzoo.load_zoo([plugin])
-    run = rlzoo.run("grpo", [*words, "policy_loss=explode", "kl.place=none",
-                             f"run.dir={tmp_path / 'a'}"], zoo=zoo)  # fmt: skip
-    assert run.summary["skipped_updates"] == 6
-    before = load_file(run.path / "model" / "model.safetensors")
+    with pytest.raises(
+        rlzoo.RlzooError, match="nothing was learnt: .* of the actor was not finite"
+    ):
+        rlzoo.run("grpo", [*words, "policy_loss=explode", "kl.place=none",
+                           f"run.dir={tmp_path / 'a'}"], zoo=zoo)  # fmt: skip
+    steps = lines(tmp_path / "a")[1:]
+    assert [line["train/skipped"] for line in steps if "train/skipped" in line] == [2, 2, 2]
+    *_, last = saved_steps(tmp_path / "a" / "checkpoints")
+    before = load_file(last / "actor.safetensors")
     assert all(torch.isfinite(x).all() for x in before.values())
 
 

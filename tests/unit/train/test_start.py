@@ -31,6 +31,6 @@ def test_resuming_a_finished_run_or_none_is_refused(zoo, words, tmp_path):
 @pytest.mark.parametrize("path", ["nowhere", "empty"])
 def test_a_model_folder_that_is_none(zoo, words, tmp_path, path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(rlzoo.RlzooError, match="model.path: .* is no model"):
+    with pytest.raises(rlzoo.RlzooError, match="model.path.*: .* is no model"):
         rlzoo.run("grpo", [*words, f"model.path={tmp_path / path}", f"run.dir={tmp_path / 'a'}"],
                   zoo=zoo)  # fmt: skip

@@ -287,7 +287,8 @@ def test_a_command_measures_and_prints_one_document(nano, capsys, monkeypatch):
 def test_a_run_is_timed_from_the_end_of_a_step_to_the_next(tmp_path):
     seconds, tokens = [9.0, 10.0, 12.0, 15.0, 19.0], [10, 20, 40, 70, 110]
     lines = [{"step": 0, "eval/score": 0.5}]
-    lines += [{"perf/seconds": s, "perf/tokens": t} for s, t in zip(seconds, tokens, strict=True)]
+    lines += [{"step": i, "perf/seconds": s, "perf/tokens": t}
+              for i, (s, t) in enumerate(zip(seconds, tokens, strict=True), 1)]  # fmt: skip
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
     (tmp_path / "summary.json").write_text('{"peak_rss_mb": 7.0}')
     assert bench_parts.between_steps(tmp_path, 1) == {
