@@ -1,6 +1,6 @@
 """Coverage, family-wise error and power of every interval and verdict that `rlzoo compare` prints.
 
-    python docs/coverage.py            # some 5 minutes on one core; writes the tables of compare.md
+    python docs/coverage.py            # 30 CPU seconds; writes the tables of compare.md
     python docs/coverage.py --quick    # a tenth of the repetitions, printed only
 
 Rows that are paired by seed: score = row + seed + noise, and the noise is of one of the kinds

@@ -24,6 +24,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
+from rlzoo.tools.doctor.rules import RULES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
@@ -471,12 +472,27 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
     return block
 
 
+def rules_block(zoo: Zoo) -> str:
+    """What `rlzoo doctor` knows, a line for each rule."""
+    rows = [
+        [r.name.replace("_", " "), cell(first_line_of(r.judge)),
+         ", ".join(f"`{m}`" for m in r.metrics)]
+        for r in RULES
+    ]  # fmt: skip
+    return table(["finding", "when", "rests on"], rows)
+
+
+def first_line_of(function: Callable) -> str:
+    return (function.__doc__ or "").strip().splitlines()[0]
+
+
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
+    "docs/doctor.md": {"rules": rules_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

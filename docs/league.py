@@ -1,11 +1,11 @@
 """Run the league and write its tables into docs/league.md.
 
-    python docs/league.py [FOLDER] [--jobs N] [--seeds N] [--tasks A,B] [--rows A,B]
+    python docs/league.py [FOLDER] [--jobs N] [--seeds N] [--tasks A,B] [--rows A,B] [--page-only]
 
 Every recipe on every task, seed by seed, each run ending when it has drawn its task's tokens. Runs
 are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same command goes on with what
 is missing: a finished run is not done again, one that was cut off goes on from its last checkpoint.
-The page is written when nothing is missing.
+Then the page is written, of the tasks that have all their runs; --page-only writes it at once.
 """
 
 import argparse
@@ -17,10 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import league_page as page
 
 from rlzoo import RlzooError, load_zoo, resume, run
 from rlzoo.recipe.compose import compose
@@ -38,15 +34,22 @@ class Task:
     tokens: int
 
 
+# Each with one rate for all rows, at which PPO and GRPO learn in so few steps.
 TASKS = {
-    "key_door": Task(("task=key_door", "model=nano"), 13_500),
-    "marks": Task(("task=marks", "model=blind"), 9_500),
-    "local_search": Task(("task=local_search", "model=turns"), 8_000),
-}
-# The same for all: sizes and a rate that fit two cores. All else is as the recipe ships.
+    "key_door": Task(("task=key_door", "model=nano", "actor.lr=1e-3"), 13_500),
+    "marks": Task(("task=marks", "model=blind", "actor.lr=1e-3"), 9_500),
+    "addition": Task(("task=addition", "model=novice", "actor.lr=3e-4"), 5_600),
+    "local_search": Task(("task=local_search", "model=turns", "actor.lr=1e-3"), 8_000),
+    "spelling": Task(
+        ("task=spelling", "model=speller", "actor.lr=5e-4", "task.min_length=4",
+         "task.max_length=4", "rollout.max_new_tokens=13"),
+        17_500,
+    ),
+}  # fmt: skip
+# The same for all: sizes that fit two cores. All else is as the recipe ships.
 COMMON = (
-    "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "actor.lr=1e-3",
-    "eval.samples=128", "checkpoint.every=8", "run.samples=0", "run.threads=1",
+    "rollout.prompts=32", "rollout.samples=4", "train.steps=null", "eval.samples=128",
+    "checkpoint.every=8", "run.samples=0", "run.threads=1",
 )  # fmt: skip
 # The even rows: estimators in one recipe that is otherwise the same. The advisor chooses from them.
 EXTRA = {
@@ -186,6 +189,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--tasks", default=",".join(TASKS))
     add("--rows", default=",".join([*RECIPES, *EXTRA]))
     add("--no-page", action="store_true", help="leave docs/league.md as it is")
+    add("--page-only", action="store_true", help="play nothing")
     arguments = parser.parse_args(argv)
     folder, seeds = arguments.folder, arguments.seeds
     tasks, rows = arguments.tasks.split(","), arguments.rows.split(",")
@@ -193,16 +197,25 @@ def main(argv: list[str] | None = None) -> None:
     zoo = load_zoo()
     dashes = {(c.task, c.row): why for c in every if c.seed == 0 and (why := c.why_not(zoo))}
     every = [cell for cell in every if (cell.task, cell.row) not in dashes]
-    play_all([cell for cell in every if not cell.done], arguments.jobs)
+    if not arguments.page_only:
+        play_all([cell for cell in every if not cell.done], arguments.jobs)
     if arguments.no_page:
         return
+    sys.path.insert(0, str(HERE))
+    import league_page as page
+
+    waiting = {cell.task for cell in every if not cell.done}
+    tasks = [task for task in tasks if task not in waiting]
     league: dict[str, dict[str, list[page.Played]]] = {}
     for cell in every:
-        runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])
-        runs.append(page.read(cell.path, TASKS[cell.task].tokens))
-    budgets = {name: task.tokens for name, task in TASKS.items()}
-    advice = advise_all(folder, tasks, seeds)
-    page.write(league, dashes, budgets, advice, EVEN, folder)
+        if cell.task in tasks:
+            runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])
+            runs.append(page.read(cell.path, TASKS[cell.task].tokens))
+    page.write(
+        league, dashes={key: why for key, why in dashes.items() if key[0] in tasks},
+        budgets={name: task.tokens for name, task in TASKS.items()},
+        advice=advise_all(folder, tasks, seeds), even=EVEN, folder=folder, waiting=sorted(waiting),
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -36,6 +37,7 @@ class Played:
     steps: int
     skipped: int
     curve: list[tuple[int, float]] = field(repr=False)
+    noise: float = 0.0  # standard error of a point of the smoothed curve
 
 
 def read(path: Path, budget: int) -> Played:
@@ -53,7 +55,13 @@ def read(path: Path, budget: int) -> Played:
         points[0][1], after, summary["eval_greedy_before"], summary["eval_greedy_after"],
         spent[steps[-1]["step"]], summary["steps"], summary["skipped_updates"],
         [(m["perf/tokens"], m[score]) for m in steps],
+        fmean(m["score/std"] / math.sqrt(3 * responses(m)) for m in steps),
     )  # fmt: skip
+
+
+def responses(step: Mapping[str, float]) -> float:
+    """Responses of a step."""
+    return step["tokens/gen"] / step["response_length/mean"]
 
 
 League = Mapping[str, Mapping[str, list[Played]]]  # task -> row -> a run for each seed
@@ -105,8 +113,8 @@ def not_told_apart(runs: Mapping[str, list[Played]]) -> set[str]:
     like = {names[best]}
     for i, name in enumerate(names):
         if i != best:
-            low, high = model.pairs[min(i, best), max(i, best)].interval
-            if low <= 0 <= high:
+            found = model.contrasts[min(i, best), max(i, best)]
+            if found.interval is None or found.interval.low <= 0 <= found.interval.high:
                 like.add(name)
     return like
 
@@ -118,7 +126,8 @@ def failure(run: Played, gap: float) -> str:
     """What became of a run; gap: what the task's best row gained on average."""
     if run.skipped or run.after < run.before - 0.1 * gap:
         return "diverged"
-    if max(score for _, score in run.curve) - run.after > 0.3 * gap:
+    _, scores = smooth(run)
+    if max(scores) - scores[-1] > max(0.3 * gap, 4 * run.noise):
         return "collapsed"
     return "never learned" if run.after - run.before < 0.1 * gap else ""
 
@@ -216,8 +225,8 @@ def draw_curves(league: League) -> None:
             for i, row in enumerate(order):
                 xs = [np.interp(grid, *smooth(run)) for run in runs[row]]
                 style = line(i) if i < 4 else {"color": ink("faint"), "linestyle": "-"}
-                axes.plot(grid, np.mean(xs, 0), label=row if i < 4 else None,
-                          linewidth=1.6 if i < 4 else 0.8, zorder=3 if i < 4 else 1, **style)  # fmt: skip
+                style |= {"linewidth": 1.6, "zorder": 3} if i < 4 else {"linewidth": 0.8}
+                axes.plot(grid, np.mean(xs, 0), label=row if i < 4 else None, **style)
             axes.legend(fontsize=7, frameon=False, loc="best")
         return drawn
 
@@ -225,11 +234,11 @@ def draw_curves(league: League) -> None:
 
 
 def smooth(run: Played) -> tuple[list[float], list[float]]:
-    """The curve from the start on, averaged over three steps."""
+    """The curve, each point the mean of three steps: at the ends the first and the last three."""
     tokens, scores = zip(*run.curve, strict=True)
-    padded = [scores[0], *scores, scores[-1]]
-    mean = [fmean(padded[i : i + 3]) for i in range(len(scores))]
-    return [0, *tokens], [run.before, *mean]
+    last = max(0, len(scores) - 3)
+    starts = [min(max(i - 1, 0), last) for i in range(len(scores))]
+    return list(tokens), [fmean(scores[i : i + 3]) for i in starts]
 
 
 # ---------------------------------------------------------------- the advisor
@@ -247,9 +256,9 @@ def advice_tables(
         like = not_told_apart(runs)
         means = {row: fmean(r.after for r in seeds) for row, seeds in runs.items()}
         best = max(means, key=lambda row: means[row])
-        chosen = Counter(name(document) for document in said)
+        chosen = Counter(document["choice"] for document in said)
         rules = {
-            "advisor": [even[name(document)] for document in said],
+            "advisor": [even[document["choice"]] for document in said],
             "always GRPO": [even["grpo"]] * len(said),
             "always GAE .95": [even["gae lam=0.95"]] * len(said),
         }
@@ -261,10 +270,10 @@ def advice_tables(
         count += len(said)
         rows.append([
             task, f"{best} ({means[best]:.3f})", f"{len(like)} of {len(even)}",
-            ", ".join(f"{name} {n}" for name, n in chosen.most_common()),
+            ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()),
             *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
             f"{sum(d['direction'] >= 2 for d in said)}/{len(said)}",
-            f"{max(d['pilot']['tokens'] for d in said):,}",
+            f"{max(d['tokens'] for d in said):,}",
         ])  # fmt: skip
     header = ["task", "best row", "like the best", "the advisor chose", "advisor", "always GRPO",
               "always GAE .95", "direction known", "pilot's tokens, at most"]  # fmt: skip
@@ -281,33 +290,32 @@ def advice_tables(
     return f"{table(header, rows)}\n\n{totals}"
 
 
-def name(document: Mapping[str, Any]) -> str:
-    """`gae lam=0.5`, as the advisor calls its choice."""
-    row = document["estimators"][document["choice"]]
-    return " ".join([row["estimator"], *(f"{k}={v:g}" for k, v in row["shown"].items())])
-
-
 # ---------------------------------------------------------------- the page
 
 
-def facts(league: League, folder: Path) -> str:
+def facts(league: League, folder: Path, waiting: list[str]) -> str:
     every = [run for runs in league.values() for seeds in runs.values() for run in seeds]
     lines = (folder / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
     cpu = [json.loads(text) for text in lines]
+    day = time.strftime("%Y-%m-%d", time.gmtime((folder / "cpu.jsonl").stat().st_mtime))
+    missing = (
+        f" Not played to the end: {', '.join(waiting)}; the command goes on." if waiting else ""
+    )
+    minutes = sum(seconds for _, seconds in cpu) / 60
     return (
-        f"{len(every):,} runs, {sum(seconds for _, seconds in cpu) / 60:.0f} CPU minutes, "
-        f"finished {time.strftime('%Y-%m-%d', time.gmtime((folder / 'cpu.jsonl').stat().st_mtime))}"
-        ", on two CPU cores that other work shared; no GPU."
+        f"{len(every):,} runs on {len(league)} tasks, {minutes:.0f} CPU minutes, until {day}, on "
+        f"two CPU cores that other work shared; no GPU.{missing}"
     )
 
 
 def write(
     league: League, dashes: Mapping[tuple[str, str], str], budgets: Mapping[str, int],
     advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str], folder: Path,
+    waiting: list[str],
 ) -> None:  # fmt: skip
     draw_curves(league)
     blocks = {
-        "facts": facts(league, folder),
+        "facts": facts(league, folder, waiting),
         "tasks": tasks_table(league, budgets),
         "standings": standings(league, dashes),
         "failures": failures_table(league),

@@ -3,7 +3,7 @@
     python docs/showcase.py         about half an hour on two idle cores; goes on where it stopped
 
 Runs land in runs/showcase/; the text around the tables stays as it is. Names of blocks as
-arguments make those alone.
+arguments make those alone; `--as-is` takes the runs that are there.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from rlzoo.stats import student_quantile
 
 HERE = Path(__file__).resolve().parent
-PAGES = [HERE / "showcase.md", HERE / "study.md"]
+PAGES = [HERE / "showcase.md", HERE / "study.md", HERE / "tutorial.md"]
 RUNS = HERE.parent / "runs" / "showcase"
 SETTING = [
     "task=spelling", "model=speller", "train.steps=24", "eval.every=0", "eval.samples=256",
@@ -25,14 +25,10 @@ PPO = ["recipe=ppo_gae", "estimator.lam=0.8"]
 SWEEPS = {
     "words": ["recipe=ppo_gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"],
     "end": ["recipe=ppo_gae,rloo", "estimator.lam=0.8,0.95,1", "task.pay=end"],
-    "later": ["recipe=ppo_gae", "estimator.lam=0,0.8", "train.steps=72", "seed=0,1,2,3,4"],
     "epochs": ["recipe=ppo_gae", "estimator.lam=0,0.8", "critic.epochs=4"],
-    "rate": [*PPO, "critic.lr=3e-4,3e-3"],
     "targets": ["recipe=vc_ppo", "estimator.lam_actor=0.8", "train.critic_warmup=0",
                 "value_loss=clipped_mse"],
-    "warmup": [*PPO, "train.critic_warmup=4"],
-    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5"],
-    "mse": [*PPO, "value_loss=mse"],
+    "bins": [*PPO, "value_loss=hl_gauss", "critic.low=-0.5", "critic.high=1.5", "seed=0,1,2"],
 }  # fmt: skip
 BEST = "ppo_gae lam=0.8"
 LATE = 4  # steps that a critic's numbers are means of: the last ones
@@ -66,7 +62,8 @@ def with_interval(xs: list[float], form: str = ".3f") -> str:
 def runs_of(name: str) -> dict[str, dict[int, Path]]:
     """The runs of a sweep, by row and seed; those that are missing are made."""
     more = [w for w in SETTING if w.split("=")[0] not in {v.split("=")[0] for v in SWEEPS[name]}]
-    rlzoo("sweep", *SWEEPS[name], *more, "--dir", str(RUNS / name))
+    if "--as-is" not in sys.argv:
+        rlzoo("sweep", *SWEEPS[name], *more, "--dir", str(RUNS / name))
     found = json.loads(rlzoo("compare", str(RUNS / name), "--json"))
     return {
         row["row"]: dict(zip(row["seeds"], map(Path, row["runs"]), strict=True))
@@ -132,16 +129,29 @@ def results(name: str) -> str:
     return "\n\n".join([table(header, lines), *found["verdict"]])
 
 
+def expect() -> str:
+    """What the tutorial says of the rows."""
+    lines = []
+    for row, runs in runs_of("words").items():
+        words = f"`recipe={row.replace(' lam=', ' estimator.lam=')}`"
+        lines.append([words, with_interval(scores(runs), ".2f")])
+    return table(["", "right words, 95 % interval of the mean"], lines)
+
+
+MARKS = (0.2, 0.3, 0.4, 0.5)
+
+
 def later() -> str:
-    """Mean reward of the last four steps before each multiple of 12."""
-    rows = runs_of("later")
-    marks = range(12, 73, 12)
+    """The step at which the mean reward of a row's seeds and last four steps reaches a mark."""
+    rows = {**runs_of("words"), "lam=0, critic.epochs=4": runs_of("epochs")["lam=0"]}
     lines = []
     for row, runs in rows.items():
         curves = [[line["reward/mean"] for line in steps(run)] for run in runs.values()]
-        means = [mean([mean(c[m - LATE : m]) for c in curves]) for m in marks]
-        lines.append([row, str(len(runs)), *(f"{x:.2f}" for x in means)])
-    return table(["row", "seeds", *(f"step {m}" for m in marks)], lines)
+        heights = [mean(list(column)) for column in zip(*curves, strict=True)]
+        smooth = {i: mean(heights[i - LATE : i]) for i in range(LATE, len(heights) + 1)}
+        first = [next((str(i) for i, x in smooth.items() if x >= mark), "-") for mark in MARKS]
+        lines.append([row, *first])
+    return table(["row", *(f"step with {mark}" for mark in MARKS)], lines)
 
 
 PARTS = [f"critic/vf_explained_var{part}" for part in ("", "/first", "/middle", "/last")]
@@ -166,16 +176,21 @@ def ceiling() -> str:
     lines = []
     rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}
     for row, runs in rows.items():
-        found: dict[str, list[float]] = {"explained_variance": [], "ceiling": [], "share": []}
+        keys = ("explained_variance", "ceiling", "share", "by_position", "beyond")
+        found: dict[str, list[float]] = {key: [] for key in keys}
         for run in runs.values():
             critic = diagnose_branches(str(run), ["estimator=gae"], branches=8, states=128)[
                 "critic"
             ]
-            critic["share"] = critic["explained_variance"] / critic["ceiling"]
+            known, most, clock = (
+                critic[k] for k in ("explained_variance", "ceiling", "by_position")
+            )
+            critic |= {"share": known / most, "beyond": (known - clock) / (most - clock)}
             for key, values in found.items():
                 values.append(critic[key])
         lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
-    return table(["row", "seeds", "V explains of Var(G)", "ceiling", "share of it"], lines)
+    head = ["V explains of Var(G)", "ceiling", "share of it", "position alone", "share beyond it"]
+    return table(["row", "seeds", *head], lines)
 
 
 def critic() -> str:
@@ -184,14 +199,11 @@ def critic() -> str:
     rows = [("lam=0.8, as it comes", base["0.8"], base["0.8"])]
     rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
     names = {
-        "rate": None,
         "targets": "lambda of the targets 1",
-        "warmup": "train.critic_warmup=4",
         "bins": "value_loss=hl_gauss",
-        "mse": "value_loss=mse",
     }
     for name, label in names.items():
-        rows += [(label or row, runs, base["0.8"]) for row, runs in runs_of(name).items()]
+        rows += [(label, runs, base["0.8"]) for runs in runs_of(name).values()]
     rows.append(("lam=0, as it comes", base["0"], base["0"]))
     rows.append(("lam=0, critic.epochs=4", runs_of("epochs")["lam=0"], base["0"]))
     lines = [
@@ -232,13 +244,14 @@ def main() -> None:
         "diagnosis words": diagnosis,
         "words": lambda: results("words"),
         "curves": curves,
+        "expect": expect,
         "explained": explained,
         "ceiling": ceiling,
         "end": lambda: results("end"),
         "later": later,
         "critic": critic,
     }
-    for name in sys.argv[1:] or blocks:
+    for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:
         start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
         page = next(p for p in PAGES if start in p.read_text(encoding="utf-8"))
         made = blocks[name]()

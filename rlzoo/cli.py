@@ -125,8 +125,9 @@ def main(argv: list[str] | None = None) -> int:
             raise  # a bug: its traceback is what helps
         print(f"rlzoo: {printable(said)}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("rlzoo: interrupted; `rlzoo resume RUN` goes on", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        how = getattr(stopped, "__notes__", [])  # to go on
+        print("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]), file=sys.stderr)
         return 1
 
 

@@ -68,7 +68,15 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says; its class's name where it says nothing."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return (words_of(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def words_of(error: BaseException) -> str:
+    """`str(error)`; nothing where a stranger's error cannot even say itself."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def of_the_machine(error: BaseException) -> str | None:
@@ -87,4 +95,4 @@ def of_the_machine(error: BaseException) -> str | None:
 def disk_is_full(error: BaseException) -> bool:
     """Also as safetensors says it."""
     numbers = (errno.ENOSPC, errno.EDQUOT)
-    return getattr(error, "errno", None) in numbers or "No space left on device" in str(error)
+    return getattr(error, "errno", None) in numbers or "No space left on device" in words_of(error)

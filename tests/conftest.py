@@ -1,5 +1,6 @@
 """What many tests share: the zoo, loaded once, and a model small enough to train in seconds."""
 
+import gc
 import os
 import sys
 
@@ -24,6 +25,12 @@ def pytest_collection_modifyitems(items):
         if item.path.parent.name == "processes":
             item.add_marker("process")
     items.sort(key=lambda item: item.get_closest_marker("process") is None)
+
+
+def pytest_collection_finish():
+    """What is loaded by now stays: the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

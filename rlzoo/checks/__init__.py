@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from rlzoo.checks import aggregations, columns, estimators, functions, kl, loggers, losses, tasks
 from rlzoo.checks.subject import NotApplicable, Subject
 from rlzoo.errors import UnknownName, nearest
@@ -78,6 +80,15 @@ def run_checks(
 
 
 def judge(check: Check, subject: Subject) -> CheckResult:
+    dtype = torch.get_default_dtype()
+    result = _judge(check, subject)
+    if torch.get_default_dtype() is dtype:
+        return result
+    torch.set_default_dtype(dtype)
+    return CheckResult(result.name, False, "changes torch's default dtype, which all share")
+
+
+def _judge(check: Check, subject: Subject) -> CheckResult:
     name = check.__name__
     try:
         return CheckResult(name, True, check(subject) or "")

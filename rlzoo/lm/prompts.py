@@ -12,7 +12,7 @@ from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.component import Example
 
-REMEMBERED = 2**16  # prompts whose ids are kept, since most come again
+REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
 
 Prompt = str | list[dict[str, str]]  # text, or chat messages {"role", "content"}
@@ -30,6 +30,7 @@ class PromptFormat:
         self.chat = chat
         self.system = system
         self._encoded: dict[tuple[str, bool], list[int]] = {}
+        self._remembered = 0
         if chat == "always" and not tokenizer.chat_template:
             raise ModelError("model.chat: always, and the tokenizer has no chat template")
 
@@ -61,9 +62,12 @@ class PromptFormat:
         # A template writes the special tokens itself.
         key = (self.text(prompt), not self.templated(prompt))
         if key not in self._encoded:
-            if len(self._encoded) >= REMEMBERED:
+            ids = encode(self.tokenizer, key[0], add_special_tokens=key[1])
+            self._remembered += len(key[0]) + len(ids)
+            if self._remembered > REMEMBERED:
                 self._encoded.clear()
-            self._encoded[key] = encode(self.tokenizer, key[0], add_special_tokens=key[1])
+                self._remembered = len(key[0]) + len(ids)
+            self._encoded[key] = ids
         return self._encoded[key]
 
     @cached_property

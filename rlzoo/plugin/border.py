@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rlzoo.errors import ComponentError, RlzooError, disk_is_full
+from rlzoo.errors import ComponentError, RlzooError, disk_is_full, words_of
 
 CORE = str(Path(__file__).resolve().parents[1])
 
@@ -30,16 +30,13 @@ def border(label: str) -> Iterator[None]:
 def out_of_memory(error: BaseException) -> bool:
     """As torch says it, of a GPU or of the machine. torch need not be imported for this."""
     known = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in words_of(error))
 
 
 def told(error: BaseException) -> str:
     """One line: the error, and the last place of the plugin's own that it passed through."""
-    try:
-        text = " ".join(str(error).split())
-    except Exception:  # a stranger's __str__
-        text = ""
-    text = f"{type(error).__name__}: {text or 'no message'}"
+    text = " ".join(words_of(error).split()) or "no message"
+    text = f"{type(error).__name__}: {text}"
     if isinstance(error, SyntaxError):
         return text
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_a_plugins(f.filename)]

@@ -10,6 +10,8 @@ signature. All faults are one line: the key, where it was set, and the nearest r
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +63,15 @@ class Recipe:
         return f"{key} ({self.origins.get(key, 'defaults')})"
 
     def to_yaml(self) -> str:
-        config = self.config
-        if self.written:
-            config = config.copy()
-            OmegaConf.set_readonly(config, False)
-            for key, value in self.written.items():
-                OmegaConf.update(config, key, value)
-        return f"# {self.name}\n" + OmegaConf.to_yaml(config)
+        return f"# {self.name}\n" + OmegaConf.to_yaml(OmegaConf.create(self.stored()))
+
+    def stored(self) -> dict[str, Any]:
+        """The whole recipe as it is stored."""
+        tree: Any = OmegaConf.to_container(self.config)
+        for key, value in self.written.items():
+            *parents, leaf = key.split(".")
+            reduce(getitem, parents, tree)[leaf] = value
+        return tree
 
 
 def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:

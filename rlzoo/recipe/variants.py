@@ -1,10 +1,12 @@
 """One recipe for each estimator that is put beside others, with each of its swept options."""
 
 import itertools
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 from rlzoo.errors import UsageError, nearest
+from rlzoo.plugin.component import Component
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.words import has_sweep, split_values
 
@@ -73,3 +75,15 @@ def _check_owners(swept: Swept, estimators: list[Any]) -> None:
                 f"{place}: no option of {names} "
                 f"(there: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )
+
+
+def shown_options(
+    component: Component, options: Mapping[str, Any], words: list[str]
+) -> dict[str, Any]:
+    """Options worth naming: given in `words`, or not the default."""
+    given = {w.split("=", 1)[0].removeprefix("estimator.") for w in words}
+    return {
+        name: value
+        for name, value in options.items()
+        if name in given or value != component.options[name].default
+    }

@@ -2,10 +2,15 @@
 
 import json
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rlzoo.errors import UsageError
 from rlzoo.errors import disk_is_full as disk_is_full
+from rlzoo.runs.lock import locked
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -19,6 +24,41 @@ def write_atomically(path: Path, data: bytes) -> None:
     write_synced(aside, data)
     aside.replace(path)
     sync(path.parent)
+
+
+@contextmanager
+def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
+    """A folder beside `place` that takes its place, whole, when the block ends.
+
+    One process at a time. keep: what is left of a block that did not end stays, for the next.
+    Raises UsageError, which names the `option`, where `place` holds something.
+    """
+    place = Path(os.path.abspath(place))
+    aside = place.with_name(f".{place.name}.partial")
+    check_free(place, option)
+    with locked(place, place.with_name(f".{place.name}.lock")):
+        check_free(place, option)
+        if aside.exists() and not keep:
+            shutil.rmtree(aside)
+        aside.mkdir(exist_ok=True)
+        try:
+            yield aside
+        except BaseException:
+            if not keep or not any(aside.iterdir()):
+                shutil.rmtree(aside)
+            raise
+        for path in [*aside.rglob("*"), aside]:
+            sync(path)
+        if place.exists():
+            place.rmdir()  # it is empty
+        aside.rename(place)
+        sync(place.parent)
+
+
+def check_free(place: Path, option: str) -> None:
+    """Raises UsageError where `place` is a file, or a folder with something in it."""
+    if place.exists() and (not place.is_dir() or any(place.iterdir())):
+        raise UsageError(f"{option}: {place} exists already and is not empty")
 
 
 def write_synced(path: Path, data: bytes) -> None:

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder
@@ -34,8 +32,7 @@ def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 def decoding_words(folder: RunFolder) -> list[str]:
     """The words by which a run from before there were such keys goes on evaluating as it did."""
-    tree = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
-    flat = flatten(tree if isinstance(tree, dict) else {})
+    flat = flatten(folder.recipe())
     missing = [key for key in decoding_of({}) if key not in flat]
     return [f"{k}={v}" for k, v in decoding_of(flat).items() if k in missing and v is not None]
 

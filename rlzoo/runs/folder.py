@@ -1,16 +1,31 @@
 """A run's folder: what it holds, how it is made and found again."""
 
+import itertools
 import json
+import os
+import re
 import shutil
 import time
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.disk import sync, write_atomically
+from rlzoo.runs.disk import sync, write_atomically, write_synced
+from rlzoo.runs.lock import locked
+
+# What a run writes into its folder, loggers apart; and of it, what is there before it begins.
+WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
+           "samples.jsonl", "provenance.json", "metrics.jsonl", "recipe.yaml")  # fmt: skip
+BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
+
+STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
 
 @dataclass
@@ -34,24 +49,53 @@ class RunFolder:
         if (self.path / name).exists():
             sync(self.path / name)
 
-    def read(self, name: str) -> list[dict[str, Any]]:
-        """All whole lines."""
+    def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
+        """The lines of a file, one at a time; one that cannot be read is left out, and `troubles`
+        is told of it at the end."""
         path = self.path / name
         if not path.exists():
-            return []
-        records = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            try:
-                records.append(json.loads(line))
-            except ValueError:  # the line that a kill cut off
-                break
-        return records
+            return
+        bad, number = [], 0
+        with open(path, "rb") as file:  # by newlines alone: texts may hold U+2028
+            for number, raw in enumerate(file, 1):
+                line = _read_line(raw)
+                if line is None:
+                    bad.append(number)
+                else:
+                    yield line
+        if bad and troubles is not None:
+            troubles.append(
+                f"{name}: line {bad[0]} cannot be read; {len(bad)} of {number} lines are left out"
+            )
 
     def rewind(self, name: str, step: int) -> None:
-        """Forget lines after `step`: a resumed run writes them again."""
-        kept = [r for r in self.read(name) if r["step"] <= step]
-        lines = "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept)
-        write_atomically(self.path / name, lines.encode())
+        """Forget lines after `step`, and one that a kill cut off: a resumed run writes them again.
+
+        Lines are in the order of their steps, so that the file is cut, not written anew.
+        """
+        path, keep = self.path / name, 0
+        if not path.exists():
+            return
+        with open(path, "rb") as file:
+            for raw in file:
+                found = STEP.match(raw)
+                if not raw.endswith(b"\n") or (found and int(found[1]) > step):
+                    break
+                keep += len(raw)
+        if keep < path.stat().st_size:
+            os.truncate(path, keep)
+            sync(path)
+
+    def recipe(self) -> dict[str, Any]:
+        """What recipe.yaml says, as a tree; raises RunError where it is damaged."""
+        file = self.path / "recipe.yaml"
+        try:
+            tree = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise RunError(f"{file} cannot be read: {first_line(error)}") from None
+        if not isinstance(tree, dict):
+            raise RunError(f"{file} cannot be read: it is no mapping")
+        return tree
 
     def summary(self) -> dict[str, Any]:
         """Empty while the run is not finished; raises RunError where it is damaged."""
@@ -67,30 +111,88 @@ class RunFolder:
         return found
 
 
-def create_folder(recipe: Recipe) -> RunFolder:
-    """The recipe's run folder, new; raises RunError where it exists."""
-    config = recipe.config
-    if config.run.dir is None:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        base = Path("runs") / f"{recipe.name}-{config.task.name}-{stamp}"
-        path, n = base, 1
-        while path.exists():
-            n += 1
-            path = base.with_name(f"{base.name}-{n}")
-    else:
-        path = Path(config.run.dir)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        if not config.run.overwrite:
-            raise RunError(
-                f"run.dir: {path} exists already; `rlzoo resume {path}` goes on with it, "
-                "run.overwrite=true replaces it"
-            )
-        if not (path / "recipe.yaml").is_file():
-            raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
-        shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
-    return RunFolder(path)
+@contextmanager
+def create_folder(recipe: Recipe) -> Iterator[RunFolder]:
+    """The recipe's run folder, new, and nobody else's meanwhile; raises RunError where it exists.
+
+    A folder in which a run was killed before it began counts as new.
+    """
+    wanted = recipe.config.run.dir
+    path = _unused(recipe) if wanted is None else Path(wanted)
+    if path.exists() and not path.is_dir():
+        raise RunError(f"run.dir: {path} is a file")
+    with locked(path):
+        if not _is_new(path):
+            if not recipe.config.run.overwrite:
+                raise RunError(
+                    f"run.dir: {path} exists already; `rlzoo resume {path}` goes on with it, "
+                    "run.overwrite=true replaces it"
+                )
+            _clear(path)
+        write_synced(path / "metrics.jsonl", b"")
+        write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
+        yield RunFolder(path)
+
+
+def _unused(recipe: Recipe) -> Path:
+    """A new folder named after recipe, task and time."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    base = Path("runs") / f"{recipe.name}-{recipe.config.task.name}-{stamp}"
+    for n in itertools.count(1):
+        path = base if n == 1 else base.with_name(f"{base.name}-{n}")
+        with suppress(FileExistsError):
+            path.mkdir(parents=True)
+            break
+    return path
+
+
+def _is_new(path: Path) -> bool:
+    """Whether no run has written more there than that it begins."""
+    inside = {p.name for p in path.iterdir() if not p.name.startswith(".")}
+    metrics = path / "metrics.jsonl"
+    return not inside or (inside <= BEGUN and metrics.name in inside and not metrics.stat().st_size)
+
+
+def _clear(path: Path) -> None:
+    """Remove what a run wrote, and nothing else; the lines last: as long as they are there it is a
+    run's folder, and the same command goes on."""
+    here, place = Path.cwd(), path.resolve()
+    if place == here or place in here.parents:
+        raise RunError(f"run.dir: {path} is the current folder, so it is not overwritten")
+    a_run = any((path / name).exists() for name in ("metrics.jsonl", "checkpoints"))
+    if not a_run or not (path / "recipe.yaml").is_file():
+        raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
+    for name in WRITTEN:
+        if name in BEGUN:
+            continue
+        if (path / name).is_dir() and not (path / name).is_symlink():
+            shutil.rmtree(path / name)
+        else:
+            (path / name).unlink(missing_ok=True)
+    left = sorted(
+        p.name for p in path.iterdir() if not p.name.startswith(".") and p.name not in BEGUN
+    )
+    if left:
+        warnings.warn(f"run.dir: {path}: left as they are: {', '.join(left)}", stacklevel=2)
+
+
+def _read_line(raw: bytes) -> dict[str, Any] | None:
+    try:
+        line = json.loads(raw.decode())
+    except (ValueError, RecursionError):
+        return None
+    return line if isinstance(line, dict) and "step" in line else None
+
+
+def saved_steps(checkpoints: Path) -> list[Path]:
+    """The checkpoints in a folder, oldest first, whole or not."""
+    found = [path for path in checkpoints.glob("step-*") if path.name[5:].isdecimal()]
+    return sorted(found, key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    """After how many steps it was saved."""
+    return int(checkpoint.name.removeprefix("step-"))
 
 
 def open_folder(path: str | Path) -> RunFolder:

@@ -75,7 +75,7 @@ placed in the reward
 response_length/* = | tokens | | actions in a response, the end-of-sequence token included
 turns/* | turns | conversations | the policy's turns in a response
 prompt_length/* = | tokens | | tokens in a prompt
-prompts/distinct | share | | different prompts among the prompts of the step
+prompts/distinct | share | | different prompts, or answers to them, among those of the step
 response/truncated | share | | responses that ran into the length limit
 response/eos | share | | responses that ended by themselves
 group/no_signal | share | | groups whose samples all got the same score: group estimators learn \

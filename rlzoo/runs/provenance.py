@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
 from rlzoo.recipe.plan import Bound, Plan
@@ -88,7 +86,7 @@ def _now(plan: Plan) -> dict[str, Any]:
 
 
 def _recipe(plan: Plan) -> dict[str, Any]:
-    return flatten(yaml.safe_load(plan.recipe.to_yaml()))
+    return flatten(plan.recipe.stored())
 
 
 def _versions() -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,11 +13,10 @@ import yaml
 from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
+from rlzoo.runs.columns import Columns
 from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
-
-Lines = list[dict[str, Any]]
 
 
 @dataclass
@@ -25,13 +24,18 @@ class Record:
     """What a run wrote down: a mapping per training step, one per evaluation, its recipe (dotted
     key -> value), its summary, which is empty while it is not finished."""
 
-    steps: Lines = field(repr=False)
-    evaluations: Lines = field(default_factory=list, repr=False)
+    steps: Columns = field(repr=False)
+    evaluations: Columns = field(default_factory=Columns, repr=False)
     recipe: Mapping[str, Any] = field(default_factory=dict, repr=False)
     summary: dict[str, Any] = field(default_factory=dict)
     path: Path = Path()
     troubles: list[str] = field(default_factory=list)
     measure: str = ""  # the metric of evaluations to go by; empty: what the summary goes by
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "evaluations"):
+            if not isinstance(getattr(self, name), Columns):
+                setattr(self, name, Columns(getattr(self, name)))
 
     @property
     def seed(self) -> int:
@@ -60,10 +64,9 @@ class Record:
     def learning_curve(self) -> list[tuple[float, float, float]]:
         """(step, tokens generated so far, held-out score) of each evaluation."""
         key = f"eval/{self.metric}"
-        tokens = {0: 0.0} | {m["step"]: m[TOKENS] for m in self.steps if TOKENS in m}
-        return [
-            (m["step"], tokens.get(m["step"], 0.0), m[key]) for m in self.evaluations if key in m
-        ]
+        evaluated = {m["step"]: m[key] for m in self.evaluations if key in m}
+        spent = {n: x for n, x in zip(*self.steps.column(TOKENS), strict=True) if n in evaluated}
+        return [(n, spent.get(n, 0.0), value) for n, value in evaluated.items()]
 
     @cached_property
     def by_prompt(self) -> Mapping[str, Any]:
@@ -99,21 +102,26 @@ class Record:
 
     def late(self, name: str) -> float | None:
         """Mean of a metric over the last tenth of the steps; None where it was not recorded."""
-        last = self.steps[-max(1, len(self.steps) // 10) :]
-        values = [m[name] for m in last if m.get(name) is not None]
+        if not self.steps:
+            return None
+        since = self.steps[-max(1, len(self.steps) // 10)]["step"]
+        values = [x for n, x in zip(*self.steps.column(name), strict=True) if n >= since]
         return sum(values) / len(values) if values else None
 
-    def points(self, name: str) -> list[tuple[int, float]]:
+    def points(self, name: str) -> Sequence[tuple[int, float]]:
         """(step, value) of a metric where it is finite."""
-        pairs = ((line["step"], line.get(name)) for line in self.steps)
-        return [(n, float(v)) for n, v in pairs if isinstance(v, int | float) and math.isfinite(v)]
+        return [(n, float(x)) for n, x in zip(*self.steps.column(name), strict=True)]
+
+    def steps_of(self, name: str) -> Sequence[int]:
+        """The steps of `points`."""
+        return self.steps.column(name)[0]
 
     def series(self, name: str) -> list[float]:
         """The values of `points`."""
-        return [value for _, value in self.points(name)]
+        return [float(x) for x in self.steps.column(name)[1]]
 
     def has(self, name: str) -> bool:
-        return any(name in line for line in self.steps)
+        return name in self.steps.names()
 
     def key(self, dotted: str, default: Any = None) -> Any:
         """A value of the recipe."""
@@ -121,47 +129,41 @@ class Record:
         return default if value is None else value
 
 
-def read_record(path: Path) -> Record:
+def read_record(path: Path, wanted: Callable[[str], bool] | None = None) -> Record:
     """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
-    or damaged. Raises OSError."""
+    or damaged. Raises OSError.
+
+    wanted: whether a metric of a step is kept, by its name; all are where it is not given.
+    """
     folder = RunFolder(path)
     troubles: list[str] = []
     config: Flat = {}
-    lines: Lines = []
+    steps, evaluations = Columns(wanted=wanted), Columns()
     summary: dict[str, Any] = {}
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
         config = flat_config(yaml.safe_load(recipe), recipe.split("\n", 1)[0].lstrip("# ").strip())
     except (yaml.YAMLError, AttributeError, TypeError) as error:
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
-    file = path / "metrics.jsonl"
-    if file.exists():
-        try:
-            lines = folder.read("metrics.jsonl")
-            torn = len(file.read_text(encoding="utf-8").splitlines()) - len(lines)
-            if torn:
-                troubles.append(f"metrics.jsonl: line {len(lines) + 1} cannot be read; "
-                                f"{torn} of {torn + len(lines)} lines are left out")  # fmt: skip
-        except UnicodeDecodeError as error:
-            troubles.append(f"metrics.jsonl cannot be read: {error}")
+    if (path / "metrics.jsonl").exists():
+        for line in folder.lines("metrics.jsonl", troubles):
+            (evaluations if is_evaluation(line) else steps).append(line)
     else:
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:
         summary = folder.summary()
     except RunError as error:
         troubles.append(str(error))
-    lines = [line for line in lines if isinstance(line, dict) and "step" in line]
-    evaluations = [line for line in lines if is_evaluation(line)]
-    steps = [line for line in lines if not is_evaluation(line)]
     return Record(steps, evaluations, config, summary, path, troubles)
 
 
-def read_finished(path: Path) -> Record | str:
-    """A finished run, or what it lacks."""
+def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Record | str:
+    """A finished run, as `read_record` does, or what it lacks."""
     try:
-        record = read_record(path)
+        record = read_record(path, wanted)
         if not record.summary and record.recipe:
-            step = max((m["step"] for m in [*record.steps, *record.evaluations]), default=0)
+            last = [lines[-1]["step"] for lines in (record.steps, record.evaluations) if lines]
+            step = max(last, default=0)
             return f"not finished (it is at step {step})"
         _ = record.seed, record.score
         if record.learning_curve:

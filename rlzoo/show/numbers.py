@@ -28,7 +28,8 @@ def bracket(interval: stats.Interval) -> str:
 
 def difference(d: stats.Paired | stats.Contrast) -> str:
     """`+0.120 [.050, .190]`"""
-    return f"{d.mean:+.3f} {bracket(d.interval)}" if d.interval else f"{d.mean:+.3f}"
+    mean = f"{d.mean + 0.0:+.3f}"  # no -0.000 of nothing
+    return f"{mean} {bracket(d.interval)}" if d.interval else mean
 
 
 NONE = "-"

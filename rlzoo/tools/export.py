@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import json
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from rlzoo.errors import UsageError
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
+from rlzoo.runs.disk import check_free, staged
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
 from rlzoo.tools.verb import Result
@@ -73,30 +73,27 @@ def export(
     trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
     """
     folder, place = open_folder(run), Path(directory)
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"DIR: {place} exists already and is not empty")
+    check_free(place, "DIR")
     weights = choose(folder, checkpoint)
-    recipe = yaml.safe_load((folder.path / "recipe.yaml").read_text(encoding="utf-8"))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, prefix=".export-") as scratch:
-        source, aside = weights.path, Path(scratch) / "out"
+    recipe = folder.recipe()
+    with staged(place, "DIR") as aside:
+        source, scratch = weights.path, aside / "raw"
         if weights.raw:
-            source = Path(scratch) / "raw"
+            source = scratch
             _save_checkpoint(folder, weights, source, trust_remote_code)
         adapter = (source / ADAPTER).is_file() and not merge
         if adapter and dtype:
             raise UsageError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
         base = _base(recipe)
         if adapter:
-            shutil.copytree(source, aside, ignore=shutil.ignore_patterns("best.json", "README.md"))
+            left_out = shutil.ignore_patterns("best.json", "README.md")
+            shutil.copytree(source, aside, ignore=left_out, dirs_exist_ok=True)
         else:
             _save_whole(source, aside, recipe, dtype, trust_remote_code)
         what = "adapter" if adapter else "model"
         card = model_card(folder, weights, recipe, adapter=adapter, dtype=dtype)
         (aside / "README.md").write_text(card, encoding="utf-8")
-        if place.exists():
-            place.rmdir()  # it is empty
-        aside.rename(place)
+        shutil.rmtree(scratch, ignore_errors=True)
     return {
         "path": str(place),
         "run": str(folder.path),
@@ -197,7 +194,7 @@ def model_card(
 
 
 def _results(folder: RunFolder, weights: Weights) -> str:
-    evaluations = [line for line in folder.read("metrics.jsonl") if SCORE in line]
+    evaluations = [line for line in folder.lines("metrics.jsonl") if SCORE in line]
     shown = [("before training", line) for line in evaluations[:1]]
     shown += [("these weights", line) for line in evaluations[1:] if line["step"] == weights.step]
     rows = ["| | metric | value | 95 % interval | prompts |", "|---|---|---|---|---|"]
@@ -207,7 +204,8 @@ def _results(folder: RunFolder, weights: Weights) -> str:
             f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
             f"{line['eval/samples']} |"
         )
-    paragraphs = ["Held-out prompts, sampled as in training, one response each.", "\n".join(rows)]
+    paragraphs = ["Held-out prompts, one response each, sampled as the recipe's `eval` says.",
+                  "\n".join(rows)]  # fmt: skip
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":
@@ -218,8 +216,9 @@ def _results(folder: RunFolder, weights: Weights) -> str:
 
 
 def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) -> str:
-    steps = [line for line in folder.read("metrics.jsonl") if TOKENS in line]
-    last = next((line for line in reversed(steps) if line["step"] <= weights.step), None)
+    last = None
+    for line in folder.lines("metrics.jsonl"):
+        last = line if TOKENS in line and line["step"] <= weights.step else last
     task = {k: v for k, v in recipe["task"].items() if k != "name"}
     rows = {
         "task": recipe["task"]["name"] + (f" {json.dumps(task)}" if task else ""),

@@ -19,6 +19,7 @@ from rlzoo.errors import CheckpointError
 from rlzoo.parallel.shard import spread_like, whole_tensors
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_synced
+from rlzoo.runs.folder import saved_steps, step_of
 
 
 def save_checkpoint(
@@ -27,11 +28,10 @@ def save_checkpoint(
     networks: Mapping[str, nn.Module],
     optimizers: Mapping[str, torch.optim.Optimizer],
     state: dict[str, Any],
-    keep: int,
     first: bool = True,
 ) -> Path:
-    """Write `folder/step-N` and remove all but the newest `keep`. Of several ranks all are here,
-    for weights may be spread over them; the `first` writes."""
+    """Write `folder/step-N`. Of several ranks all are here, for weights may be spread over them;
+    the `first` writes. One of this step that is there already is taken for damaged."""
     final = folder / f"step-{step:08d}"
     if not first:
         for network in networks.values():
@@ -40,9 +40,8 @@ def save_checkpoint(
             whole_tensors(_optimizer_tensors(optimizer)[0], keep=False)
         return final
     folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(".*.partial"):
-        shutil.rmtree(leftover)
     aside = folder / f".step-{step:08d}.partial"
+    shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir()
     for name, network in networks.items():
         write_tensors(
@@ -55,16 +54,21 @@ def save_checkpoint(
     write_synced(
         aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode()
     )
-    sums = {path.name: _checksum(path) for path in sorted(aside.iterdir())}
-    write_synced(aside / "manifest.json", json.dumps(sums, indent=1).encode())
-    sync(aside)
+    write_manifest(aside)
     if final.exists():
         shutil.rmtree(final)
     aside.rename(final)
     sync(folder)
-    for old in saved_steps(folder)[:-keep]:
-        shutil.rmtree(old)
     return final
+
+
+def prune(folder: Path, step: int, keep: int) -> None:
+    """Leave the newest `keep` checkpoints up to `step`, which must be whole: later ones are
+    damaged, or a run that was wound back would have begun with them."""
+    kept = [path for path in saved_steps(folder) if step_of(path) <= step][-keep:]
+    for path in [*saved_steps(folder), *folder.glob(".*.partial")]:
+        if path not in kept:
+            shutil.rmtree(path)
 
 
 def load_checkpoint(
@@ -102,6 +106,13 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, An
     return json.loads((path / "state.json").read_text(encoding="utf-8"))
 
 
+def write_manifest(folder: Path) -> None:
+    """The checksums of a checkpoint's files, by which `damage` tells whether it is whole."""
+    sums = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
+    write_synced(folder / "manifest.json", json.dumps(sums, indent=1).encode())
+    sync(folder)
+
+
 def damage(path: Path) -> str:
     """What is wrong with a checkpoint folder, or an empty string."""
     try:
@@ -110,11 +121,6 @@ def damage(path: Path) -> str:
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     return f"{bad[0]} does not match its checksum" if bad else ""
-
-
-def saved_steps(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first, whole or not."""
-    return sorted(folder.glob("step-*"))
 
 
 def _trained(network: nn.Module) -> dict[str, Tensor]:
@@ -200,9 +206,8 @@ def keep_best(place: Path, evaluation: Mapping[str, Any], save: Callable[[Path],
     save(aside)
     what, value, low, high = headline(evaluation)
     note = {"step": evaluation["step"], "metric": what, "value": value, "interval": [low, high]}
-    (aside / "best.json").write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-    for path in [*aside.rglob("*"), aside]:
-        sync(path)
+    write_synced(aside / "best.json", (json.dumps(note, indent=1) + "\n").encode())
+    sync(aside)
     if place.exists():
         place.rename(former)
     aside.rename(place)

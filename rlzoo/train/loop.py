@@ -13,9 +13,11 @@ from rlzoo.rollout.evaluation import evaluate
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import identity, settle
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, save_checkpoint
+from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
+from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 from rlzoo.train.trainer import Trainer
 
@@ -40,32 +42,33 @@ class Loop:
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step
         self.identity = identity(plan)
+        self.saved: int | None = None  # the step of the last checkpoint
         self._restore()
         some = plan.loggers if ranks.first else ()
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
-        lines = folder.read("metrics.jsonl")
-        for line in lines:  # loggers start anew: they hear what is kept
-            self._tell_loggers("log", line)
-        self.evaluations = [line for line in lines if "eval/score" in line]
-        if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
-            raise RunError(
-                f"{folder.path / 'metrics.jsonl'} has lost what was measured before training; put "
-                "it back, or train anew"
-            )
-        steps = [line for line in lines if "reward/mean" in line]
-        self.last: Mapping[str, Any] | None = steps[-1] if steps else None
+        self.evaluations: list[dict[str, Any]] = []
+        self.last: Mapping[str, Any] | None = None
+        self._read_lines()
 
     def run(self) -> dict[str, Any]:
-        """To the end of the budget; returns the summary, which is also in summary.json."""
+        """To the end of the budget; returns the summary, which is also in summary.json.
+
+        At Ctrl-C it ends with a checkpoint and raises KeyboardInterrupt.
+        """
         self._show_notes()
-        if not self.evaluations:
-            self.evaluate()
-        while not self._reason() and (progress := self.progress()) < 1:
-            self.step(progress)
-            if self._is_due(self.config.eval.every):
+        with asked_to_stop() as asked:
+            if not self.evaluations:
                 self.evaluate()
-            if self._is_due(self.config.checkpoint.every):
-                self.save()
+            while not self._reason() and (progress := self.progress()) < 1:
+                if self.ranks.same(asked.now):
+                    self.save()
+                    raise KeyboardInterrupt(f"stopped after step {self.trainer.steps}")
+                self.step(progress)
+                if self._is_due(self.config.eval.every):
+                    self.evaluate()
+                if self._is_due(self.config.checkpoint.every):
+                    self.save()
+            self.save()
         if self.evaluations[-1]["step"] != self.trainer.steps:
             self.evaluate()
         return self._finish()
@@ -99,17 +102,25 @@ class Loop:
         line = {"step": self.trainer.steps, **metrics}
         if self.ranks.first:
             write_evaluation(self.folder, self.trainer.steps, by_prompt)
-        self._record(line)
-        self.display.evaluation(line)
         self.evaluations.append(line)
         if self.config.checkpoint.best and stopping.best(self.evaluations) is line:
             weights = whole_weights(self.models)
             if self.ranks.first:
                 place = self.folder.path / "best"
                 keep_best(place, line, lambda at: save_model(self.models, at, weights))
+        self._record(line)  # last: an evaluation that is written down is not made again
+        self.display.evaluation(line)
 
     def save(self) -> None:
-        """A checkpoint, never newer than the lines on disk."""
+        """A checkpoint of this step, never newer than the lines on disk; no more than `keep`."""
+        trainer, config = self.trainer, self.config.checkpoint
+        if self.saved != trainer.steps:
+            self._save()
+        self.saved = trainer.steps
+        if self.ranks.first:
+            prune(self.folder.checkpoints, trainer.steps, config.keep)
+
+    def _save(self) -> None:
         for name in LINES if self.ranks.first else ():
             self.folder.sync(name)
         trainer = self.trainer
@@ -131,7 +142,6 @@ class Loop:
             self.models.networks(),
             trainer.optimizers,
             state,
-            self.config.checkpoint.keep,
             self.ranks.first,
         )
 
@@ -164,6 +174,7 @@ class Loop:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
+            self.saved = trainer.steps
             self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
         if self.ranks.first:
@@ -174,6 +185,23 @@ class Loop:
             forget_evaluations(self.folder, trainer.steps if state else -1)
             mend_best(self.folder.path / "best")
         self.ranks.wait()
+
+    def _read_lines(self) -> None:
+        """What was written before. Loggers start anew: they hear what is kept."""
+        troubles: list[str] = []
+        for line in self.folder.lines("metrics.jsonl", troubles):
+            self._tell_loggers("log", line)
+            if is_evaluation(line):
+                self.evaluations.append(line)
+            else:
+                self.last = line
+        for text in troubles:
+            self.display.note(text)
+        if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
+            raise RunError(
+                f"{self.folder.path / 'metrics.jsonl'} has lost what was measured before training; "
+                "put it back, or train anew"
+            )
 
     def _record(self, line: Mapping[str, Any]) -> None:
         if self.ranks.first:
@@ -199,7 +227,6 @@ class Loop:
         stopped = self._reason()
         if stopped:
             self.display.note(f"stopped at step {self.trainer.steps}: {stopped}")
-        self.save()
         never = [n for n in self.trainer.optimizers if n not in self.updated and self._trains(n)]
         if never:
             raise Unfinished(self._nothing_learnt(never[0]))

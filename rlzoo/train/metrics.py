@@ -63,6 +63,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     last = at_last_action(torch.ones_like(total), mask)
     every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
     right = right_rows(plan, batch.select(every))
+    asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
     # A mean over each response's actions; one without any has none.
     mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
     return {
@@ -71,22 +72,27 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
         if size.any()
         else None,
         names.ADVANTAGE_CORR: _correlation(total, mean),
-        names.DISTINCT: len(set(batch["prompts"])) / len(batch["group_ids"].unique()),
+        names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }
+
+
+def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of every action, (N,): V, the Monte Carlo return G, its number in the response, and the
+    response's length."""
+    mask, values = batch["response_mask"], batch["values"]
+    bootstrap = batch["bootstrap_values"]
+    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
+    v, g, at, of = (x[mask.bool()].double() for x in (values, returns, place, length))
+    return v, g, at.long(), of.long()
 
 
 def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
     """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
-    mask, values = batch["response_mask"], batch["values"]
-    bootstrap = batch["bootstrap_values"]
-    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
-    here = mask.bool()
-    v, g = values[here].double(), returns[here].double()
+    v, g, place, length = critic_pairs(plan, batch)
     if not len(v):
         return {}
-    one = torch.ones_like(v)
-    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
-    third = thirds(place[here], length[here])
+    one, third = torch.ones_like(v), thirds(place, length)
     # Against its own lambda-returns a critic would be judged by itself.
     out = {names.EXPLAINED_VARIANCE: explained(v, g, one)}
     for k, name in enumerate(names.THIRDS):
@@ -96,11 +102,10 @@ def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
     out[names.VALUE_BIAS] = float((v - g).mean())
     if (fit := slope(v, g, one)) is not None:
         out[names.VALUE_SLOPE] = fit
-    trust = _correlation(batch["raw_advantages"][here], g - v)
+    trust = _correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
     out |= {} if trust is None else {names.MC_CORR: trust}
-    first = here & (place == 0)
-    at, groups = first.int().argmax(1, keepdim=True), batch["group_ids"]
-    v, g = (x.gather(1, at).squeeze(1).double() for x in (values, returns))
+    v, g = v[place == 0], g[place == 0]  # of rows that have an action
+    groups = batch["group_ids"][batch["response_mask"].any(1)]
     out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
     if len(groups) > len(groups.unique()):  # several samples of a prompt: one state, many returns
         within = (g - group_mean(g, groups)).square().sum() / (len(g) - len(groups.unique()))

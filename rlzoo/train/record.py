@@ -10,7 +10,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.parallel.shard import whole_tensors
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import write_json
+from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import GREEDY
 from rlzoo.train import checkpoint, stopping
@@ -56,9 +56,12 @@ def whole_weights(models: Models) -> dict[str, torch.Tensor] | None:
 
 
 def save_model(models: Models, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
-    """The policy as a folder that transformers loads; `weights` where they are not in it."""
+    """The policy as a folder that transformers loads, synced; `weights` where they are not in
+    it."""
     models.policy.model.save_pretrained(place, state_dict=weights)
     models.tokenizer.save_pretrained(place)
+    for path in [*place.rglob("*"), place]:
+        sync(path)
 
 
 def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:

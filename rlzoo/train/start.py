@@ -3,9 +3,12 @@
 Modules with torch are imported inside functions: what is wrong with a recipe is said before.
 """
 
+import shlex
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,7 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder
+from rlzoo.runs.lock import locked
 
 if TYPE_CHECKING:  # torch
     from rlzoo.parallel.ranks import Ranks
@@ -24,11 +28,15 @@ if TYPE_CHECKING:  # torch
 
 @dataclass
 class Run:
-    """A finished run: its folder, its metrics (an object per line), its summary."""
+    """A finished run: its folder and its summary."""
 
     path: Path
-    metrics: list[dict[str, Any]] = field(repr=False)
     summary: dict[str, Any]
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """An object per line of metrics.jsonl."""
+        return list(RunFolder(self.path).lines("metrics.jsonl"))
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
@@ -82,10 +90,7 @@ def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
     if ranks.first:
         for text in plan.warnings:
             warnings.warn(text, stacklevel=3)
-    made = ranks.same(_attempt(create_folder, recipe) if ranks.first else None)
-    if isinstance(made, RlzooError):
-        raise made
-    return _train(plan, made, display, ranks)
+    return _train(plan, create_folder(recipe), display, ranks)
 
 
 def resume(
@@ -100,13 +105,25 @@ def resume(
     trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
     """
     folder = open_folder(path)
+    _check_unfinished(folder)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
     recipe = compose(words, zoo)
+    return _train(prepare(recipe, zoo), _unfinished(folder), display, _alike_ranks(recipe, zoo))
+
+
+@contextmanager
+def _unfinished(folder: RunFolder) -> Iterator[RunFolder]:
+    """The folder, nobody else's meanwhile."""
+    with locked(folder.path):
+        _check_unfinished(folder)
+        yield folder
+
+
+def _check_unfinished(folder: RunFolder) -> None:
     if folder.summary():
         raise RunError(f"{folder.path} is finished already; nothing to resume")
-    return _train(prepare(recipe, zoo), folder, display, _alike_ranks(recipe, zoo))
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
@@ -119,24 +136,31 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
     return ranks
 
 
-def _attempt(function: Any, *arguments: Any) -> Any:
-    """What `function` returns, or the RlzooError that it raises: other ranks wait for either."""
-    try:
-        return function(*arguments)
-    except RlzooError as error:
-        return error
-
-
-def _train(plan: Plan, folder: RunFolder, display: Any, ranks: "Ranks") -> Run:
+def _train(
+    plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
+) -> Run:
     from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
-    try:
-        summary = Loop(plan, folder, shown, ranks).run()
-    except Exception as error:
-        said = of_the_machine(error)
-        if said is None:
+    with ExitStack() as held:
+        found: Any = None
+        if ranks.first:
+            try:
+                found = held.enter_context(place)
+            except RlzooError as error:  # the other ranks wait for either
+                found = error
+        folder = ranks.same(found)
+        if isinstance(folder, RlzooError):
+            raise folder
+        try:
+            return Run(folder.path, Loop(plan, folder, shown, ranks).run())
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on")
             raise
-        where = "" if getattr(error, "filename", None) else f"{folder.path}: "
-        raise Unfinished(f"{where}{said}; `rlzoo resume {folder.path}` goes on") from error
-    return Run(folder.path, folder.read("metrics.jsonl"), summary)
+        except Exception as error:
+            said = of_the_machine(error)
+            if said is None:
+                raise
+            where = "" if getattr(error, "filename", None) else f"{folder.path}: "
+            again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
+            raise Unfinished(f"{where}{said}; {again}") from error

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, RunError
+from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.recipe.words import quoted
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     summary = folder.summary()
     if which in (None, "last") and summary:
         return Weights(folder.path / "model", summary["steps"], "model")
-    there = sorted(folder.checkpoints.glob("step-*"))
-    steps = [int(p.name.removeprefix("step-")) for p in there]
+    there = saved_steps(folder.checkpoints)
+    steps = [step_of(path) for path in there]
     best = folder.path / "best" / "best.json"
     choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
     known = f"there are: {', '.join(choices)}" if choices else "there is none yet"
@@ -53,8 +53,11 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
                 f"--checkpoint: {folder.path} keeps no best; train with checkpoint.best=true "
                 f"({known})"
             )
-        found = json.loads(best.read_text(encoding="utf-8"))
-        return Weights(best.parent, found["step"], "best")
+        try:
+            step = int(json.loads(best.read_text(encoding="utf-8"))["step"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunError(f"{best} cannot be read: {first_line(error)}") from None
+        return Weights(best.parent, step, "best")
     if which not in choices:
         raise RlzooError(f"--checkpoint: {folder.path} has no {which!r} ({known})")
     path = there[-1 if which == "last" else steps.index(int(which))]
@@ -63,4 +66,4 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     fault = damage(path)
     if fault:
         raise RunError(f"checkpoint {path} is damaged ({fault})")
-    return Weights(path, int(path.name.removeprefix("step-")), "checkpoint", raw=True)
+    return Weights(path, step_of(path), "checkpoint", raw=True)

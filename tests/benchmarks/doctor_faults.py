@@ -72,13 +72,16 @@ def reward(change):
     return plant
 
 
-def at_end(out, value):
-    """`value` (B,) where a row's score would stand."""
+def at_first(out):
+    """A row's score, paid for its first token."""
     import torch
 
-    lasting = torch.zeros_like(out)
-    lasting[:, -1] = value
-    return lasting
+    return torch.cat([out.sum(1, keepdim=True), torch.zeros_like(out[:, 1:])], 1)
+
+
+def next_row(out):
+    """Each response has the score of the one after it."""
+    return out.sum(1).roll(1)  # (B,): the core puts it at each row's last action
 
 
 def of_text(score):
@@ -290,13 +293,13 @@ FAULTS = [
     Case("NaN reward", "ppo_gae", A, r"(?i)nan|finite", reward(nan_reward)),
     Case("reward x1000", "ppo_gae", A, r"scale|large|size", reward(lambda o, _: 1000 * o)),
     Case("coin reward", "grpo", A, WRONG_REWARD, coin),
-    Case("shifted reward", "rloo", A, r"wrong_index|token", reward(lambda o, _: o.roll(1, 1))),
+    Case("reward of the next row", "rloo", A, WRONG_REWARD, reward(lambda o, _: next_row(o))),
     Case(
         "reward at the first token",
         "ppo_gae",
         A,
         r"wrong_index|token",
-        reward(lambda o, _: at_end(o, o.sum(1)).roll(1, 1)),
+        reward(lambda o, _: at_first(o)),
     ),
     Case("reward of wrong sign", "ppo_gae", A, WRONG_REWARD, reward(lambda o, _: -o)),
     Case("wrong sign, grpo", "grpo", A, WRONG_REWARD, of_text(lambda p, r, a: r != a)),
@@ -378,7 +381,7 @@ OTHERS = [  # of the same kinds; rules were not tuned on them
     Case("eval.samples=8", "grpo", f"{A} eval.samples=8", r"eval\.samples"),
 ]
 
-_LONG = "train.steps=100 eval.every=25"
+_LONG = "train.steps=60 eval.every=20"
 HEALTHY = [
     Case("", recipe, words)
     for recipe, words in [
@@ -408,8 +411,8 @@ HEALTHY = [
         ("ppo_gae", f"{A} {_LONG}"),
         ("grpo", f"{A} {_LONG}"),
         ("rloo", f"{A} {_LONG}"),
-        ("ppo_gae", f"{A} model=tiny train.steps=40"),
-        ("grpo", f"{A} model=tiny train.steps=40"),
+        ("ppo_gae", f"{A} model=tiny"),
+        ("grpo", f"{A} model=tiny"),
         ("ppo_gae", f"{A} train.epochs=2 critic.trunk=shared"),
         ("ppo_gae", f"{K} kl.controller=adaptive actor.lr=5e-4"),
         ("grpo", f"{M} rollout.samples=8 rollout.prompts=8 actor.lr_schedule=cosine"),

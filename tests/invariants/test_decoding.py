@@ -22,14 +22,14 @@ def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     texts = ["1+2=", "17+25=", "1+2=", "a prompt that is longer than others=", "17+25=", "9"]
     texts += [*"ABCDEF"]
     ids, mask = left_pad([TOKENIZER(t)["input_ids"] for t in texts], policy.pad_id, policy.device)
-    uniforms = torch.rand(12, 20, generator=torch.Generator().manual_seed(1))
+    uniforms = torch.rand(12, 12, generator=torch.Generator().manual_seed(1))
     ends = set()
     for u in (uniforms, None):
         found = []
         for function in (decode, _by_generation):
             with torch.no_grad():
-                out = function(policy, ids, mask, u, 20)
-            found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 20, 0))
+                out = function(policy, ids, mask, u, 12)
+            found.append(out | episode_columns(out["response_ids"], policy.eos_ids, 12, 0))
         ours, theirs = found
         chosen = ours["response_mask"]
         assert torch.equal(ours["response_ids"], theirs["response_ids"])

@@ -1,76 +1,95 @@
 """A sweep's worker that is stopped or hangs is noticed, named and replaced."""
 
-import json
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
-from helpers.forks import Context, start
 from rlzoo.tools.sweep import workers
-from rlzoo.tools.sweep.board import Board
-from rlzoo.tools.sweep.plan import plan_sweep
-
-SOURCE = '''
-import os, signal, time
-from pathlib import Path
-from rlzoo import hookimpl
-
-class Trouble:
-    """Hangs once, stops its process once.  Source: a test."""
-    def __init__(self, path): ...
-    def log(self, metrics):
-        if metrics["step"] == 1 and once("hung"):
-            time.sleep(600)
-        if metrics["step"] == 2 and once("stopped"):
-            os.kill(os.getpid(), signal.SIGSTOP)
-    def close(self): ...
-
-def once(name):
-    mark = Path(__file__).with_name(name)
-    there = mark.exists()
-    mark.touch()
-    return not there
-
-@hookimpl
-def register_loggers(register):
-    register(Trouble)
-'''
 
 
-class Heard(Board):
+class Heard:
     def __init__(self):
         self.said = []
 
-    def say(self, line, style=""):
-        self.said.append(line)
+    def news(self, job, word, *rest):
+        self.said += [rest[0]] if word == "note" else []
 
-    def begin(self, job): ...
-    def done(self, job, summary): ...
     def failed(self, job, reason):
         self.said.append(f"failed: {reason}")
 
+    def done(self, job, summary):
+        self.said.append("done")
 
-def test_a_hung_and_a_stopped_worker_are_replaced(tmp_path, model_dir, monkeypatch):
-    (tmp_path / "trouble.py").write_text(SOURCE)
-    monkeypatch.setenv("RLZOO_PLUGINS", str(tmp_path / "trouble.py"))
-    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: Context)
-    monkeypatch.setattr(workers, "SILENT", 6.0)
-    start(int).join()  # the server that workers are forked from takes seconds to begin
-    from rlzoo.plugin.registry import load_zoo
+    def begin(self, job): ...
+    def tick(self): ...
 
-    words = [
-        "recipe=ppo_gae", "seed=0", f"model.path={model_dir}", "device=cpu", "rollout.prompts=2",
-        "rollout.samples=2", "rollout.max_new_tokens=4", "train.steps=3", "eval.samples=2",
-        "checkpoint.every=1", "loggers=[trouble]", "estimator.lam=0.5,0.9",
-    ]  # fmt: skip
-    sweep = plan_sweep(words, load_zoo(), str(tmp_path / "s"))
-    (tmp_path / "s").mkdir()
+
+def work(pipe, log, gpu):
+    """In the place of a worker's own: hangs at its first try and is stopped at its second."""
+    pipe = workers._Shared(pipe)
+    threading.Thread(target=workers._beat, args=(pipe,), daemon=True).start()
+    job = pipe.recv()
+    pipe.send(("step", 0.5, 1, 0.0))
+    if once(job.path, "hung"):
+        time.sleep(600)
+    if once(job.path, "stopped"):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    pipe.send(("done", {}))
+    pipe.recv()
+
+
+def once(folder, name):
+    there = (folder / name).exists()
+    (folder / name).touch()
+    return not there
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    context = multiprocessing.get_context("fork")
+    monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
+    monkeypatch.setattr(workers, "work", work)
+    monkeypatch.setattr(workers, "BEAT", 0.2)
+    config = SimpleNamespace(config=SimpleNamespace(device="cpu"))
+    return SimpleNamespace(name="lam=0.5--seed0", path=tmp_path, recipe=config)
+
+
+def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
+    monkeypatch.setattr(workers, "SILENT", 2.0)
     board = Heard()
-    job = sweep.jobs[0]
-    workers.run_all([job], 1, sweep.path, board, patience=15.0)
-    told = " ".join(board.said)
-    assert "its worker died (hung: no step in 15 s); another takes it up" in told
-    assert "its worker died (stopped: no sign of life in 6 s); another takes it up" in told
-    assert json.loads((job.path / "summary.json").read_text())["steps"] == 3
+    workers.run_all([job], 1, job.path, board, patience=3.0)
+    assert board.said == [
+        "its worker died (hung: no step in 3 s); another takes it up",
+        "its worker died (stopped: no sign of life in 2 s); another takes it up",
+        "done",
+    ]
+
+
+def test_a_run_that_always_hangs_has_failed(job, monkeypatch):
+    monkeypatch.setitem(globals(), "once", lambda folder, name: True)
+    monkeypatch.setattr(workers, "ATTEMPTS", 2)
+    board = Heard()
+    workers.run_all([job], 1, job.path, board, patience=1.0)
+    assert "its worker died 2 times (hung: no step in 1 s)" in board.said[-1]
+    assert (job.path / "failed.json").exists()
+
+
+def test_a_slow_run_is_left_alone(job, monkeypatch):
+    crew = workers.Crew([job], 1, job.path, Heard(), patience=10.0)
+    killed = []
+    process = SimpleNamespace(kill=lambda: killed.append(1))
+    monkeypatch.setattr(crew, "replace", lambda worker, how: None)
+    slow = workers.Worker(process, None, job, heard=100.0, news=80.0, pace=2.0)
+    crew.look_after(slow, 101.0)  # 21 s for a step, and one took 2 s before: 40 s are its due
+    assert not killed
+    slow.pace = 0.0
+    crew.look_after(slow, 101.0)
+    assert killed
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def cli(capsys):
         (["run", "recipe=ppo_gae", "estimator.lam=0,1"], "sweep"),
         (["run", "recipe=grpo", "rollout.samples=1"], "at least 2"),
         (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is no model"),
-        (["run", "recipe=grpo", "device=warp"], "device: 'warp'"),
+        (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
         (["show"], "recipe=NAME is missing"),
         (["resume", "nowhere"], "nowhere is no run folder"),
         (["check"], "NAME of a component, or --all"),

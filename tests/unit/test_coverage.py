@@ -35,7 +35,8 @@ def test_the_rule_is_that_of_stats(coverage, n, rows, reference):
 def test_tables_are_made_and_noise_has_the_mean_that_it_says(coverage):
     rng = np.random.default_rng(1)
     for make in (coverage.ALIKE | coverage.UNLIKE).values():
-        assert abs(make(rng, (5_000, 2, 3)).mean((0, 1))).max() < 0.2
+        noise = make(rng, (5_000, 2, 3))
+        assert (abs(noise.mean((0, 1))) < 4.5 * noise.std((0, 1)) / 10_000**0.5).all()
     lines = coverage.pair_intervals(rng, 50).splitlines()
     assert len({line.count("|") for line in lines}) == 1
     assert len(lines) == 2 + 2 * len(coverage.SEEDS)

@@ -3,6 +3,7 @@
 May import `train` and what lies below, and no other verb.
 
     command   arguments, and what is printed
-    pilot     a few training steps, and each estimator's gradient on their batches
-    quality   how much of the true gradient a batch's gradient holds, from pairs of its parts
+    pilot     a run's first steps, and the gradient that each estimator asks for on their batches
+    quality   how much of the true gradient that is, by pairs of independent parts of the data
+    standin   the same in a made-up world like the task, whose true gradient is known
 """

@@ -1,13 +1,10 @@
-"""How good an estimator's gradient is, without the truth: from pairs of independent parts of data.
+"""How much of the true gradient an estimator's holds, without the truth: by pairs of parts of data.
 
-Rows are cut into n parts that share no prompt. g_i is an estimator's gradient on part i, u_i an
-unbiased one's. Parts are independent, so over i != j
-
-    E <g_i, u_j> = <E g, g*>        E <g_i, g_j> = |E g|^2
-
-and with E|g_i|^2, hence E|g|^2 of a batch of several parts, the mean cosine of a batch's gradient
-with the true one follows, but for the factor |g*| that all estimators share. No norm of a noisy
-mean is taken, so noise counts against nobody twice.
+Rows are cut into n parts that share no prompt: g_i is an estimator's gradient on part i, u_i an
+unbiased one's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and
+E <g_i, g_j> = |E g|^2;  with E |g_i|^2 the mean cosine of a batch of several parts with g* follows,
+but for the factor |g*| that all estimators share. A short pilot says little: what a made-up world
+says (`standin`) is the prior, which weighs the less the more the pilot has seen.
 """
 
 from dataclasses import dataclass
@@ -16,72 +13,76 @@ import numpy as np
 
 Array = np.ndarray
 
-DRAWS = 10_000  # of what else the qualities could be, for the chances
-
-TOLD = 1.96  # standard errors
+SPREAD = 0.1  # how far a task's cosine may lie from a made-up world's: one standard deviation
 
 
 @dataclass(frozen=True)
-class Quality:
-    """Of C estimators, a (C,) each: `cosine` of a batch's gradient with the true one, its standard
-    error, `behind`: the standard error of the difference to the best, `chance` of being the best.
+class Advice:
+    """Of C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
+    the pilot (with its standard error) and by both; `behind_se`: of the difference to the best.
 
-    length: |g*|^2 of the unbiased gradient over its standard error: below 2 no direction is known.
+    direction: |g*|^2 by the pilot over its standard error; below 2 it has not seen the direction.
     """
 
-    cosine: Array
-    se: Array
-    behind: Array
-    chance: Array
-    length: float
-
-    @property
-    def best(self) -> int:
-        return int(self.cosine.argmax())
-
-    @property
-    def told(self) -> Array:
-        """(C,) bool: worse than the best by more than chance explains."""
-        return self.cosine[self.best] - self.cosine > TOLD * self.behind
+    world: Array
+    pilot: Array
+    pilot_se: Array
+    both: Array
+    behind_se: Array
+    direction: float
 
 
-def quality(gradients: Array, unbiased: Array, batch: int) -> Quality:
-    """gradients (C, n, D), unbiased (n, D) of n >= 3 independent parts; `batch`: parts that make
-    the batch of a step."""
-    n = len(unbiased)
+def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice:
+    """world (C,) cosines; gradients (C, n, D), unbiased (n, D) of n >= 3 independent parts;
+    `batch`: parts that make the batch of a step."""
     cross = np.einsum("cid,jd->cij", gradients, unbiased)
     own = np.einsum("cid,cjd->cij", gradients, gradients)
-    truth = unbiased @ unbiased.T
-    everyone = np.arange(n)
-    rest = [np.delete(everyone, i) for i in everyone]
-    whole = _cosines(cross, own, batch, everyone)
-    left_out = np.stack([_cosines(cross, own, batch, keep) for keep in rest])  # (n, C)
-    covariance = (n - 1) * np.cov(left_out, rowvar=False, ddof=0).reshape(len(whole), -1)
-    behind = left_out[:, [whole.argmax()]] - left_out
-    drawn = np.random.default_rng(0).multivariate_normal(whole, covariance, DRAWS, method="svd")
-    squares = np.array([_pairs(truth, keep) for keep in (everyone, *rest)])
-    length = float(np.sqrt(max(squares[0], 1e-300)))
-    return Quality(
-        cosine=whole / length,
-        se=np.sqrt(np.diag(covariance)) / length,
-        behind=np.sqrt(n - 1) * behind.std(0) / length,
-        chance=np.bincount(drawn.argmax(1), minlength=len(whole)) / DRAWS,
-        length=float(squares[0] / max(np.sqrt(n - 1) * squares[1:].std(), 1e-300)),
+    found, covariance = _jackknife(_cosines(cross, own, batch))
+    squares, spread = _jackknife(_pairs(unbiased @ unbiased.T)[:, None])
+    # |g*|, by which the pilot's products are cosines: what fits the world's best. Where noise gave
+    # it the wrong sign it is next to nothing, and so is the pilot's weight.
+    length = max(found @ world / max(world @ world, 1e-12), 1e-9 + 1e-3 * np.abs(found).max())
+    noise = covariance / length**2 + np.diag(np.where(found == 0, 1e9, 0))  # the silent say nothing
+    prior = SPREAD**2 * np.eye(len(world))
+    gain = prior @ np.linalg.inv(prior + noise)
+    both, left = world + gain @ (found / length - world), prior - gain @ prior
+    best = both.argmax()
+    behind = left.diagonal() + left[best, best] - left[best] - left[:, best]
+    return Advice(
+        world=world,
+        pilot=found / length,
+        pilot_se=np.sqrt(covariance.diagonal()) / length,
+        both=both,
+        behind_se=np.sqrt(behind.clip(min=0)),
+        direction=float(squares[0] / max(spread[0, 0], 1e-300) ** 0.5),
     )
 
 
-def _cosines(cross: Array, own: Array, batch: int, keep: Array) -> Array:
-    """(C,) E<g, g*> / sqrt(E|g|^2) of a batch's gradient g, by the parts `keep`."""
-    found = np.zeros(len(cross))
-    for c, (with_truth, with_own) in enumerate(zip(cross, own, strict=True)):
-        each, signal = with_own.diagonal()[keep].mean(), _pairs(with_own, keep)
-        square = max(signal + (each - signal) / batch, each / batch)
-        if square > 0:  # an estimator may be silent on all of it
-            found[c] = _pairs(with_truth, keep) / np.sqrt(square)
-    return found
+def _jackknife(values: Array) -> tuple[Array, Array]:
+    """A statistic (C,) and its covariance (C, C), from values (1 + n, C): of all parts, and with
+    one left out in turn.  Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
+    apart = values[1:] - values[1:].mean(0)
+    return values[0], (len(apart) - 1) / len(apart) * apart.T @ apart
 
 
-def _pairs(products: Array, keep: Array) -> float:
-    """The mean over pairs of different parts."""
-    some, n = products[np.ix_(keep, keep)], len(keep)
-    return float((some.sum() - some.trace()) / (n * (n - 1)))
+def _cosines(cross: Array, own: Array, batch: int) -> Array:
+    """(1 + n, C) E <g, g*> / sqrt(E |g|^2) of a batch's gradient g, by all parts and all but one;
+    0 of a silent one."""
+    n = cross.shape[-1]
+    squares = own.diagonal(axis1=1, axis2=2)  # (C, n)
+    every = squares.mean(1)
+    each = np.concatenate([every[None], (every - squares.T / n) * n / (n - 1)])
+    signal = _pairs(own)
+    length = np.sqrt(np.maximum(signal + (each - signal) / batch, each / batch))
+    return _pairs(cross) / np.where(length > 0, length, 1)
+
+
+def _pairs(products: Array) -> Array:
+    """(1 + n, ...) of products (..., n, n): the mean over pairs of different parts, of all of them
+    and with one left out in turn."""
+    n = products.shape[-1]
+    diagonal = products.diagonal(axis1=-2, axis2=-1)
+    whole = products.sum((-2, -1)) - diagonal.sum(-1)
+    without = whole[..., None] - products.sum(-1) - products.sum(-2) + 2 * diagonal
+    means = np.moveaxis(without, -1, 0) / ((n - 1) * (n - 2))
+    return np.concatenate([whole[None] / (n * (n - 1)), means])

@@ -124,7 +124,7 @@ def processes(bench: Bench, workload: Spec) -> Iterator[Row]:
 def between_steps(run: Path, warmup: int) -> Row:
     """Medians over a run's steps, from one's end to the next's, but the first ones."""
     folder = RunFolder(run)
-    lines = [line for line in folder.read("metrics.jsonl") if "perf/seconds" in line][warmup:]
+    lines = [line for line in folder.lines("metrics.jsonl") if "perf/seconds" in line][warmup:]
     ends = [{"tokens": line["perf/tokens"], "wall": line["perf/seconds"]} for line in lines]
     samples = [{k: b[k] - a[k] for k in a} for a, b in pairwise(ends)]
     return {**summary(samples), "peak_mb": folder.summary()["peak_rss_mb"]}  # of the first

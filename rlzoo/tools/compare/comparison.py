@@ -353,7 +353,7 @@ def greedy(run: Record) -> float | None:
 
 def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
     """A training metric per step, averaged over seeds, as far as all runs go."""
-    runs = [[m[name] for m in r.steps if name in m] for r in row.runs.values()]
+    runs = [r.series(name) for r in row.runs.values()]
     return [_mean(values) for values in zip(*runs, strict=False)]
 
 

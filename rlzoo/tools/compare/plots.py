@@ -31,7 +31,8 @@ def training(c: Comparison) -> Any:
     """The training reward, smoothed over a twentieth of the steps."""
 
     def points(run: Record) -> Curve:
-        return [(m[TOKENS], m[REWARD]) for m in run.steps]
+        tokens = dict(run.points(TOKENS))
+        return [(tokens[n], reward) for n, reward in run.points(REWARD) if n in tokens]
 
     return _over_tokens(c, "training reward", points, smooth=True)
 

@@ -15,12 +15,16 @@ from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
+from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
 from rlzoo.runs.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every")
 
 BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
+
+# The metrics of training steps that a comparison shows.
+COMPARED = {TOKENS, REWARD, REF_KL_PER_RESPONSE}
 
 # What must agree for scores to be on one scale, beside the task, the model, how evaluations decode
 # and, where the score is compared, what it is made of: docs/compare.md says why these.
@@ -120,7 +124,7 @@ def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "
         if reason and not (path / "summary.json").is_file():  # else `rlzoo resume` finished it
             gathered.failed.setdefault(row or path.name, {})[path.name] = reason
             continue
-        record = read_finished(path)
+        record = read_finished(path, COMPARED.__contains__)
         if isinstance(record, str):
             gathered.skipped[path.name] = record
         else:

@@ -122,7 +122,7 @@ def _tokens_to(r: Reach) -> str:
     return f">{thousands(r.last_tokens)}" if r.tokens is None else thousands(r.tokens)
 
 
-def pair_columns(c: Comparison) -> list[TableColumn]:
+def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
     """Every pair: the method over seeds, sign flips beside it, these runs over prompts."""
 
     def interval(x: stats.Interval | None) -> str:
@@ -141,12 +141,15 @@ def pair_columns(c: Comparison) -> list[TableColumn]:
         "minus": cells(lambda p: p.b.label),
         "method (seeds)": cells(lambda p: difference(p.contrast)),
         "p": cells(lambda p: small(p.contrast.p)),
-        "shows": cells(lambda p: _number(c.detectable(p), 3)),
-        "sign-flip p": cells(lambda p: small(p.p_signs)),
-        "all seeds within": cells(widest),
         "these runs (prompts)": cells(runs),
-        "of prompts": cells(lambda p: NONE if p.sampling is None else f"{100 * p.sampling:.0f} %"),
     }
+    if not brief:
+        columns |= {
+            "shows": cells(lambda p: _number(c.detectable(p), 3)),
+            "sampling": cells(lambda p: NONE if p.sampling is None else f"{p.sampling:.0%}"),
+            "signs p": cells(lambda p: small(p.p_signs)),
+            "all seeds within": cells(widest),
+        }
     return [TableColumn(name, found, left=name == "minus") for name, found in columns.items()]
 
 
@@ -163,7 +166,8 @@ def view(
         blocks = [_table(c, c.title, outcome), _table(c, "how it got there", course)]
     blocks += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
-        blocks.append(_table(c, "every pair", pair_columns(c), [p.a.label for p in c.pairs]))
+        columns = pair_columns(c, brief=width < 120)
+        blocks.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
     blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
     blocks += [Text(method(c), style="dim")]
     blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
@@ -183,8 +187,8 @@ def _table(
         table.add_column(
             Text(column.name),
             justify="left" if column.left else "right",
-            no_wrap=not names
-            and (any("[" in cell or "(" in cell for cell in column.cells) or column.left),
+            no_wrap=any("[" in cell or "(" in cell for cell in column.cells)
+            or (column.left and not names),
             overflow="fold",
         )
     for i, name in enumerate(labels):

@@ -41,15 +41,15 @@ def _of_methods(c: Comparison) -> str:
     name, parts = anchor.label, []
     up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
     down = [p for p in pairs if p.claimed and p.contrast.mean < 0]
-    beats = "scores above" if c.named else "beats"
-    if c.chosen:
-        parts += [f"{p.a.label} {beats} {name} ({_measured(p)})" for p in up]
-        parts += [f"{p.a.label} is {'below' if c.named else 'worse than'} {name} ({_measured(p)})"
-                  for p in down]  # fmt: skip
-    else:
-        if up:
-            parts.append(f"{name} {beats} {_listed([f'{p.b.label} ({_measured(p)})' for p in up])}")
-        parts += [f"{p.b.label} {beats} {name} ({_measured(p.turned())})" for p in down]
+    for found, one, more in (
+        (up, *(("scores above", "score above") if c.named else ("beats", "beat"))),
+        (down, *(("scores below", "score below") if c.named else ("loses to", "lose to"))),
+    ):
+        others = _listed([f"{_other(c, p)} ({_measured(p)})" for p in found])
+        if found and c.chosen:  # each row, minus the reference
+            parts.append(f"{others} {more if len(found) > 1 else one} {name}")
+        elif found:  # the best row, minus each
+            parts.append(f"{name} {one} {others}")
     rest = [p for p in pairs if not p.shown and not (p.a.split or p.b.split)]
     same = [p for p in rest if p.contrast.sd == 0 and p.contrast.mean == 0]
     few = [p for p in rest if p.contrast.n < 2]

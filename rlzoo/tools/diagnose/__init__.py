@@ -10,6 +10,7 @@ May import `train` and what lies below, and no other verb.
     checkpoint_tables  tables of `--checkpoints`
     checkpoints        `--checkpoints`: the run's own critic against the truth, over training
     command            the arguments and which of the four it is
+    critic_tables      a critic by position, and in bins of its own values
     exact              in a made-up world, or the recipe's own on few tokens
     model_world        a recipe's model and task as an enumerated world
     plot               the bias-variance frontier, and the cosine against batch size

@@ -82,27 +82,42 @@ def reference_quality(reference: Reference, clusters: np.ndarray) -> dict[str, A
 
 
 def critic_against(
-    values: np.ndarray, reference: Reference, clusters: np.ndarray
+    values: np.ndarray, reference: Reference, clusters: np.ndarray, at: np.ndarray
 ) -> dict[str, Any]:
-    """The critic's V against V^, and against what came of it: each branch is a return G."""
+    """The critic's V against V^, and against what came of it: each branch is a return G.
+
+    at: (N,) the position of each state. What a line in it explains of G needs no critic.
+    """
     half = reference.here.shape[1] // 2
     first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)
     low, high = np.array([reference.interval(scores) for scores in reference.here]).T
     inside = int(((low <= values) & (values <= high)).sum())
     numbers = {**against(values, first, second, clusters), "inside": inside}
-    statistics = (
-        ("explained_variance", lambda v, g, a, b: _explained(v, g)),
-        ("ceiling", lambda v, g, a, b: float(np.cov(a, b, ddof=0)[0, 1] / max(g.var(), 1e-12))),
-    )
-    for name, statistic in statistics:
-        columns = (values, reference.here, first, second)
+    statistics: dict[str, tuple[Callable[..., float], tuple[np.ndarray, ...]]] = {
+        "explained_variance": (_explained, (values, reference.here)),
+        "by_position": (_explained_by_line, (at, reference.here)),
+        "ceiling": (_ceiling, (first, second, reference.here)),
+    }
+    for name, (statistic, columns) in statistics.items():
         numbers[name], numbers[f"{name}_se"] = jackknife(statistic, columns, clusters)
     return numbers
 
 
 def _explained(values: np.ndarray, returns: np.ndarray) -> float:
     """1 - Var(G - V) / Var(G) of V (N,) and the returns (N, K) of its states; 0 where G is
-    constant. Var(V^pi) is the covariance of two halves' means, whose errors are independent, so
-    that Var(V^pi) / Var(G) is the most that any V explains."""
+    constant."""
     spread = float(returns.var())
     return 1 - float((returns - values[:, None]).var()) / spread if spread > 1e-12 else 0.0
+
+
+def _explained_by_line(at: np.ndarray, returns: np.ndarray) -> float:
+    place = at - at.mean()
+    slope = float((place * returns.mean(1)).sum() / max((place * place).sum(), 1e-12))
+    return _explained(slope * place, returns)
+
+
+def _ceiling(first: np.ndarray, second: np.ndarray, returns: np.ndarray) -> float:
+    """Var(V^pi) / Var(G), the most that any V explains: Var(V^pi) is the covariance of two halves'
+    means, whose errors are independent."""
+    both = (first - first.mean()) * (second - second.mean())
+    return float(both.mean() / max(returns.var(), 1e-12))

@@ -8,7 +8,7 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.variants import variants
+from rlzoo.recipe.variants import shown_options, variants
 from rlzoo.recipe.words import has_sweep
 
 
@@ -33,12 +33,7 @@ def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
 
 def row_head(component: Component, options: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
     """How a row of a document begins. `shown`: options worth naming: swept, or not the default."""
-    swept = {w.split("=", 1)[0].removeprefix("estimator.") for w in words}
-    shown = {
-        name: value
-        for name, value in options.items()
-        if name in swept or value != component.options[name].default
-    }
+    shown = shown_options(component, options, words)
     return {"estimator": component.name, "options": options, "shown": shown}
 
 

@@ -34,7 +34,8 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         )
         notes.append(
             f"of the variance of returns G, V explains {with_error(critic, 'explained_variance')}, "
-            f"and the true V would {with_error(critic, 'ceiling')}"
+            f"the true V would {with_error(critic, 'ceiling')}, a line in t alone "
+            f"{with_error(critic, 'by_position')}"
         )
     after = [
         "bias: mean of a - A^; corr, sign: with A^, sign weighted by |A^|; MSE: against the truth, "

@@ -77,6 +77,9 @@ def diagnose_branches(
 
     clusters = batch["group_ids"].cpu()[row].numpy()
     values = batch["values"].cpu()[row, at].double().numpy() if "values" in batch else None
+    critic = None
+    if values is not None:
+        critic = critic_against(values, reference, clusters, at.numpy())
     rows, failed = [], []
     for recipe, plan in plans:
         name = plan.estimator.name
@@ -103,7 +106,7 @@ def diagnose_branches(
         "kl_in_target": False,
         "kl_in_training": bool(kl.place == "reward" and kl.coef > 0),
         "reference": reference_quality(reference, clusters),
-        "critic": None if values is None else critic_against(values, reference, clusters),
+        "critic": critic,
         "estimators": rows,
         "not_diagnosable": undone,
         "failed": failed,

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rlzoo.tools.diagnose.critic_tables import cell_tables, share
 from rlzoo.tools.diagnose.tables import (
     cells,
     headline,
@@ -20,10 +21,7 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     rows = [row for stage in stages for row in stage["estimators"]]
     tables = [_critics(stages, padding)]
     if critic := stages[-1]["own_critic"]:
-        heads = ["explained", "ceiling"]
-        tables.append(_returns(stages))
-        tables.append(_cells(f"by position, step {stages[-1]['step']}", critic["positions"], heads))
-        tables.append(_cells(f"by size of V, step {stages[-1]['step']}", critic["bins"], []))
+        tables += [_returns(stages), *cell_tables(critic, f"step {stages[-1]['step']}", "V^π")]
     if rows:
         tables.append(_estimators(stages, *cells(rows, wide), padding))
     notes = [
@@ -45,15 +43,11 @@ def _critics(stages: list[dict[str, Any]], padding: int) -> Any:
         critic = ["-"] * 5
         if error := stage["own_critic"]:
             critic = [two_digits(error[k]) for k in ("mean", "mean_exact", "sd_exact", "rmse")]
-            critic.append(_share(error["explained_variance"]))
+            critic.append(share(error["explained_variance"]))
         world = [f"{stage['expected_return']:.3f}", f"{stage['expected_length']:.2f}"]
         world += [two_digits(stage["kl"]), f"{stage['share']:.2f}"]
         table.add_row(str(stage["step"]), *world, *critic)
     return table
-
-
-def _share(x: float) -> str:
-    return f"{round(x, 2) + 0.0:.2f}"
 
 
 def _returns(stages: list[dict[str, Any]]) -> Any:
@@ -62,26 +56,9 @@ def _returns(stages: list[dict[str, Any]]) -> Any:
     for stage in stages:
         if error := stage["own_critic"]:
             of, most, slope = error["of_returns"], error["ceiling"], error["slope"]
-            share = _share(of / most) if most > 1e-9 else "-"
-            last = "-" if slope is None else _share(slope)
-            table.add_row(str(stage["step"]), _share(of), _share(most), share, last)
-    return table
-
-
-def _cells(title: str, lines: list[dict[str, Any]], more: list[str]) -> Any:
-    """Mean V beside mean V^π in each cell; `more`: which shares of Var(G) stand beside them."""
-    keys = {"explained": "explained_variance", "ceiling": "ceiling"}
-    table = make_table(["cell", "share", "mean V", "mean V^π", "V - V^π", *more])
-    table.title, table.title_justify = title, "left"
-    for i, line in enumerate(lines):
-        gap = line["value"] - line["return"]
-        table.add_row(
-            str(i),
-            _share(line["share"]),
-            *(two_digits(line[k]) for k in ("value", "return")),
-            f"{gap:+.3f}",
-            *(_share(line[keys[name]]) for name in more),
-        )
+            part = share(of / most) if most > 1e-9 else "-"
+            last = "-" if slope is None else share(slope)
+            table.add_row(str(stage["step"]), share(of), share(most), part, last)
     return table
 
 

@@ -25,7 +25,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import is_run
-from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
 from rlzoo.tools.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
 from rlzoo.tools.diagnose.model_world import (
     ModelWorld,
@@ -36,7 +36,7 @@ from rlzoo.tools.diagnose.model_world import (
 )
 from rlzoo.tools.diagnose.setting import Setting
 from rlzoo.train import critic_quality as quality
-from rlzoo.train.checkpoint import damage, load_networks, saved_steps
+from rlzoo.train.checkpoint import damage, load_networks
 
 OWN = "own"  # the run's critic, a choice of --critic
 
@@ -152,7 +152,7 @@ def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]
         if fault:
             notes.append(f"checkpoint {path.name} is damaged ({fault}): left out")
             continue
-        step = int(path.name.removeprefix("step-"))
+        step = step_of(path)
         there = {n: x for n, x in networks.items() if (path / f"{n}.safetensors").exists()}
         stages.append(_Stage(step, path, there, start))
         if "critic" in networks and "critic" not in there:

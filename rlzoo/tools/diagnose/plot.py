@@ -83,14 +83,26 @@ def _writable(path: Path, option: str) -> None:
 def _table(document: Mapping[str, Any]) -> str:
     rows = document["estimators"]
     sizes = list(rows[0]["batches"])
-    heads = ["estimator", "critic", "b_perp²", "bias²", "variance", "MSE", "sign", "cos", "scale"]
+    heads = [
+        "estimator",
+        "critic",
+        "b_perp²",
+        "bias²",
+        "variance",
+        "MSE",
+        "sign",
+        "cos A^",
+        "cos",
+        "scale",
+    ]
     heads += ["SNR", *(f"cos@{s}" for s in sizes), "gain", *(f"gain@{s}" for s in sizes), "how"]
     lines = []
     for r in rows:
         drawn = [r["batches"][s] for s in sizes]
         cells = [name_of(r), r["critic"] or "-", two_digits(r["b_perp2"], r["b_perp2_se"])]
         cells += [two_digits(r[k]) for k in ("bias2", "variance", "squared_error")]
-        cells += [f"{r['sign']:.2f}", f"{r['cosine']:.3f}", two_digits(r["scale"])]
+        cells += [f"{r['sign']:.2f}", f"{r['own_cosine']:.3f}", f"{r['cosine']:.3f}"]
+        cells += [two_digits(r["scale"])]
         cells += [two_digits(r["snr"]), *(f"{batch['cosine']:.2f}" for batch in drawn)]
         cells += [f"{r['gain']:.2f}", *(f"{batch['gain']:.2f}" for batch in drawn), r["method"]]
         lines.append(row(tag("td", cell) for cell in cells))

@@ -19,12 +19,15 @@ from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
-from rlzoo.recipe.plan import make_plan
+from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import quoted
 from rlzoo.rollout.advantages import whitened
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo.tools.diagnose.critic_tables import cell_tables
 from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
+from rlzoo.train import critic_quality as quality
+from rlzoo.train.metrics import critic_pairs
 from rlzoo.train.update import first_gradient
 
 
@@ -81,6 +84,8 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
         "not_diagnosable": undone,
     }
+    if "values" in batch:
+        document["critic"] = _critic(plan, batch)
     if parameters:
         model = folder.path / "model"
         if not (model / "config.json").is_file():
@@ -88,6 +93,22 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         said = [base, *(w for w in words if w.startswith(TRUST))]
         document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document
+
+
+MOST_POSITIONS = 12  # lines of a table
+
+
+def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """V against the Monte Carlo returns of the batch: in all, by position, and in bins of V."""
+    v, g, place, _ = critic_pairs(plan, batch)
+    one = torch.ones_like(v)
+    width = int(place.max()) // MOST_POSITIONS + 1  # of a cell, which is named by its first
+    return {
+        "explained_variance": quality.explained(v, g, one),
+        "slope": quality.slope(v, g, one),
+        "positions": quality.cells(v, g, one, place // width * width),
+        "bins": quality.cells(v, g, one, quality.value_bins(v, one)),
+    }
 
 
 def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
@@ -145,4 +166,8 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         where += ", and (θ) in the parameters of the run's final model"
     first = name_of(rows[0])
     note = f"corr: of advantages with those of {first}; cos: of the loss's gradients, {where}"
-    return page(head, [table], [note, *undiagnosable(document)])
+    tables = [table]
+    if critic := document.get("critic"):
+        tables += cell_tables(critic, document["batch"], "G")
+        note += "; G: the Monte Carlo return"
+    return page(head, tables, [note, *undiagnosable(document)])

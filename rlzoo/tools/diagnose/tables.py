@@ -141,17 +141,18 @@ def notes_of(
     errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
     if errors:
         notes.append(
-            f"cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B "
-            f"at most {max(errors):.2g}. gain: of J, in a step of KL "
-            f"{document['world']['step_kl']}, as a share of the natural gradient's"
-            f"{_true_gains(rows)}"
+            "cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B at "
+            f"most {max(errors):.2g}"
+        )
+    if rows:
+        notes.append(
+            f"gain: of J, in a step of KL {document['world']['step_kl']}, as a share of the "
+            f"natural gradient's; the true gradient's own: {_true_gains(rows)}"
         )
     notes += _losses(rows)
     notes += undiagnosable(document)
     if not wide:
-        notes.append(
-            "bias², var, scale, SNR, other batch sizes: in a terminal of 110 columns, or --json"
-        )
+        notes.append("bias², scale, SNR, other sizes: in a terminal of 110 columns, or --json")
     if "seconds" in document:
         notes.append(f"{document['seconds']:.1f} s")
     return notes
@@ -159,7 +160,7 @@ def notes_of(
 
 def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
     gains = sorted({f"{row['true_gain']:.2f}" for row in rows})
-    return f"; the true gradient itself: {' to '.join(dict.fromkeys([gains[0], gains[-1]]))}"
+    return " to ".join(dict.fromkeys([gains[0], gains[-1]]))
 
 
 def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -4,10 +4,10 @@ May import `train` and what lies below, and no other verb. No torch, no model.
 
     broken    rules of what holds exactly in any sound run
     command   the arguments, and what is printed
-    critic    rules of the critic: whether it learns, what it explains
-    learning  rules of learning: whether there is anything to learn, and whether it is learnt
-    rule      what a rule is
-    rules     all rules, causes first
-    series    what the rules share: a finding, thirds and trends
-    settings  rules of settings: a key whose value does harm, with what the series say of it
+    critic    rules of the critic: whether it learns, what it explains, whether that matters
+    learning  rules of learning: what there is to learn, and whether it is learnt
+    rule      what a rule is, and which findings it explains
+    rules     all of them, causes first
+    series    a run's metrics as series, and what a rule finds in them
+    settings  rules of settings: a key whose value does harm
 """

@@ -1,46 +1,26 @@
 """Rules of what holds exactly in any sound run, whatever the algorithm."""
 
-import math
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SYMPTOMS, rule
-from rlzoo.tools.doctor.series import Finding, early, late, spans, updates
+from rlzoo.tools.doctor.series import Finding, early, late, learning, spans, updates
 
 
 @rule(explains=SYMPTOMS)
 def not_finite(run: Record) -> Finding | None:
     """NaN or infinity among the metrics."""
-    for line in run.steps:
-        bad = [k for k, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
-        if bad:
-            return Finding(
-                "problem",
-                f"{bad[0]} is not finite at step {line['step']}"
-                + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
-                "Look at what the reward returns there; lower actor.lr and critic.lr.",
-                {"step": line["step"], "metrics": bad},
-            )  # fmt: skip
-    return None
-
-
-@rule(names.SKIPPED, explains=SYMPTOMS)
-def updates_skipped(run: Record) -> Finding | None:
-    """Loss or gradient was not finite, so optimizer steps were left out."""
-    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
-    if not skipped:
+    if run.steps.not_finite is None:
         return None
-    total = sum(n for _, n in skipped)
-    share = len(skipped) / len(run.steps)
+    step, bad = run.steps.not_finite
     return Finding(
-        "problem" if share > 0.05 else "warning",
-        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
-        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
-        "Lower actor.lr and critic.lr, bound the reward, use model.autocast=none; a ratio that "
-        "overflows comes from too many epochs on one batch.",
-        {"updates": total, "steps": [step for step, _ in skipped]},
-    )
+        "problem",
+        f"{bad[0]} is not finite at step {step}"
+        + (f", and {len(bad) - 1} other metrics" if bad[1:] else "") + ".",
+        "Look at what the reward returns there; lower actor.lr and critic.lr.",
+        {"step": step, "metrics": bad},
+    )  # fmt: skip
 
 
 @rule(names.LOG_PROB_GAP, explains=(*SYMPTOMS, "ratio_not_one_at_first", "update_too_large"))
@@ -65,7 +45,7 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
         why = "sampling and scoring compute different numbers (precision, dropout, temperature)"
         advice = "Sample and score in one precision and at one temperature, or use correction=NAME."
     return Finding(
-        "problem" if gap > 0.05 else "warning",
+        "problem" if gap > 0.05 else "note" if learning(run) else "warning",
         f"Samples are off-policy: their log-probabilities differ by {gap:.2g} nats per token from "
         f"the policy's, because {why}.",
         advice,
@@ -130,11 +110,11 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
 
 @rule(names.RIGHT_CORR, least=3, explains=(*SYMPTOMS, "reward_scale"))
 def reward_is_not_what_is_right(run: Record) -> Finding | None:
-    """The score of a response says nothing of whether the task holds it for right."""
+    """The score of a response says nothing of whether the task holds it for right, or is a verdict
+    itself, and another one."""
     values = run.series(names.RIGHT_CORR)
-    middle = fmean(values)
-    error = (0.02 + 1 / (60 * len(values))) ** 0.5 if len(values) < 6 else 0.02
-    if middle > 0.1 or middle + 2 * error > 0.2:
+    middle, verdict = fmean(values), says_yes_or_no(run)
+    if middle > (0.6 if verdict else 0.1) or (len(values) < 6 and middle > -0.2):
         return None
     wrong = middle < -0.2
     before, after = right_ends(run)
@@ -145,6 +125,8 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         "The reward pays for what is wrong"
         if wrong
         else "The reward has nothing to do with what is right"
+        if middle < 0.1
+        else "The reward is a verdict of yes or no, and not on whether this response is right"
     )
     return Finding(
         "problem",
@@ -158,6 +140,38 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         else "Read samples.jsonl beside the scores: does the reward read the right answer of the "
         "right row, or something else, such as length?",
         {"correlation": middle, "before": before, "after": after},
+    )
+
+
+def says_yes_or_no(run: Record) -> bool:
+    """Whether scores take two values: then their variance is (mean - min)(max - mean)."""
+    columns = [run.series(f"score/{x}") for x in ("mean", "std", "min", "max")]
+    if not all(columns):
+        return False
+    gaps = [
+        abs(sd**2 - (mean - low) * (high - mean)) / max((high - low) ** 2, 1e-12)
+        for mean, sd, low, high in zip(*columns, strict=True)
+        if high > low
+    ]
+    return bool(gaps) and max(gaps) < 1e-4
+
+
+@rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)
+def kl_pays(run: Record) -> Finding | None:
+    """The KL in the reward is paid, not charged."""
+    coef, far = late(run, names.KL_COEF, 0.0), late(run, names.REF_KL_PER_RESPONSE)
+    if run.key("kl.place") != "reward" or far < 0.05 or coef <= 0:
+        return None
+    paid = late(run, "rewards/mean") - late(run, names.REWARD)
+    if paid < 0.3 * coef * far:
+        return None
+    return Finding(
+        "problem",
+        f"The KL penalty has the wrong sign: responses are {far:.2g} nats from the reference, "
+        f"which at kl.coef={coef:g} must cost {coef * far:.2g}, and rewards are {paid:.2g} above "
+        "the scores. The policy is paid for running away.",
+        "Look at the sign of the KL penalty (`rlzoo check NAME`).",
+        {"paid": paid, "kl": far, "coef": coef},
     )
 
 

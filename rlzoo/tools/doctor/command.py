@@ -29,19 +29,22 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
         if finding is not None:
             finding.rule = r.name
             if r.metrics:
-                numbers = [n for n, _ in run.points(r.metrics[0])]
+                numbers = run.steps_of(r.metrics[0])
                 finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
             findings.append(finding)
     explains = {r.name: r.explains for r in RULES}
-    kept: list[Finding] = []
+    order = {r.name: i for i, r in enumerate(RULES)}
+
+    def causes(k: Finding, f: Finding) -> bool:
+        """Whether f follows from k; of two that explain each other the first rule is the cause."""
+        if k.severity == "note" or f.rule not in explains[k.rule]:
+            return False
+        return k.rule not in explains[f.rule] or order[k.rule] < order[f.rule]
+
+    kept = [f for f in findings if not any(causes(k, f) for k in findings)] or findings[:1]
     for f in findings:
-        cause = next((k for k in findings if f.rule in explains[k.rule] and k.severity != "note"
-                      and k is not f and findings.index(k) < findings.index(f)), None)  # fmt: skip
-        while cause is not None and cause not in kept:
-            cause = next((k for k in kept if cause.rule in explains[k.rule]), None)
-        if cause is None:
-            kept.append(f)
-        elif f.severity != "note":
+        if f not in kept and f.severity != "note":
+            cause = next((k for k in kept if causes(k, f)), kept[0])
             cause.so_too.append(f.rule)
     return sorted(kept, key=lambda f: SEVERITIES.index(f.severity)), left_out
 

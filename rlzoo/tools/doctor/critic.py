@@ -10,11 +10,12 @@ from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SHORTEST_TREND, rule
 from rlzoo.tools.doctor.series import Finding, early, last, late, learning, rises, spans, updates
-from rlzoo.tools.doctor.settings import against_default
+from rlzoo.tools.doctor.settings import against_default, default
 
 OF_A_CRITIC = (
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
     "critic_gradient_always_clipped", "reward_flat", "reward_falling", "held_out_falls",
+    "updates_skipped", "advantages_do_not_follow_scores",
 )  # fmt: skip
 
 LEANS = 0.8  # below: what the critic says decides an advantage
@@ -67,21 +68,22 @@ def critic_does_not_learn(run: Record) -> Finding | None:
 @rule("values/std", "critic/lr", least=3, explains=OF_A_CRITIC)
 def critic_diverges(run: Record) -> Finding | None:
     """Values vary far more than what they are to predict: the critic's rate is too high."""
-    values, returns = late(run, "values/std"), late(run, "rewards/std", 0.0)
+    times = run.key("critic.lr", 0.0) / default("critic.lr")
+    values, paid = late(run, "values/std"), late(run, "rewards/std", 0.0)
+    most = max(map(abs, run.series("rewards/max") + run.series("rewards/min")), default=0.0)
+    level = max(map(abs, run.series("values/mean")), default=0.0)
     ev = median(last(run.series(names.EXPLAINED_VARIANCE) or [0.0]))
-    usual = run.key("critic.lr", 0.0) / 1e-3
-    noisy = ev < -0.3 and usual >= 10
-    if not returns_vary(run) or not (noisy or (values > 3 * returns and usual >= 3) or ev < -5):
-        return None
-    if usual < 3:
+    wild = ev < -0.3 or values > 3 * paid or (most > 0 and level > 1.5 * most)
+    if times < 5 or not wild or not returns_vary(run):
         return None
     return Finding(
         "problem",
-        f"{against_default(run, 'critic.lr')}: the critic diverges. Its values have a standard "
-        f"deviation of {values:.2g} where what is paid has {returns:.2g}; explained variance "
-        f"{ev:.2f} (median of the last third), where predicting the mean return gives 0.",
+        f"{against_default(run, 'critic.lr')}: the critic diverges. Its values go up to "
+        f"{level:.3g} on average, with a standard deviation of {values:.2g}, where rewards of "
+        f"responses go up to {most:.3g}, with {paid:.2g}; explained variance {ev:.2g} (median of "
+        "the last third), where predicting the mean return gives 0.",
         "Lower critic.lr tenfold.",
-        {"explained_variance": ev, "values_std": values, "rewards_std": returns},
+        {"explained_variance": ev, "values_std": values, "rewards_std": paid, "level": level},
     )
 
 

@@ -17,6 +17,7 @@ from rlzoo.tools.doctor.series import (
     rises,
     spans,
     trend,
+    updates,
 )
 
 WELL = 0.85  # of held-out accuracy or of a reward that is at most 1: little is left to learn
@@ -26,6 +27,23 @@ def well(run: Record) -> bool:
     """Whether nearly all is right already, held out or in training."""
     return (run.accuracy or 0.0) >= WELL or (
         run.has(names.REWARD) and late(run, names.REWARD) > WELL
+    )
+
+
+@rule(names.SKIPPED, explains=SYMPTOMS)
+def updates_skipped(run: Record) -> Finding | None:
+    """Loss or gradient was not finite, so optimizer steps were left out."""
+    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
+    if not skipped:
+        return None
+    total = sum(n for _, n in skipped)
+    share = len(skipped) / len(run.steps)
+    return Finding(
+        "problem" if share > 0.05 else "warning",
+        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
+        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
+        "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
+        {"updates": total, "steps": [step for step, _ in skipped]},
     )
 
 
@@ -58,14 +76,13 @@ def reward_constant(run: Record) -> Finding | None:
 @rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
 def no_response_is_right(run: Record) -> Finding | None:
     """So few responses score that hardly a step has anything to learn from."""
+    if max(run.series(names.SCORE_STD)) < 1e-8:
+        return None  # `reward_constant` says it
     best = max(run.series("score/max") or [0.0])
     floor = min(run.series("score/min") or [0.0])
     values, spread = run.series(names.REWARD), best - floor
-    if (
-        spread <= 0
-        or run.accuracy is None
-        or max(e.get(names.ACCURACY, 0) for e in run.evaluations) > 0.05
-    ):
+    most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
+    if spread <= 0 or run.accuracy is None or most > 0.05:
         return None
     share = [(v - floor) / spread for v in values]
     if fmean(share) > 0.03 or max(ends(share)) > 0.06 or fmean(share[:3]) > 0.05:
@@ -230,7 +247,8 @@ def reward_flat(run: Record) -> Finding | None:
         return None
     before, after = ends(values)
     spread = late(run, names.SCORE_STD, 0.0)
-    short = len(values) < 12 or error > 0.1 * max(spread, 1e-9)
+    few = len(values) * updates(run) < 60
+    short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
         "note" if short else "warning",
         f"The reward is flat: {before:.3g} in {span[0]}, "

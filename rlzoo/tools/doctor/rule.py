@@ -18,7 +18,7 @@ SYMPTOMS = (
     "no_signal_in_groups", "advantages_vanish", "truncation_rising", "reward_constant",
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
     "actor_gradient_always_clipped", "critic_gradient_always_clipped", "nothing_to_explain",
-    "loss_near_zero", "reward_rises_but_right_falls",
+    "loss_near_zero", "updates_skipped", "reward_rises_but_right_falls",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -26,12 +27,12 @@ class Finding:
     so_too: list[str] = field(default_factory=list)
 
 
-def first(items: list) -> list:
+def first(items: Sequence) -> Sequence:
     """The first third, at least one."""
     return items[: max(1, len(items) // 3)]
 
 
-def last(items: list) -> list:
+def last(items: Sequence) -> Sequence:
     """The last third, at least one."""
     return items[-max(1, len(items) // 3) :]
 
@@ -47,9 +48,9 @@ def trend(values: list[float]) -> tuple[float, float]:
 
 def spans(run: Record, name: str) -> tuple[str, str]:
     """`steps 1 to 20`: where the first and the last third of a metric lie."""
-    numbers = [n for n, _ in run.points(name)]
+    numbers = run.steps_of(name)
 
-    def span(third: list[int]) -> str:
+    def span(third: Sequence[int]) -> str:
         return f"steps {third[0]} to {third[-1]}" if len(third) > 1 else f"step {third[0]}"
 
     return span(first(numbers)), span(last(numbers))
@@ -126,9 +127,15 @@ def movement(run: Record) -> float | None:
     return max(found) if found else None
 
 
+def judged(metric: str) -> bool:
+    """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
+    extreme = metric.endswith(("/min", "/max")) and not metric.startswith("score/")
+    return not extreme and not metric.startswith(("timing_s/", "tokens/"))
+
+
 def read_run(folder: RunFolder) -> Record:
     """A run's record; its troubles say too where it is not finished."""
-    record = read_record(folder.path)
+    record = read_record(folder.path, judged)
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")

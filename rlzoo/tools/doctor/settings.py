@@ -32,12 +32,20 @@ def _defaults() -> dict[str, Any]:
     return read_layer(config_dirs()[-1] / "defaults.yaml").values
 
 
+def default(key: str) -> Any:
+    """A core key's default."""
+    return _defaults().get(key)
+
+
 def against_default(run: Record, key: str) -> str:
     """`actor.lr=0.02 (default 0.0002)`"""
-    usual = _defaults().get(key)
-    beside = f" (default {usual:g})" if isinstance(usual, int | float) else ""
-    value = run.key(key)
-    return f"{key}={f'{value:g}' if isinstance(value, int | float) else value}{beside}"
+    usual, value = default(key), run.key(key)
+    beside = "" if usual is None else f" (default {_short(usual)})"
+    return f"{key}={_short(value)}{beside}"
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))
@@ -83,8 +91,8 @@ def policy_does_not_move(run: Record) -> Finding | None:
         moved, still = 0.0, same and len(run.evaluations) > 1
     else:
         still = moved < 3e-4
-    varies = run.series(names.SCORE_STD)
-    if not still or (varies and max(varies) < 1e-8) or len(run.steps) < 5:
+    varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
+    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
         return None
     rate, norm = late(run, "actor/lr"), median(run.series("actor/grad_norm") or [0.0])
     limit, eps = run.key("actor.max_grad_norm"), run.key("actor.eps", 1e-6)
@@ -99,6 +107,15 @@ def policy_does_not_move(run: Record) -> Finding | None:
             "swallows"
         )
         advice = f"Set actor.max_grad_norm=1, or about {2 * norm:.1g}."
+    elif run.key("model.dtype") in ("bfloat16", "float16") and not run.key("model.lora.rank", 0):
+        key, why = "model.dtype", "steps of this rate are lost in rounding such weights"
+        advice = "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision)."
+    elif eps < 1e-3 and 0 < norm < 300 * eps:
+        key, why = (
+            "aggregation.name",
+            f"gradients have length {norm:.1g}, which AdamW's eps swallows",
+        )
+        advice = "Look at the loss's scale: the aggregation and its options."
     elif eps >= 1e-3:
         key, why = "actor.eps", f"AdamW divides by it: gradients of length {norm:.2g} make no step"
         advice = "Leave actor.eps at its default."
@@ -182,7 +199,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
 def temperature_far_from_one(run: Record) -> Finding | None:
     """Samples are drawn from a policy far hotter or colder than the model."""
     temperature = run.key("rollout.temperature", 1.0)
-    if 0.25 < temperature < 1.8:
+    if 0.35 < temperature < 1.7:
         return None
     hot = temperature > 1
     same = late(run, names.NO_SIGNAL)
@@ -249,14 +266,13 @@ def update_too_large(run: Record) -> Finding | None:
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
     harm = worse(run) or not learning(run)
-    if not (kl > 0.1 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
+    if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
         return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
-    usual = _defaults()
     ratios = {
         "train.epochs": epochs / 4,
-        "train.minibatches": parts / (4 * usual["train.minibatches"]),
-        "actor.lr": run.key("actor.lr", 0.0) / (2 * usual["actor.lr"]),
+        "train.minibatches": parts / (4 * default("train.minibatches")),
+        "actor.lr": run.key("actor.lr", 0.0) / (2 * default("actor.lr")),
     }
     key = max(ratios, key=lambda k: ratios[k])
     return Finding(
@@ -327,6 +343,22 @@ def reward_scale(run: Record) -> Finding | None:
         f"1{critic}.",
         "Scale the reward to about 1 (rewards.NAME.weight).",
         {"std": spread, "mean": level},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
+def batch_too_small(run: Record) -> Finding | None:
+    """A step on so few responses that its gradient is noise."""
+    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
+    if prompts * samples > 12 or learning(run):
+        return None
+    return Finding(
+        "warning",
+        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient is "
+        f"mostly noise; the reward goes {early(run, names.REWARD):.3g} to "
+        f"{late(run, names.REWARD):.3g}.",
+        "Raise rollout.prompts to 16 or more.",
+        {"responses": prompts * samples},
     )
 
 

@@ -1,6 +1,7 @@
 """Tables of runs. No torch here."""
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,7 @@ def _greedy(values: dict[str, Any]) -> str:
 
 
 def _rewards(run: Any) -> list[float]:
-    return [line[REWARD] for line in run.read("metrics.jsonl") if REWARD in line]
+    return [line[REWARD] for line in run.lines("metrics.jsonl") if REWARD in line]
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:
@@ -80,6 +81,6 @@ def samples_table(folder: Any, most: int = 4) -> Table:
     for name in texts:
         table.add_column(name, overflow="fold")
     table.add_column("score", justify="right")
-    for sample in folder.read("samples.jsonl")[-most:]:
+    for sample in deque(folder.lines("samples.jsonl"), most):
         table.add_row(*(Text(str(sample[k])) for k in texts), f"{sample['score']:.2f}")
     return table

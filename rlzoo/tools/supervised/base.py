@@ -1,12 +1,13 @@
 """`rlzoo base`: makes a base model of `configs/base/` again.  No torch at module level."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.files import find_config, list_configs
-from rlzoo.tools.supervised.fit import check_out
+from rlzoo.runs.disk import check_free, staged
 from rlzoo.tools.verb import Result
 
 
@@ -23,7 +24,8 @@ def run(arguments: argparse.Namespace) -> Result:
             f"no base {arguments.name!r}{nearest(arguments.name, known)} "
             f"(there are: {', '.join(known)})"
         )
-    out = check_out(arguments.out)
+    out = Path(arguments.out)
+    check_free(out, "--out")
     from omegaconf import OmegaConf
     from rich.progress import track
 
@@ -39,7 +41,8 @@ def run(arguments: argparse.Namespace) -> Result:
     def progress(done: int, steps: int, loss: float) -> None:
         next(bar, None)
 
-    make_base(spec, tasks, out, progress)
+    with staged(out, "--out") as aside:
+        make_base(spec, tasks, aside, progress)
     for _ in bar:
         pass
     console.print(f"made {out}")

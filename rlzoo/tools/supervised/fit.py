@@ -4,11 +4,12 @@ No torch at module level: the commands' errors come before it.
 """
 
 import argparse
+import hashlib
 import json
+import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,11 @@ from typing import Any
 from rlzoo.data.pairs import hold_out
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.runs.disk import check_free, staged, sync, write_json
 from rlzoo.tools.verb import Result
+from rlzoo.train.interrupt import asked_to_stop
+
+CHECKPOINTS, REPORT = "checkpoints", "report.json"
 
 IGNORED = -100  # the label that cross-entropy leaves out
 
@@ -56,15 +61,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         if not fine:
             got = getattr(arguments, name[2:].replace("-", "_"))
             raise UsageError(f"{name} {text}. Got {got}")
-    check_out(arguments.out)
-
-
-def check_out(folder: str) -> Path:
-    """The folder of --out, which is new or empty."""
-    out = Path(folder)
-    if out.is_file() or (out.is_dir() and any(out.iterdir())):
-        raise UsageError(f"--out: {out} exists already and is not empty")
-    return out
+    check_free(Path(arguments.out), "--out")
 
 
 def find_model(name: str) -> Path:
@@ -127,17 +124,51 @@ def start(
     return Start(noun, *sides, data.bad, folder, pick_device(a.device))
 
 
+@contextmanager
+def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
+    """The folder that becomes --out, with what a training that was cut off left there; raises
+    UsageError where that was another training."""
+    asked = {k: v for k, v in vars(arguments).items() if k not in ("out", "json", "command")}
+    rows = repr((start.training, start.held_out)).encode()
+    asked = {k: str(v) for k, v in asked.items()} | {"rows": hashlib.sha256(rows).hexdigest()}
+    with staged(Path(arguments.out), "--out", keep=True) as aside:
+        file = aside / "command.json"
+        before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else asked
+        for name in sorted({*asked, *before}):
+            if before.get(name) != asked.get(name):
+                raise UsageError(
+                    f"--out: {aside} holds an unfinished training with another {name} "
+                    f"({before.get(name)} there, {asked.get(name)} now); the command that began it "
+                    "goes on, without that folder this one begins anew"
+                )
+        write_json(file, asked)
+        yield aside
+        shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
+        file.unlink()
+
+
+def finished(folder: Path) -> dict[str, Any] | None:
+    """The report of a training that came to its end there and was then cut off, if one did."""
+    file = folder / REPORT
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
 def save(
-    model: Any, tokenizer: Any, arguments: argparse.Namespace, results: Mapping[str, Any]
+    model: Any,
+    tokenizer: Any,
+    arguments: argparse.Namespace,
+    results: Mapping[str, Any],
+    folder: Path,
 ) -> dict[str, Any]:
-    """Write the folder --out with its report.json; returns the report."""
+    """Write the model and its report.json into the folder; returns the report."""
     names = ("model", "data", "seed", "epochs", "lr", "batch")
     report = {name: getattr(arguments, name) for name in names} | dict(results)
     report["data"] = str(arguments.data)
-    out = Path(arguments.out)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    (out / "report.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        sync(path)
+    write_json(folder / REPORT, report)  # last: where it is, all is
     return report
 
 
@@ -170,8 +201,13 @@ def fit(
     loss: Callable[[Any, dict[str, Any]], Any],
     arguments: argparse.Namespace,
     title: str,
+    folder: Path,
 ) -> None:
-    """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr."""
+    """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
+
+    A tenth of the steps apart, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
+    training goes on from there.
+    """
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
     from rlzoo.parallel.device import pick_device
@@ -187,34 +223,69 @@ def fit(
                 where = f"step {state.global_step:4d} of {state.max_steps}"
                 print(f"{title}: {where}  loss {float(logs['loss']):.4f}", file=sys.stderr)
 
+        def on_step_end(self, args, state, control, **rest):
+            if asked.now:
+                control.should_save = control.should_training_stop = True
+
+        def on_save(self, args, state, control, **rest):
+            _keep(Path(args.output_dir), state.global_step)
+
     steps = max(1, round(arguments.epochs * len(rows) / arguments.batch))
     device = pick_device(arguments.device)
-    with tempfile.TemporaryDirectory() as scratch:
-        settings = TrainingArguments(
-            output_dir=scratch,
-            num_train_epochs=arguments.epochs,
-            learning_rate=arguments.lr,
-            lr_scheduler_type="linear",
-            warmup_steps=0.05,
-            weight_decay=0.0,
-            per_device_train_batch_size=arguments.batch,
-            logging_steps=max(1, steps // 10),
-            seed=arguments.seed,
-            use_cpu=device.type == "cpu",
-            bf16=device.type == "cuda",
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            dataloader_pin_memory=device.type == "cuda",
-        )
-        trainer = WithLoss(
-            model=model,
-            args=settings,
-            train_dataset=list(rows),
-            data_collator=collate,
-            callbacks=[Progress()],
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
+    settings = TrainingArguments(
+        output_dir=str(folder / CHECKPOINTS),
+        num_train_epochs=arguments.epochs,
+        learning_rate=arguments.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=0.05,
+        weight_decay=0.0,
+        per_device_train_batch_size=arguments.batch,
+        logging_steps=max(1, steps // 10),
+        seed=arguments.seed,
+        use_cpu=device.type == "cpu",
+        bf16=device.type == "cuda",
+        save_strategy="steps",
+        save_steps=max(1, steps // 10),
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=device.type == "cuda",
+    )
+    trainer = WithLoss(
+        model=model,
+        args=settings,
+        train_dataset=list(rows),
+        data_collator=collate,
+        callbacks=[Progress()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    with asked_to_stop() as asked:
+        trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
+    if asked.now:
+        stopped = KeyboardInterrupt(f"stopped after step {trainer.state.global_step}")
+        stopped.add_note("the same command goes on")
+        raise stopped
     model.to(device).eval()
+
+
+def _keep(checkpoints: Path, step: int) -> None:
+    """The checkpoint that was just written is whole: mark it so, then remove the others."""
+    from rlzoo.train.checkpoint import write_manifest
+
+    newest = checkpoints / f"checkpoint-{step}"
+    for path in newest.iterdir():
+        sync(path)
+    write_manifest(newest)
+    for path in checkpoints.iterdir():
+        if path != newest:
+            shutil.rmtree(path)
+
+
+def _newest(checkpoints: Path) -> str | None:
+    """The whole checkpoint, if there is one."""
+    from rlzoo.train.checkpoint import damage
+
+    whole = [str(path) for path in checkpoints.glob("checkpoint-*") if not damage(path)]
+    if whole:
+        print(f"going on from {Path(whole[-1]).name.replace('-', ' of step ')}", file=sys.stderr)
+    return whole[-1] if whole else None

@@ -71,7 +71,11 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
     """
     start = fit.start(arguments, "pair", read_preferences, COLUMNS)
+    with fit.unfinished(arguments, start) as folder:
+        return fit.finished(folder) or _train(arguments, start, folder)
 
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     import torch
     from transformers import set_seed
 
@@ -95,7 +99,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         chosen, rejected = model(**given).logits[:, 0].float().chunk(2)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
-    fit.fit(model, rows, collate, loss, arguments, "reward")
+    fit.fit(model, rows, collate, loss, arguments, "reward", folder)
     model.to(start.device)
     with torch.no_grad():
         scores = [score(model, side, arguments.batch) for side in zip(*tests, strict=True)]
@@ -106,7 +110,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
         "held_out": calibration(margins),
         "score": {"mean": both.mean().item(), "std": both.std(correction=0).item()},
     }
-    return fit.save(model, tokenizer, arguments, results)
+    return fit.save(model, tokenizer, arguments, results, folder)
 
 
 def new(folder: Path) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ read as `rlzoo run` reads it.
 
 import argparse
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Demonstration, read_demonstrations
@@ -33,7 +34,11 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train a causal LM on demonstrations; returns the report, which is also in OUT/report.json."""
     start = fit.start(arguments, "row", read_demonstrations, COLUMNS)
+    with fit.unfinished(arguments, start) as folder:
+        return fit.finished(folder) or _train(arguments, start, folder)
 
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
     from transformers import GenerationConfig
 
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
@@ -57,14 +62,14 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
 
     model.to(start.device)
     before = held_out_loss(model, tests, collate, arguments.batch)
-    fit.fit(model, rows, collate, loss, arguments, "sft")
+    fit.fit(model, rows, collate, loss, arguments, "sft", folder)
     after = held_out_loss(model, tests, collate, arguments.batch)
     model.generation_config = GenerationConfig(  # so that plain `generate` ends, too
         eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
         pad_token_id=tokenizer.pad_token_id,
     )
     results = {"rows": counts, "held_out": {"loss_before": before, "loss": after}}
-    return fit.save(model, tokenizer, arguments, results)
+    return fit.save(model, tokenizer, arguments, results, folder)
 
 
 def encode(reader: Any, prompt: Any, response: str) -> TokenIds:

@@ -4,7 +4,7 @@ May import `train` and what lies below; of the verbs `compare` alone.
 
     board     what a sweep shows while it goes
     command   the arguments, the runs, the comparison at the end
-    folder    a sweep's folder: its index and its lock
+    folder    a sweep's folder: its index
     forecast  what it will not be able to say, before its first run
     plan      rows and jobs, checked before the first run
     workers   worker processes, each one run after another

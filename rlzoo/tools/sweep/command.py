@@ -9,10 +9,11 @@ from pathlib import Path
 from rlzoo.errors import RecipeError, Unfinished
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import disk_is_full
+from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, find_row
-from rlzoo.tools.sweep.folder import check_folder, locked, write_index
+from rlzoo.tools.sweep.folder import check_folder, write_index
 from rlzoo.tools.sweep.forecast import forecast
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
 from rlzoo.tools.sweep.workers import run_all

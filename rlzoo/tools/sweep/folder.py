@@ -1,8 +1,5 @@
-"""A sweep's folder: its index sweep.json, its lock, and whether it is this sweep's."""
+"""A sweep's folder: its index sweep.json, and whether it is this sweep's."""
 
-import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -53,7 +50,7 @@ def _check_same(job: Job) -> None:
         return
     except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
         return  # cut off by a kill or a full disk: the worker writes it again
-    here: Any = yaml.safe_load(job.recipe.to_yaml())
+    here = job.recipe.stored()
     old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
                 for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
     # Runs from before evaluations had keys of their own decoded them somehow all the same.
@@ -64,17 +61,3 @@ def _check_same(job: Job) -> None:
                 f"--dir: {job.path} was made with another recipe: {key} is {old.get(key)} there "
                 f"and {new.get(key)} now; give another --dir"
             )
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """One sweep at a time in a folder; the lock dies with its holder."""
-    import fcntl
-
-    path.mkdir(parents=True, exist_ok=True)
-    with open(path / ".lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunError(f"{path}: another sweep is at work there") from None
-        yield

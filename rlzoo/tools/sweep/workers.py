@@ -26,13 +26,16 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import disk_is_full, write_atomically, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 from rlzoo.train.start import prepare
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
+ASLEEP = 5.0  # seconds between two looks, after which nobody is to blame for a silence
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
+GONE = 10.0  # seconds in which the worker of a sweep that was killed has noticed it, and ended
 
 
 @dataclass
@@ -77,13 +80,14 @@ class Crew:
                 else:
                     self.hear(worker, word, *rest)
             now = time.monotonic()
-            asleep = now - last - 1  # this process itself was stopped, and all workers with it
+            asleep = now - last  # long where this process itself was stopped, and all with it
             last = now
-            for worker in [w for w in self.workers if w.job and w.pipe not in ready]:
-                if asleep > 0:
+            for worker in [w for w in self.workers if w.job]:
+                if asleep > ASLEEP:
                     worker.heard += asleep
                     worker.news += asleep
-                self.look_after(worker, now)
+                if not worker.pipe.poll():  # else it has something to say
+                    self.look_after(worker, now)
 
     def look_after(self, worker: Worker, now: float) -> None:
         """A worker that is stopped, or whose run no longer gets on, is killed: another goes on."""
@@ -295,13 +299,13 @@ def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     from rlzoo.train.loop import Loop
 
     folder = RunFolder(job.path)
-    folder.path.mkdir(parents=True, exist_ok=True)
-    (folder.path / "failed.json").unlink(missing_ok=True)
-    write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
-    plan = prepare(job.recipe, zoo)
-    try:
-        return Loop(plan, folder, display).run()
-    except CheckpointError as error:  # a run is a function of its recipe: do it again
-        display.note(f"{error}; beginning anew")
-        shutil.rmtree(folder.checkpoints)
-        return Loop(plan, folder, display).run()
+    with locked(folder.path, patience=GONE):
+        (folder.path / "failed.json").unlink(missing_ok=True)
+        write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
+        plan = prepare(job.recipe, zoo)
+        try:
+            return Loop(plan, folder, display).run()
+        except CheckpointError as error:  # a run is a function of its recipe: do it again
+            display.note(f"{error}; beginning anew")
+            shutil.rmtree(folder.checkpoints)
+            return Loop(plan, folder, display).run()

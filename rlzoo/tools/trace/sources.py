@@ -22,11 +22,11 @@ from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.tools.trace.make import CREDITED, make_trace
 from rlzoo.tools.trace.trace import Trace
-from rlzoo.train.checkpoint import damage, load_networks, saved_steps
+from rlzoo.train.checkpoint import damage, load_networks
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 
@@ -59,7 +59,7 @@ def of_run(
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
     seen = [
         Example(r["prompt"], r["answer"])
-        for r in folder.read("samples.jsonl")
+        for r in folder.lines("samples.jsonl")
         if r["prompt"] == asked.prompt
     ]
     traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
@@ -213,7 +213,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                 )
     _add_current(models, batch)
     # An adaptive coefficient has moved on since.
-    lines = [r for r in folder.read("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
+    lines = [r for r in folder.lines("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
     coef = lines[0][KL_COEF] if lines else config.kl.coef
     plan = make_plan(compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo), zoo)
     at = state.get("step", 0)

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from torch.nn import functional as F
 from helpers.architectures import TOKENIZER, columns_of, ragged
 from invariants.architecture_table.configs import ATTENTION, EOS, config_of
 from rlzoo.errors import ModelError, first_line
-from rlzoo.lm import contract
 from rlzoo.lm.build import build_models
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import left_pad
@@ -372,9 +370,7 @@ class Case:
 
     def checkpointing(self) -> float:
         """The gradient with activations computed again in the backward pass, against without."""
-        sampled_before = (True, "found out by the first build", 0.0)
-        with mock.patch.object(contract, "_sampling", return_value=sampled_before):
-            again = self.build("model.gradient_checkpointing=true")
+        again = self.build("model.gradient_checkpointing=true")
         self.models.notes += [note for note in again.notes if note not in self.models.notes]
         worst = 0.0
         for name in ("actor", "critic"):

@@ -1,6 +1,7 @@
 """What a stranger's code may raise, and what it cannot spoil."""
 
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -15,7 +16,8 @@ from rlzoo.plugin.border import border, told
 from rlzoo.plugin.call import own
 from rlzoo.plugin.component import read_component
 from rlzoo.plugin.watch import Watch
-from rlzoo.recipe.plan import Bound
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Bound, make_plan
 
 
 class Own(BaseException):
@@ -139,6 +141,39 @@ def test_an_estimator_that_exits_ends_no_process(zoo):
         Bound(component, {})(columns)
     results = checks.run_checks(component, zoo)
     assert any(r.passed is False and "SystemExit" in r.message for r in results)
+
+
+def seeds(rewards, response_mask):
+    """Source: here."""
+    torch.manual_seed(0)
+    return rewards * response_mask
+
+
+def changes_dtype(rewards, response_mask):
+    """Source: here."""
+    torch.set_default_dtype(torch.float64)
+    return rewards * response_mask
+
+
+@pytest.mark.parametrize(("function", "said"), [(seeds, "seeds torch"), (changes_dtype, "dtype")])
+def test_check_sees_what_is_changed_for_all(function, said, zoo):
+    results = checks.run_checks(read_component("estimators", function, "here"), zoo)
+    assert any(r.passed is False and said in r.message for r in results)
+    assert torch.get_default_dtype() is torch.float32
+
+
+@pytest.mark.parametrize("source", ["raise SystemExit(0)", "1 / 0", "def f(a, b, c): ..."])
+def test_a_rewards_module_that_exits_ends_no_process(zoo, tmp_path, monkeypatch, source):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "leaves.py").write_text(source)
+    monkeypatch.delitem(sys.modules, "leaves", raising=False)
+    words = ["recipe=grpo", "model=nano", "task=reverse", "rewards=python"]
+    recipe = compose([*words, "rewards.python.function=leaves:f"], zoo)
+    if source.startswith("def"):
+        make_plan(recipe, zoo)
+        return
+    with pytest.raises(ComponentError, match=r"reward 'python' .* raised .* \(at leaves.py:1\)"):
+        make_plan(recipe, zoo)
 
 
 def spoils(sequence_scores, response_mask, group_ids, rewards, values, answers, responses):

@@ -119,14 +119,16 @@ def test_a_step_reports_its_critic_by_place(zoo, words):
 def test_branches_give_the_ceiling_without_the_truth():
     """Var(V^pi) is 1 and luck 3: a quarter can be explained, whatever the critic says of it."""
     g = np.random.default_rng(0)
-    truth = g.normal(size=4000)
+    at = g.integers(0, 9, size=4000)  # half of what can be known is how far the response is
+    truth = (at - at.mean()) / at.std() / 2**0.5 + g.normal(size=4000) / 2**0.5
     returns = truth[:, None] + math.sqrt(3) * g.normal(size=(4000, 4))
     nothing = np.zeros_like(returns)
     reference = Reference(returns, nothing, nothing, np.zeros(4000, dtype=bool), binary=False)
     clusters = np.arange(4000) // 400
     half = truth + g.normal(size=4000)  # as noisy as it is right: it explains nothing more
     for values, explains in ((truth, 0.25), (np.zeros(4000), 0.0), (half, 0.0)):
-        found = critic_against(values, reference, clusters)
+        found = critic_against(values, reference, clusters, at)
         assert found["ceiling"] == pytest.approx(0.25, abs=0.03)
         assert found["explained_variance"] == pytest.approx(explains, abs=0.05)
         assert 0 < found["ceiling_se"] < 0.03
+        assert found["by_position"] == pytest.approx(0.125, abs=0.03)

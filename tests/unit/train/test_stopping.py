@@ -144,7 +144,7 @@ def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(letters, tmp_pa
     assert says in run.summary["stopped"]
     assert display.notes == [f"stopped at step {end}: {run.summary['stopped']}"]
     assert run.metrics[-1]["step"] == end
-    for at in range(1, end + 1):
+    for at in sorted({1, end - 1, end} - {0}):
         with pytest.raises(KeyboardInterrupt):
             rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/cut{at}"], zoo=zoo, display=StopAt(at))
         resume(tmp_path / f"cut{at}", zoo=zoo)

@@ -451,7 +451,7 @@ def test_http_counts_the_whole_answer_against_the_timeout():
 
 def test_http_without_a_server_says_so():
     place = type("Place", (), {"url": "http://127.0.0.1:1/score"})
-    with pytest.raises(RlzooError, match=r"127.0.0.1:1/score does not answer .*refused"):
+    with pytest.raises(RlzooError, match=r"127.0.0.1:1 does not answer .*refused"):
         ask(place, retries=0)
 
 

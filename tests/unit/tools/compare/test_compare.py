@@ -221,7 +221,7 @@ def test_few_seeds_tell_much_from_little(tmp_path):
     assert pair["p_holm"] > 0.05  # six pairs at four seeds: sign flips can show nothing
     assert pair["widest_level"] == 0.875
     assert re.search(r"\[-.\d{3}, -.\d{3}\] 88 %", printed(c, 180, details=True))
-    assert "sign-flip p" not in printed(c, 180)
+    assert "signs p" not in printed(c, 180)
 
 
 def test_one_seed_has_no_interval_at_all(tmp_path):
@@ -289,7 +289,7 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     assert c.rows[0].seeds == [0]
     assert set(c.gathered.skipped) == {"half", "torn", "blank", "binary"}
     assert "not valid YAML" in c.gathered.skipped["torn"]
-    assert "metrics.jsonl cannot be read" in c.gathered.skipped["binary"]
+    assert "metrics.jsonl: line 1 cannot be read" in c.gathered.skipped["binary"]
     assert "not finished (it is at step 6)" in c.gathered.skipped["half"]
     assert "half" in printed(c, 80)
     with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):

@@ -181,7 +181,8 @@ def test_one_that_couples_the_batch_tends_to_its_group_form(zoo):
 
 @pytest.mark.parametrize("name", sorted(WORLDS))
 def test_worlds_have_something_to_learn(name, zoo):
-    oracle = make_world(name, make_tree(5, 4, prompts=2))
+    wide = 3 if name == "words" else 5  # a word of three among five tokens is one in a hundred
+    oracle = make_world(name, make_tree(wide, 4, prompts=2))
     assert float(oracle.gradient().norm()) > 0.01
     assert float(oracle.rewards.abs().max()) > 0
     assert name not in {n for shelf in zoo.shelves.values() for n in shelf}
@@ -276,7 +277,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
     [
         ((), "give recipe=NAME"),
         (("recipe=ppo_gae", "estimator.lamb=0,1"), "no option of gae.*did you mean 'lam'"),
-        (("recipe=ppo_gae", "estimator.lam=0,2"), r"must be a float in \[0, 1\]"),
+        (("recipe=ppo_gae", "estimator.lam=0,2", *SMALL), r"must be a float in \[0, 1\]"),
         (("recipe=ppo_gae", "estimator=gea,mc"), "did you mean 'gae'"),
         (("recipe=ppo_gae", "seed=0,1"), "seed=0,1"),
         (("recipe=ppo_gae", "--critic", "exat"), "did you mean 'exact'"),
@@ -595,15 +596,20 @@ def test_the_share_is_that_of_whole_episodes_among_the_allowed(zoo, words):
     assert space.share() == pytest.approx(total / tree.prompts, abs=1e-6)
 
 
+@pytest.fixture(scope="module")
+def along_trained(trained):
+    document = along(trained, "--checkpoints", "estimator=gae,grpo", "estimator.lam=0.95",
+                     "--vocabulary", 4, "--horizon", 3)  # fmt: skip
+    return document | {"run": "runs/sums"}
+
+
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_table_of_checkpoints_fits_its_terminal(trained, width):
+def test_the_table_of_checkpoints_fits_its_terminal(along_trained, width):
     from rich.console import Console
 
     from rlzoo.tools.diagnose.checkpoint_tables import checkpoint_tables
 
-    document = along(trained, "--checkpoints", "estimator=gae,grpo", "estimator.lam=0.95",
-                     "--vocabulary", 4, "--horizon", 3)  # fmt: skip
-    document["run"] = "runs/sums"
+    document = along_trained
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     for part in checkpoint_tables(document, width):
         console.print(part)

@@ -4,7 +4,7 @@ import torch
 
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.diagnose.saved import _pull
+from rlzoo.train.update import first_gradient
 
 
 def test_the_gradient_has_the_runs_correction_and_leaves_out_what_the_run_drops(zoo, words):
@@ -23,5 +23,5 @@ def test_the_gradient_has_the_runs_correction_and_leaves_out_what_the_run_drops(
     weights = plan.aggregation({"response_mask": mask * torch.tensor([[1.0], [0.0]])})
     expected = -advantages * batch["tis"] * weights
     assert expected[0].abs().sum() > 0
-    torch.testing.assert_close(_pull(plan, batch, advantages), expected)
-    assert not _pull(plan, batch, advantages)[1].any()
+    torch.testing.assert_close(first_gradient(plan, batch, advantages), expected)
+    assert not first_gradient(plan, batch, advantages)[1].any()

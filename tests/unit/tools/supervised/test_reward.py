@@ -545,7 +545,7 @@ def test_the_prompt_is_no_part_of_the_loss(tmp_path, model_dir):
     assert report["held_out"]["loss"] < 0.05
 
 
-def test_the_order_of_the_rows_follows_the_seed(capsys):
+def test_the_order_of_the_rows_follows_the_seed(capsys, tmp_path_factory):
     def order(seed):
         seen = []
 
@@ -555,7 +555,8 @@ def test_the_order_of_the_rows_follows_the_seed(capsys):
 
         arguments = argparse.Namespace(epochs=2, lr=0.1, batch=4, seed=seed, device="cpu")
         model = torch.nn.Linear(1, 1)
-        fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test")
+        fit.fit(model, range(12), collate, lambda m, x: m(**x).mean(), arguments, "test",
+                tmp_path_factory.mktemp("fit"))  # fmt: skip
         return seen
 
     first = order(1)

@@ -35,9 +35,7 @@ def test_too_few_seeds_are_said_before(zoo, tmp_path):
     [
         (["rollout.max_new_tokens=8,16"], "(eval.max_new_tokens: 8, 16); eval.max_new_tokens=16"),
         (["model=tiny,nano"], "not be on one scale (model: tiny, nano)"),
-        (["eval.temperature=0.5,1"], "(eval.temperature: 0.5, 1)"),
         (["task=seasoning", "rewards.verifier.weight=1,2"], "(rewards.verifier.weight: 1, 2)"),
-        (["rewards.verifier.weight=1,2"], None),
         (["rollout.temperature=0.5,1"], None),
         (["rollout.max_new_tokens=8,16", "eval.max_new_tokens=16"], None),
     ],

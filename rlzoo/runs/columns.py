@@ -1,0 +1,108 @@
+"""Lines of numbers held as columns: a million steps in the memory of a few thousand dicts."""
+
+import math
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, overload
+
+Line = Mapping[str, Any]
+
+
+class Columns(Sequence[Line]):
+    """A sequence of lines that keeps 4 or 8 bytes a number, and makes a line when it is asked for.
+
+    wanted: whether a name is kept; all are where it is not given. `not_finite` is of the first
+    line with a NaN or an infinity, kept or not: (its step, the names).
+    """
+
+    def __init__(self, lines: Iterable[Line] = (), wanted: Callable[[str], bool] | None = None):
+        self._count = 0
+        self.numbers: dict[str, array] = {}
+        self.there: dict[str, bytearray] = {}  # of a column with gaps: 1 where there is a value
+        self.others: dict[int, dict[str, Any]] = {}  # what is no number
+        self.not_finite: tuple[int, list[str]] | None = None
+        self._wanted, self._known = wanted, dict[str, bool]()
+        for line in lines:
+            self.append(line)
+
+    def append(self, line: Line) -> None:
+        """A line, after those that are there."""
+        n = self._count
+        for name, value in line.items():
+            kind = type(value)
+            if kind is float and self.not_finite is None and not math.isfinite(value):
+                bad = [k for k, v in line.items() if type(v) is float and not math.isfinite(v)]
+                self.not_finite = line["step"], bad
+            if not self._keeps(name):
+                continue
+            if (kind is float or kind is int) and self._put(name, value, n):
+                continue
+            self.others.setdefault(n, {})[name] = value
+        self._count += 1
+
+    def _keeps(self, name: str) -> bool:
+        if self._wanted is None or name == "step":
+            return True
+        if name not in self._known:
+            self._known[name] = self._wanted(name)
+        return self._known[name]
+
+    def _put(self, name: str, value: float, n: int) -> bool:
+        column = self.numbers.get(name)
+        if column is None:
+            column = self.numbers[name] = array("q" if type(value) is int else "f")
+        if len(column) < n:  # not in some lines before
+            there = self.there.setdefault(name, bytearray(b"\1" * len(column)))
+            there.extend(bytes(n - len(there)))
+            column.extend([0] * (n - len(column)))
+        try:
+            if column.typecode == "q" and type(value) is float:
+                column = self.numbers[name] = array("d", column)
+            column.append(value)
+        except OverflowError:  # an integer beyond 64 bits
+            return False
+        if column.typecode == "f" and column[-1] != value:  # most are of tensors in float32
+            self.numbers[name] = array("d", column)
+            self.numbers[name][-1] = value
+        if name in self.there:
+            self.there[name].append(1)
+        return True
+
+    def column(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
+        """(steps, values) of a metric where it is finite; raises KeyError where it was not
+        wanted."""
+        if not self._keeps(name):
+            raise KeyError(name)
+        values = self.numbers.get(name, array("d"))
+        steps = self.numbers.get("step", array("q"))[: len(values)]
+        if name not in self.there and (values.typecode == "q" or all(map(math.isfinite, values))):
+            return steps, values
+        there = self.there.get(name, b"\1" * len(values))
+        keep = [bool(t) and math.isfinite(v) for t, v in zip(there, values, strict=True)]
+        picked = (array(c.typecode, (x for x, k in zip(c, keep, strict=True) if k))
+                  for c in (steps, values))  # fmt: skip
+        return next(picked), next(picked)
+
+    def names(self) -> set[str]:
+        """Of all metrics of numbers that were kept."""
+        return set(self.numbers)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> Line: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Line]: ...
+    def __getitem__(self, at: int | slice) -> Line | list[Line]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(self._count))]
+        i = at + self._count if at < 0 else at
+        if not 0 <= i < self._count:
+            raise IndexError(at)
+        line = {
+            name: column[i]
+            for name, column in self.numbers.items()
+            if i < len(column) and (name not in self.there or self.there[name][i])
+        }
+        return line | self.others.get(i, {})

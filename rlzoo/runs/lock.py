@@ -1,0 +1,77 @@
+"""One writer at a time: a lock that dies with whoever holds it, also by SIGKILL."""
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlzoo.errors import RunError
+
+BUSY = (errno.EAGAIN, errno.EACCES)  # another process holds it; else: no locks on this file system
+
+
+@contextmanager
+def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iterator[None]:
+    """Nobody else writes into the folder `place` meanwhile; raises RunError that says who does.
+
+    file: which stands for the lock, `place/.lock` where it is not given; made, and removed again.
+    patience: seconds to wait for a holder that is about to go.
+    """
+    file = file or place / ".lock"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"{file.parent}: cannot be made: {error.strerror}") from None
+    end = time.monotonic() + patience
+    while (handle := _take(file)) is None:
+        if time.monotonic() >= end:
+            who = _holder(file)
+            raise RunError(f"{place}: another process is at work there{who}")
+        time.sleep(0.05)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # while it is held: whoever opened it before looks again
+            file.unlink()
+        os.close(handle)
+
+
+def _take(file: Path) -> int | None:
+    """The open file where it could be locked."""
+    while True:
+        try:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:  # read-only, above all
+            raise RunError(f"{file.parent}: cannot be written to: {error.strerror}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in BUSY:
+                os.close(handle)
+                return None
+            return handle
+        if _is_there(handle, file):
+            told = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
+            os.truncate(handle, 0)
+            os.write(handle, told.encode())
+            return handle
+        os.close(handle)  # its last holder has removed it
+
+
+def _is_there(handle: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(file: Path) -> str:
+    try:
+        told = file.read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        told = ""
+    return f" ({told})" if told else ""

@@ -1,0 +1,133 @@
+"""docs/league.py: every row draws the same tokens, nothing is done twice, and what the page says
+of the runs."""
+
+import importlib.util
+import shutil
+import sys
+
+import pytest
+
+from helpers import ROOT
+from helpers.runs import StopAt, lines, untimed
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    """docs/league.py with a task that takes a second, and docs/league_page.py."""
+    found = {}
+    for name in ("league", "league_page"):
+        spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+        found[name] = importlib.util.module_from_spec(spec)
+        sys.modules[name] = found[name]
+        spec.loader.exec_module(found[name])
+    league = found["league"]
+    league.TASKS = {"addition": league.Task(("task=addition", "model=nano"), 120)}
+    league.COMMON = ("rollout.prompts=4", "rollout.samples=2", "train.steps=null",
+                     "eval.samples=8", "checkpoint.every=1", "run.samples=0")  # fmt: skip
+    yield league, found["league_page"]
+    for name in found:
+        del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def played(scripts, tmp_path_factory):
+    """Two recipes, two seeds, one of them with responses beside its batch's."""
+    folder = tmp_path_factory.mktemp("league")
+    words = [str(folder), "--tasks=addition", "--rows=grpo,remax,gigpo", "--seeds=2", "--no-page"]
+    scripts[0].main(words)
+    return folder, words
+
+
+def test_every_row_draws_the_same_tokens(scripts, played):
+    folder, _ = played
+    runs = sorted(path.name for path in (folder / "addition").iterdir())
+    assert runs == [f"{row}--seed{seed}" for row in ("grpo", "remax") for seed in range(2)]
+    for name in runs:
+        steps = [m for m in lines(folder / "addition" / name) if "perf/tokens" in m]
+        drawn = [m["tokens/gen"] + m["tokens/columns"] for m in steps]
+        assert sum(drawn) == steps[-1]["perf/tokens"]
+        assert sum(drawn[:-1]) < 120 <= sum(drawn)  # it ends with the step that reaches it
+        assert ("remax" in name) == (sum(m["tokens/columns"] for m in steps) > 0)
+    assert not list(folder.rglob("*.safetensors"))  # weights are not kept
+
+
+def test_a_recipe_that_does_not_apply_says_why(scripts, played, zoo):
+    cell = scripts[0].Cell("addition", "gigpo", 0, played[0])
+    assert "comes from conversations" in cell.why_not(zoo)
+    assert scripts[0].Cell("addition", "grpo", 0, played[0]).why_not(zoo) == ""
+
+
+def test_what_is_done_stays_and_what_was_cut_off_goes_on(scripts, played, zoo):
+    folder, words = played
+    cell = scripts[0].Cell("addition", "remax", 1, folder)
+    whole = untimed(cell.path)
+    shutil.rmtree(cell.path)
+    with pytest.raises(KeyboardInterrupt):
+        cell.play(zoo, StopAt(2))
+    assert not cell.done
+    others = {p: p.stat().st_mtime_ns for p in folder.rglob("summary.json")}
+    assert len(others) == 3
+    before = len(lines(cell.path))
+    scripts[0].main(words)
+    assert {p: p.stat().st_mtime_ns for p in others} == others
+    assert untimed(cell.path) == whole
+    assert before < len(whole)  # it was cut off midway
+
+
+def run_of(page, before, after, curve=()):
+    points = [(10 * i, score) for i, score in enumerate(curve or [before, after])]
+    return page.Played(before, after, before, after, 100, 3, 0, points)
+
+
+def test_ranks_and_failures(scripts):
+    import numpy as np
+
+    page = scripts[1]
+    assert page.ranks(np.array([[0.2, 0.9, 0.2], [0.4, 0.7, 0.4]])).tolist() == [2.5, 1, 2.5]
+    fell = [0.2, 0.8, 0.8, 0.7, 0.3, 0.2, 0.3]
+    kinds = [run_of(page, 0.2, 0.8), run_of(page, 0.2, 0.22), run_of(page, 0.2, 0.3, fell),
+             run_of(page, 0.2, 0.05)]  # fmt: skip
+    found = [page.failure(run, gap=0.6) for run in kinds]
+    assert found == ["", "never learned", "collapsed", "diverged"]
+
+
+def test_rank_intervals_hold_what_seeds_and_tasks_leave_open(scripts):
+    import numpy as np
+
+    page = scripts[1]
+    draw = np.random.default_rng(0)
+
+    def seeds(mean, sd):
+        return [run_of(page, 0.1, x) for x in mean + sd * draw.standard_normal(10)]
+
+    league = {
+        "one": {"a": seeds(0.9, 0.01), "b": seeds(0.5, 0.01), "c": seeds(0.5, 0.01)},
+        "two": {"a": seeds(0.5, 0.01), "b": seeds(0.9, 0.01), "c": seeds(0.3, 0.01)},
+    }
+    whole, by_seeds, both = page.mean_ranks(league, ["a", "b", "c"])
+    assert whole[0] == 1.5
+    assert whole[2] > 2.4
+    assert by_seeds[:, 0].tolist() == [1.5, 1.5]  # no seed could change it
+    assert both[:, 0].tolist() == [1.0, 2.0]  # another choice of tasks could
+    like = page.not_told_apart(league["two"])
+    assert like == {"b"}
+    text = page.standings(league, {("one", "d"): "a reason"})
+    assert "| a | 1.5 | 1.5 to 1.5 | 1.0 to 2.0 | **0.9" in text
+    assert "- d has a dash on one: a reason." in text
+
+
+def test_the_advice_is_held_against_the_best_of_its_task(scripts):
+    page = scripts[1]
+    even = {"gae lam=0.95": "ppo_gae", "grpo": "ppo_gae grpo", "rloo": "ppo_gae rloo"}
+    means = {"ppo_gae": 0.9, "ppo_gae grpo": 0.5, "ppo_gae rloo": 0.89}
+    noise = [-0.02, 0.02, -0.01, 0.01, 0.0, 0.02, -0.02, 0.01, -0.01, 0.0]
+    turned = {"ppo_gae": noise, "ppo_gae grpo": noise[::-1], "ppo_gae rloo": noise[3:] + noise[:3]}
+    runs = {row: [run_of(page, 0.1, means[row] + e) for e in turned[row]] for row in means}
+    said = [{"choice": c, "direction": d, "tokens": 50} for c, d in (("rloo", 3.0), ("grpo", 0.5))]
+    text = page.advice_tables({"one": runs}, {"one": said}, even)
+    assert (
+        "| one | ppo_gae (0.900) | 2 of 3 | rloo 1, grpo 1 | 1/2 | 0/2 | 2/2 | 1/2 | 50 |" in text
+    )
+    assert "| advisor | 1/2 | 50% | 0.205 |" in text
+    assert "| always GAE .95 | 2/2 | 100% | 0.000 |" in text
+    assert "| a blind pick | 1/2 | 67% |" in text
