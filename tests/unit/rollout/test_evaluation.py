@@ -110,6 +110,7 @@ def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
         state = json.loads((saved / "state.json").read_text())
         del state["identity"]
         (saved / "state.json").write_text(json.dumps(state))
+        (saved / "manifest.json").unlink()
         write_manifest(saved)
     resume(place, zoo=zoo)
     whole = rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'new'}"], zoo=zoo)
