@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -105,7 +105,7 @@ def worse(run: Record) -> bool:
     return fallen(run) is not None or (change < -3 * error and change < 0)
 
 
-def fallen(run: Record) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
     """(metric, best, last evaluation) where the last is worse by more than both intervals."""
     if len(run.evaluations) < 2:
         return None

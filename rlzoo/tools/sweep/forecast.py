@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rlzoo import stats
 from rlzoo.recipe.compose import Recipe
+from rlzoo.runs.columns import Columns
 from rlzoo.runs.record import Record, flat_config
 from rlzoo.tools.compare.records import differences, read_sweep
 from rlzoo.tools.sweep.plan import Sweep
@@ -48,7 +49,9 @@ def _seeds(sweep: Sweep, reference: bool) -> str:
 def _scale(sweep: Sweep) -> str:
     """Empty where all rows will be measured alike."""
     records = [
-        Record([], [], _flat(row.recipe), {"eval_metric": row.metric}, Path(row.label))
+        Record(
+            Columns(), Columns(), _flat(row.recipe), {"eval_metric": row.metric}, Path(row.label)
+        )
         for row in sweep.rows
     ]
     found = differences(records)
