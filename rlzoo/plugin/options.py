@@ -129,6 +129,8 @@ class Option:
             fits = type(value) is kind
             if fits and kind is float and not math.isfinite(value):
                 fits = self._says_infinite(value)
+            if fits and kind is int:
+                fits = -(2**63) <= value < 2**63  # what a tensor holds
             return fits and (self.range is None or self.range.holds(value)), value
         if kind is str and type(value) in (int, float):
             value = str(value)  # YAML reads a name such as 2026 as a number

@@ -238,6 +238,8 @@ def _nest(flat: Flat) -> dict[str, Any]:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise RecipeError(f"{key}: {parent} has a value, {node!r}, and no keys below it")
         if isinstance(value, dict):
             node.setdefault(leaf, dict(value))  # a copy: what is put into it must not show in flat
         else:

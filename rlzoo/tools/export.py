@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rlzoo import __version__
-from rlzoo.errors import UsageError
+from rlzoo.errors import RunError, UsageError
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
@@ -76,6 +76,11 @@ def export(
     check_free(place, "DIR")
     weights = choose(folder, checkpoint)
     recipe = folder.recipe()
+    missing = [s for s in ("model", "task", "rewards", "rollout", "estimator") if s not in recipe]
+    if missing:
+        raise RunError(
+            f"{folder.path / 'recipe.yaml'} is damaged: it has no {' and no '.join(missing)}"
+        )
     with staged(place, "DIR") as aside:
         source, scratch = weights.path, aside / "raw"
         if weights.raw:

@@ -5,6 +5,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from rich import box
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,7 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
         f"{summary['eval_samples']} samples, 95 % interval",
         title_justify="left",
+        box=box.SIMPLE_HEAD if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
     )
     columns: dict[str, Callable[[Any, dict[str, Any]], str]] = {
         "run": lambda run, values: run.path.name,
