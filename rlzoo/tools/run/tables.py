@@ -30,7 +30,8 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
         f"{summary['eval_samples']} samples, 95 % interval",
         title_justify="left",
-        box=box.SIMPLE_HEAD if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
+        box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
+        padding=(0, 2, 0, 0) if width < 100 else (0, 1),
     )
     columns: dict[str, Callable[[Any, dict[str, Any]], str]] = {
         "run": lambda run, values: run.path.name,
@@ -44,12 +45,14 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
     if width >= 100:
         columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
         columns["tokens"] = lambda run, values: f"{values['tokens']:,}"
+    if width < 70:
+        del columns["interval"]
     columns["s"] = lambda run, values: f"{values['seconds']:.0f}"
     for name in columns:
-        if name in ("run", "estimator"):
-            table.add_column(name, overflow="fold")
-        else:
-            table.add_column(name, justify="left" if name == "reward" else "right", no_wrap=True)
+        text = name in ("run", "estimator", "reward")
+        table.add_column(
+            name, justify="left" if text else "right", overflow="fold", no_wrap=name != "run"
+        )
     same = ("task", "model", "eval_metric", "eval_samples")
     rows: list[list[str]] = []
     for run in reversed(list_runs(folder.path.parent)):
