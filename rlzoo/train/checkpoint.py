@@ -117,6 +117,8 @@ def damage(path: Path) -> str:
     """What is wrong with a checkpoint folder, or an empty string."""
     try:
         sums = json.loads((path / "manifest.json").read_text())
+        if not isinstance(sums, dict):
+            return "manifest.json holds no mapping"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"

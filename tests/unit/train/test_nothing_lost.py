@@ -61,6 +61,11 @@ def test_one_process_at_a_time_goes_on_with_a_run(zoo, words, tmp_path):
     assert not (place / ".lock").exists()
 
 
+def test_a_manifest_that_is_no_mapping_is_damage(tmp_path):
+    (tmp_path / "manifest.json").write_text("7")
+    assert checkpoint.damage(tmp_path) == "manifest.json holds no mapping"
+
+
 class AskAt(StopAt):
     """A display under which somebody presses Ctrl-C at a step; `times` times."""
 
