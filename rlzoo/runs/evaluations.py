@@ -13,7 +13,7 @@ from typing import Any
 
 from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_atomically
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 Arrays = Mapping[str, Any]
 
@@ -66,8 +66,8 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
 
 def forget_evaluations(folder: RunFolder, step: int) -> None:
     """Remove those after `step`: a resumed run writes them again."""
-    for path in _place(folder.path).glob("step-*.safetensors"):
-        if int(path.stem.removeprefix("step-")) > step:
+    for path in saved_steps(_place(folder.path), ".safetensors"):
+        if step_of(path) > step:
             path.unlink()
 
 

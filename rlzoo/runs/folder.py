@@ -184,15 +184,19 @@ def _read_line(raw: bytes) -> dict[str, Any] | None:
     return line if isinstance(line, dict) and "step" in line else None
 
 
-def saved_steps(checkpoints: Path) -> list[Path]:
-    """The checkpoints in a folder, oldest first, whole or not."""
-    found = [path for path in checkpoints.glob("step-*") if path.name[5:].isdecimal()]
+def saved_steps(place: Path, suffix: str = "") -> list[Path]:
+    """What a folder holds as `step-N` and the suffix, oldest first, whole or not: checkpoints."""
+    found = [
+        path
+        for path in place.glob(f"step-*{suffix}")
+        if path.name[5:].removesuffix(suffix).isdecimal()
+    ]
     return sorted(found, key=step_of)
 
 
-def step_of(checkpoint: Path) -> int:
+def step_of(saved: Path) -> int:
     """After how many steps it was saved."""
-    return int(checkpoint.name.removeprefix("step-"))
+    return int(saved.stem.removeprefix("step-"))
 
 
 def open_folder(path: str | Path) -> RunFolder:

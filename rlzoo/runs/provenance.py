@@ -21,6 +21,7 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.record import flatten
 
 FILE = "provenance.json"
+DEFAULTS = "defaults.yaml"
 
 # Keys that a run may change on its way: how far it goes, what it keeps, where it is and runs.
 FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", "model.name",
@@ -34,9 +35,9 @@ def identity(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
 
 
-def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> list[str]:
-    """Hold a run to what it was trained by so far, and write down what it goes on with; what has
-    changed, a line each.
+def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> tuple[str, list[str]]:
+    """Hold a run to what it was trained by so far, and write down what it goes on with. Returns its
+    identity, which is of when it began, and what has changed, a line each.
 
     state: of the checkpoint it goes on from, None at the beginning. Raises RunError where its
     recipe was changed, CheckpointError where the checkpoint is another run's.
@@ -45,9 +46,11 @@ def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> li
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
+    # Not made anew: a later version of rlzoo has more keys.
+    who = last["identity"] if last and "identity" in last else identity(plan)
     notes = []
     if last is not None:
-        changed = _differences(last["recipe"], now["recipe"])
+        changed = _differences(_with_new_keys(last["recipe"], plan), now["recipe"])
         mixed = [text for key, text in changed.items() if not key.startswith(FREE)]
         if mixed:
             raise RunError(
@@ -55,17 +58,25 @@ def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> li
                 f"{', '.join(mixed)}; put it back, or train another run with it "
                 f"(rlzoo run recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
             )
-        for what in ("recipe", "versions", "components"):
-            moved = _differences(last[what], now[what]).values()
-            notes += [f"changed after step {at}: {text}" for text in moved]
-    if state and state.get("identity", identity(plan)) != identity(plan):
+        for what in ("versions", "components"):
+            changed |= _differences(last[what], now[what])
+        notes = [f"changed after step {at}: {text}" for text in changed.values()]
+    if state and state.get("identity", who) != who:
         raise CheckpointError(
             f"{folder.checkpoints}: the checkpoint of step {at} is another run's: it "
             "was trained by another recipe"
         )
     if last is None or notes:
-        write_json(folder.path / FILE, [*parts, {"from_step": at, **now}])
-    return notes
+        write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
+    return who, notes
+
+
+def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
+    """A recipe of then with the keys that a later version of rlzoo has added, at their defaults:
+    nobody has edited those."""
+    origins = plan.recipe.origins
+    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith(DEFAULTS)}
+    return added | dict(then)
 
 
 def _read(folder: RunFolder) -> list[dict[str, Any]]:

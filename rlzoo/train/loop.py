@@ -14,7 +14,7 @@ from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
-from rlzoo.runs.provenance import identity, settle
+from rlzoo.runs.provenance import settle
 from rlzoo.train import stopping
 from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
 from rlzoo.train.interrupt import asked_to_stop
@@ -41,7 +41,7 @@ class Loop:
         self.earlier = 0.0  # seconds before an interruption
         self.skipped, self.in_vain = 0, 0
         self.updated: set[str] = set()  # networks that took an optimizer step
-        self.identity = identity(plan)
+        self.identity = ""  # of the run, on the first rank: see `settle`
         self.saved: int | None = None  # the step of the last checkpoint
         self._restore()
         some = plan.loggers if ranks.first else ()
@@ -178,7 +178,8 @@ class Loop:
             self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
         if self.ranks.first:
-            for text in settle(self.folder, self.plan, state):
+            self.identity, notes = settle(self.folder, self.plan, state)
+            for text in notes:
                 self.display.note(text)
             for name in LINES:
                 self.folder.rewind(name, trainer.steps if state else -1)

@@ -12,6 +12,7 @@ from rlzoo.errors import CheckpointError, ComponentError, RunError, Unfinished
 from rlzoo.runs import provenance
 from rlzoo.runs.display import Silent
 from rlzoo.train import update
+from rlzoo.train.checkpoint import write_manifest
 
 
 class Heard(Silent):
@@ -123,17 +124,30 @@ def test_lost_metrics_are_refused(cut, zoo):
         resume(cut, zoo)
 
 
+def say(checkpoint, **state):
+    """Change what a checkpoint says of itself; None: it does not say it."""
+    file = checkpoint / "state.json"
+    said = json.loads(file.read_text()) | state
+    file.write_text(json.dumps({k: v for k, v in said.items() if v is not None}))
+    (checkpoint / "manifest.json").unlink()
+    write_manifest(checkpoint)
+
+
 def test_a_run_from_before_this_file_goes_on(cut, zoo):
     (cut / provenance.FILE).unlink()
-    state = cut / "checkpoints" / "step-00000001" / "state.json"
-    said = json.loads(state.read_text())
-    del said["identity"], said["updated"]
-    state.write_text(json.dumps(said))
-    from rlzoo.train.checkpoint import _checksum
+    say(cut / "checkpoints" / "step-00000001", identity=None, updated=None)
+    assert resume(cut, zoo) == ["resumed at step 1"]
 
-    manifest = state.with_name("manifest.json")
-    sums = json.loads(manifest.read_text()) | {"state.json": _checksum(state)}
-    manifest.write_text(json.dumps(sums))
+
+def test_a_run_of_a_version_with_fewer_keys_goes_on(cut, zoo):
+    """What a later version adds stands at its default, which is no edit; another value is one."""
+    change(cut, "  skip_no_signal: true\n", "")
+    file = cut / provenance.FILE
+    (part,) = json.loads(file.read_text())
+    del part["recipe"]["train.skip_no_signal"]
+    part["identity"] = "as that version made it"
+    file.write_text(json.dumps([part]))
+    say(cut / "checkpoints" / "step-00000001", identity=part["identity"])
     assert resume(cut, zoo) == ["resumed at step 1"]
 
 
