@@ -22,6 +22,7 @@ def _figure(run: Any, metrics: Sequence[str]) -> Any:
     for i, name in enumerate(names):
         axes = add_axes(figure, "step", name, (len(names), 1, i + 1))
         line = points(run.steps, name)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.plot([x for x, _ in line], [y for _, y in line], color=colour(0), label=name)
         if not metrics:
             what, held = held_out(run.evaluations)

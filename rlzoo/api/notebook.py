@@ -6,9 +6,10 @@ long run, never for more than a hundredth of the time, and draws at most some hu
 
 import sys
 import time
+import warnings
 from typing import Any
 
-from rlzoo.api.picture import bar, block, curve, finite, numbers, text
+from rlzoo.api.picture import Thinned, bar, block, curve, finite, numbers, text
 from rlzoo.errors import first_line
 from rlzoo.runs.display import Silent
 from rlzoo.runs.metrics import REWARD, evaluation_text
@@ -24,13 +25,17 @@ def in_notebook() -> bool:
     return hasattr(shell, "kernel")
 
 
+if in_notebook():  # tqdm, which transformers imports, asks for widgets that nobody here needs
+    warnings.filterwarnings("ignore", message="IProgress not found")
+
+
 class Notebook(Silent):
     """Progress, curve, numbers and notes of one run; as a context it says how that ended."""
 
     def __init__(self) -> None:
         self.handle: Any = None
         self.title, self.where, self.doing, self.left = "", "", "loading the models", ""
-        self.rewards: list[tuple[float, float]] = []
+        self.curve = Thinned()
         self.evaluations: list[dict[str, Any]] = []
         self.last: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -54,7 +59,7 @@ class Notebook(Silent):
             self.left = f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
         reward = finite(line.get(REWARD))
         if reward is not None:
-            self.rewards.append((line["step"], reward))
+            self.curve.add((line["step"], reward))
         self.last, self.progress, self.doing = line, progress, ""
         if now >= self.next:
             self.draw()
@@ -79,38 +84,42 @@ class Notebook(Silent):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or self.handle is None:
             return
-        stopped = isinstance(error, KeyboardInterrupt)
-        self.doing = f"{first_line(error) if str(error) else 'interrupted'}"
-        if not stopped:
-            self.doing = f"failed: {self.doing}"
-        if self.where:
-            self.notes.append(f"rlzoo.resume({self.where!r}) goes on")
+        said, again = first_line(error), f"rlzoo.resume({self.where!r}) goes on"
         self.left = ""
+        if isinstance(error, KeyboardInterrupt):
+            self.doing = f"{said}; {again}"
+            # As IPython asks an error to show itself: whoever pressed stop needs no traceback.
+            error._render_traceback_ = lambda: [self.doing]  # type: ignore[attr-defined]
+        else:
+            self.doing = f"failed: {said}"
         self.draw()
 
     def draw(self) -> None:
-        from IPython.display import HTML, display
+        from IPython.display import display
 
         began = time.monotonic()
-        page = HTML(self.html())
+        page = {"text/html": self.html(), "text/plain": f"{self.title}: {self.now()}"}
         if self.handle is None:
-            self.handle = display(page, display_id=True)
+            self.handle = display(page, raw=True, display_id=True)
         else:
-            self.handle.update(page)
+            self.handle.update(page, raw=True)
         now = time.monotonic()
         wait = min(MOST, max(LEAST, (now - self.began) / 100))
         self.next = now + max(wait, (now - began) / SHARE)
 
+    def now(self) -> str:
+        """Where it is, in words."""
+        at = f"step {self.last['step']}{self.left}" if self.last else ""
+        return "; ".join(filter(None, [at, self.doing]))
+
     def html(self) -> str:
         """The output as it is now."""
-        step = self.last.get("step")
-        at = f"step {step}{self.left}" if step else ""
         parts = [
             f"<b>{text(self.title)}</b> <span style='opacity:.65'>{text(self.where)}</span>",
             bar(self.progress),
-            f"<div>{text('; '.join(filter(None, [at, self.doing])))}</div>",
+            f"<div>{text(self.now())}</div>",
             numbers(self.last),
-            curve(self.rewards, self.evaluations),
+            curve(self.curve.points, self.evaluations),
         ]
         if self.evaluations:
             line = self.evaluations[-1]

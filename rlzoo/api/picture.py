@@ -6,25 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.runs.metrics import ACCURACY, GREEDY, REWARD, SCORE
+from rlzoo.runs.metrics import ACCURACY, GREEDY, SCORE
 from rlzoo.show.numbers import number
 from rlzoo.show.text import printable
+from rlzoo.tools.run.live import SHOWN
 
 Point = tuple[float, float]
 Held = tuple[float, float, float, float]  # step, score, the ends of its interval
 
 MOST_POINTS = 150  # of a curve; more are averaged down
 LONGEST = 300  # characters of a sample's text
-# name, metric, digits: what is shown of a step
-SHOWN = (
-    ("reward", REWARD, 3),
-    ("KL to ref", "actor/ref_kl_per_response", 3),
-    ("entropy", "actor/entropy", 3),
-    ("explained var", "critic/vf_explained_var", 2),
-    ("clip fraction", "actor/pg_clipfrac", 3),
-    ("length", "response_length/mean", 1),
-    ("tokens/s", "perf/tokens_per_second", 0),
-)
 WIDTH, HEIGHT, LEFT, BELOW = 560, 170, 44, 26  # of the curve, in pixels
 LINE, DOT = "#3b87c8", "#d5702a"  # seen on white and on black
 CELL = "padding:2px 14px 2px 0;text-align:left;vertical-align:top;border:none"
@@ -67,17 +58,40 @@ def held_out(evaluations: Sequence[Mapping[str, Any]]) -> tuple[str, list[Held]]
     return name.removeprefix("eval/"), found
 
 
-def thinned(curve: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """At most `most` points, each the mean of those that it stands for."""
-    each = -(-len(curve) // most) or 1
-    parts = [curve[i : i + each] for i in range(0, len(curve), each)]
-    return [(sum(x for x, _ in p) / len(p), sum(y for _, y in p) / len(p)) for p in parts]
+class Thinned:
+    """A curve of any length in at most `MOST_POINTS`, each the mean of as many as the others, and
+    one for those that came last."""
+
+    def __init__(self, line: Iterable[Point] = ()):
+        self.whole: list[Point] = []
+        self.each = 1  # points that one stands for
+        self.last: list[Point] = []
+        for point in line:
+            self.add(point)
+
+    def add(self, point: Point) -> None:
+        self.last.append(point)
+        if len(self.last) == self.each:
+            self.whole.append(_mean(self.last))
+            self.last = []
+        if len(self.whole) == MOST_POINTS + 1:
+            self.last = self.each * [self.whole.pop()]  # half of what will be one
+            self.whole = [_mean(self.whole[i : i + 2]) for i in range(0, MOST_POINTS, 2)]
+            self.each *= 2
+
+    @property
+    def points(self) -> list[Point]:
+        return [*self.whole, *([_mean(self.last)] if self.last else [])]
 
 
-def curve(rewards: Sequence[Point], evaluations: Sequence[Mapping[str, Any]]) -> str:
+def _mean(points: Sequence[Point]) -> Point:
+    return sum(x for x, _ in points) / len(points), sum(y for _, y in points) / len(points)
+
+
+def curve(rewards: Iterable[Point], evaluations: Sequence[Mapping[str, Any]]) -> str:
     """The reward of each step as a line, held-out scores as dots with their intervals: SVG."""
     what, held = held_out(evaluations)
-    line = thinned(rewards)
+    line = Thinned(rewards).points
     ys = [y for _, y in line] + [y for _, *ends in held for y in ends]
     if not ys:
         return ""
@@ -131,8 +145,8 @@ def curve(rewards: Sequence[Point], evaluations: Sequence[Mapping[str, Any]]) ->
 def numbers(line: Mapping[str, Any]) -> str:
     """What is shown of a step, in one row."""
     cells = [
-        f'<td style="{CELL}">{faint(name)} <b>{value:,.{digits}f}</b></td>'
-        for name, key, digits in SHOWN
+        f'<td style="{CELL}">{faint(name)} <b>{form.format(value)}</b></td>'
+        for name, key, form in SHOWN
         if (value := finite(line.get(key))) is not None
     ]
     return table([cells]) if cells else ""
@@ -179,7 +193,8 @@ def head(name: str) -> str:
 def table(rows: Iterable[Iterable[str]]) -> str:
     """Cells are HTML."""
     inside = "".join(f"<tr style='background:none'>{''.join(cells)}</tr>" for cells in rows)
-    return f'<table style="border-collapse:collapse;margin:4px 0">{inside}</table>'
+    style = "border-collapse:collapse;margin:4px 0;color:inherit;font-size:inherit"
+    return f'<table style="{style}">{inside}</table>'
 
 
 def bar(share: float) -> str:

@@ -161,7 +161,8 @@ def run(
     recipe: a name, or a recipe's file. overrides: words of the command line, "estimator.lam=0.9".
     zoo: the components to choose from; those that `load_zoo()` finds.
     display: True shows the run while it goes, False does not; without a word it is shown in a
-        notebook, and silent elsewhere. Or an object with the methods of `rlzoo.runs.display.Silent`.
+        notebook, and silent elsewhere. Or an object with the methods of
+        `rlzoo.runs.display.Silent`.
 
     Ctrl-C, or a notebook's stop button, ends it after its step with a checkpoint and raises
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),

@@ -104,8 +104,9 @@ def diagnose(
         fixed_length: no EOS. cut: truncate rows at this length. kl: with the recipe's KL.
         batches: sizes in rows. model: the recipe's own model and task, on `vocabulary` tokens.
     Of a run: checkpoints: its critic at each checkpoint. parameters: gradients in its final
-        parameters too. branches: fresh rollouts from each of `states` chosen states.
-    plot, html: files to write.
+        parameters too. branches: so many fresh rollouts from chosen states; states: how many
+        of these.
+    plot: a file for frontier and cosine curves, .png or .svg. html: a file for a page.
     """
     options = {"world": world, "critic": critic, "noise": noise, "vocabulary": vocabulary,
                "horizon": horizon, "samples": samples, "prompts": prompts,

@@ -120,14 +120,15 @@ def in_light(draw: Callable[[], Any]) -> Any:
 
 
 def png(figure: Any) -> bytes:
-    return _save(figure, "png", "")
+    """For a screen, where dots are dear."""
+    return _save(figure, "png", "", 90)
 
 
-def _save(figure: Any, kind: str, name: str) -> bytes:
+def _save(figure: Any, kind: str, name: str, dpi: int = 160) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format=kind, dpi=160,
+        figure.savefig(buffer, format=kind, dpi=dpi,
                        metadata={"Date": None} if kind == "svg" else None)  # fmt: skip
     return buffer.getvalue()
