@@ -10,6 +10,7 @@ import configparser
 import inspect
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import rlzoo
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -482,6 +484,41 @@ def rules_block(zoo: Zoo) -> str:
     return table(["finding", "when", "rests on"], rows)
 
 
+def functions_block(zoo: Zoo) -> str:
+    """The functions of `rlzoo.api`, each with its signature and docstring."""
+    out = []
+    for name in sorted(rlzoo.__all__):
+        found = getattr(rlzoo, name)
+        if inspect.isfunction(found) and found.__module__.startswith("rlzoo.api."):
+            whole = f"rlzoo.{name}{signature(found)}".replace(" ", "\0").replace(",\0", ", ")
+            said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
+            doc = textwrap.indent(inspect.getdoc(found) or "", "    ")
+            out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
+    return "\n\n".join(out)
+
+
+def signature(function: Callable) -> str:
+    """Annotations without their modules, the longest by their name."""
+    said = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(inspect.signature(function)))
+    return said.replace("str | PathLike[str]", "PathOrRun").replace("Sequence[str]", "Words")
+
+
+def run_block(zoo: Zoo) -> str:
+    """What a `Run` has."""
+    rows = [["`path`, `summary`", "its folder, as given; what summary.json says, empty while it is "
+             "not finished"]]  # fmt: skip
+    for name in dir(rlzoo.Run):
+        found = inspect.getattr_static(rlzoo.Run, name)
+        if name[0] == "_" or name == "summary":
+            continue
+        call = name
+        if inspect.isfunction(found):
+            call += signature(found).replace("self, ", "").replace("self", "")
+        doc = inspect.getdoc(getattr(found, "func", found)) or ""
+        rows.append([f"`{call.replace(' -> Any', '')}`", cell(doc.split("\n\n")[0])])
+    return table(["name", "what it is"], rows)
+
+
 def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
@@ -492,6 +529,7 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
+    "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},
     "docs/columns.md": {
         "columns": columns_block,

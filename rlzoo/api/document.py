@@ -13,7 +13,7 @@ from rlzoo.plugin.permissions import allow_env
 from rlzoo.show.text import printable
 from rlzoo.tools.verb import Result, work
 
-WIDTH = 110  # characters, of a view
+WIDTH = 120  # characters, of a view
 # Readable on white and on black: (normal, bright) in the order of ANSI.
 _COLOURS = [(20, 20, 20), (205, 60, 50), (20, 140, 85), (170, 120, 0), (45, 115, 200),
             (170, 75, 150), (0, 140, 155), (140, 140, 140)]  # fmt: skip

@@ -36,7 +36,9 @@ class Run(start.Run):
         self._folder = RunFolder(Path(self.path).absolute())  # wherever one goes meanwhile
 
     def __fspath__(self) -> str:
-        return str(self._folder.path)
+        """Its path as it was given, as long as that leads there."""
+        same = Path(self.path).absolute() == self._folder.path
+        return str(self.path if same else self._folder.path)
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:

@@ -78,6 +78,7 @@ def test_tables_and_figures(trained):
 def test_a_relative_path_outlives_a_change_of_folder(trained, monkeypatch, tmp_path):
     monkeypatch.chdir(trained.path.parent)
     run = rlzoo.load_run(trained.path.name)
+    assert os.fspath(run) == trained.path.name
     monkeypatch.chdir(tmp_path)
     assert run.path.name == trained.path.name
     assert run.steps == trained.steps
