@@ -3,6 +3,7 @@ HTML."""
 
 import contextlib
 import io
+import sys
 from collections.abc import Iterable
 from os import PathLike, fspath
 from typing import Any
@@ -119,10 +120,13 @@ def _text(value: Any) -> str:
 
 def _parsed(argv: list[str]) -> Any:
     """argparse ends the process where an option is wrong; here it is an error as any other."""
+    find_verb(argv[0])  # imported before what is said goes aside: that is for a moment alone
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
-            return parse(argv)
+            arguments = parse(argv)
+        sys.stderr.write(said.getvalue())
+        return arguments
     except SystemExit:
         lines = said.getvalue().strip().splitlines() or ["it cannot be asked for so"]
         raise UsageError(lines[-1].removeprefix(f"rlzoo {argv[0]}: error: ")) from None

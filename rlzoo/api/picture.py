@@ -2,7 +2,7 @@
 a run's files hold is escaped, and what is no number is no point."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -167,7 +167,7 @@ def scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
     return table(rows)
 
 
-def samples(rows: Sequence[Mapping[str, Any]]) -> str:
+def samples(rows: Collection[Mapping[str, Any]]) -> str:
     """Prompts and what the policy said, a row each."""
     if not rows:
         return ""

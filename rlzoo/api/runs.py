@@ -1,6 +1,7 @@
 """Train, go on, open: a run as an object."""
 
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, is_evaluation
-from rlzoo.runs.record import failure
+from rlzoo.runs.record import Record, failure, read_record
+from rlzoo.tools.run.live import SHOWN
 from rlzoo.train import start
 
 SAMPLES = 6  # that a run shows of itself
+KEPT = {REWARD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps
 
 
 @dataclass(repr=False)
@@ -114,9 +117,15 @@ class Run(start.Run):
         """Its model as a transformers folder: `rlzoo.export(run, folder, ...)`."""
         return verbs.export(self, folder, **options)
 
+    @cached_property
+    def _record(self) -> Record:
+        """The little of it that is shown: a run of a million steps fits, too."""
+        return read_record(self._folder.path, wanted=KEPT.__contains__)
+
     def __repr__(self) -> str:
-        done = f"{len(self.steps)} step{'s' * (len(self.steps) != 1)}"
-        what, held = picture.held_out(self.evaluations)
+        n = len(self._record.steps)
+        done = f"{n} step{'s' * (n != 1)}"
+        what, held = picture.held_out(self._record.evaluations)
         score = (
             f", {what} {' -> '.join(f'{h[1]:.3f}' for h in [held[0], held[-1]])}" if held else ""
         )
@@ -126,18 +135,18 @@ class Run(start.Run):
         said = {k: self.summary.get(k) for k in ("recipe", "model", "task", "estimator", "seed")}
         title = ", ".join(f"{k} {v}" for k, v in said.items() if v is not None)
         seconds = picture.finite(self.summary.get("seconds"))
-        state = [self.state, f"{len(self.steps)} steps"]
+        steps, evaluations = self._record.steps, self._record.evaluations
+        state = [self.state, f"{len(steps)} steps"]
         state += [] if seconds is None else [f"{seconds:.0f} s"]
         if self.state == "unfinished":
             state.append(f"rlzoo.resume({str(self.path)!r}) goes on")
-        rewards = picture.points(self.steps, REWARD)
         parts = [
             f"<b>Run</b> <code>{picture.text(self.path)}</code><br>{picture.text(title)}",
             f"<div>{picture.faint(picture.text(', '.join(state)))}</div>",
-            picture.curve(rewards, self.evaluations),
-            picture.scores(self.evaluations),
-            picture.numbers(self.steps[-1]) if self.steps else "",
-            picture.samples(self.samples[-SAMPLES:]),
+            picture.curve(self._record.points(REWARD), evaluations),
+            picture.scores(evaluations),
+            picture.numbers(steps[-1]) if steps else "",
+            picture.samples(deque(self._folder.lines("samples.jsonl"), SAMPLES)),
         ]
         return picture.block(parts)
 

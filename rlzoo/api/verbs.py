@@ -19,7 +19,7 @@ Words = Sequence[str]
 
 
 def sweep(
-    recipe: str,
+    recipe: PathOrRun,
     overrides: Words,
     *,
     jobs: int | None = None,
@@ -42,7 +42,7 @@ def sweep(
     options = {"jobs": jobs, "dir": dir, "patience": patience, "reference": reference,
                "threshold": threshold}  # fmt: skip
     quiet = not (in_notebook() if display is None else display)
-    return perform("sweep", [*_subject(recipe), *overrides], options.items(), quiet=quiet)
+    return perform("sweep", [_recipe(recipe), *overrides], options.items(), quiet=quiet)
 
 
 def compare(
@@ -186,13 +186,13 @@ def doctor(run: PathOrRun) -> Document:
     return perform("doctor", [Path(run)], ())
 
 
-def advise(recipe: str, overrides: Words = (), *, share: float | None = None) -> Document:
+def advise(recipe: PathOrRun, overrides: Words = (), *, share: float | None = None) -> Document:
     """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
     share: of the budget that the pilot takes, in (0, 1]; 0.1.
     """
-    return perform("advise", [*_subject(recipe), *overrides], [("share", share)])
+    return perform("advise", [_recipe(recipe), *overrides], [("share", share)])
 
 
 def check(name: str | None = None, overrides: Words = (), *, all: bool = False) -> Rows:
@@ -226,14 +226,17 @@ def export(
     return perform("export", [Path(run), Path(directory)], options.items())
 
 
+def _recipe(recipe: PathOrRun) -> str:
+    return f"recipe={os.fspath(recipe)}"
+
+
 def _subject(what: PathOrRun | None) -> list[Any]:
     """A run's folder as it is; anything else is a recipe, by its name or file."""
     if what is None:
         return []
-    if not isinstance(what, str):
-        return [what]
-    if (Path(what) / "recipe.yaml").is_file():
-        return [Path(what)]
-    a_folder = "/" in what and not what.endswith((".yaml", ".yml"))
-    known = find_config("recipes", what) is not None
-    return [Path(what) if a_folder and not known else f"recipe={what}"]
+    text = os.fspath(what)
+    if (Path(text) / "recipe.yaml").is_file():
+        return [Path(text)]
+    a_file = text.endswith((".yaml", ".yml")) or find_config("recipes", text) is not None
+    a_folder = not a_file and ("/" in text or not isinstance(what, str))
+    return [Path(text) if a_folder else _recipe(text)]
