@@ -485,15 +485,21 @@ def rules_block(zoo: Zoo) -> str:
 
 
 def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo.api`, each with its signature and docstring."""
-    out = []
-    for name in sorted(rlzoo.__all__):
-        found = getattr(rlzoo, name)
-        if inspect.isfunction(found) and found.__module__.startswith("rlzoo.api."):
-            whole = f"rlzoo.{name}{signature(found)}".replace(" ", "\0").replace(",\0", ", ")
-            said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
-            doc = textwrap.indent(inspect.getdoc(found) or "", "    ")
-            out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
+    """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
+    found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
+    found = {
+        name: f
+        for name, f in found.items()
+        if inspect.isfunction(f) and f.__module__.startswith("rlzoo.api.")
+    }
+    docs = {name: inspect.getdoc(f) or "" for name, f in found.items()}
+    rows = [[f"[{n}](#{n})", cell(" ".join(docs[n].split("\n\n")[0].split()))] for n in found]
+    out = [table(["function", "what it is for"], rows)]
+    for name, function in found.items():
+        whole = f"rlzoo.{name}{signature(function)}".replace(" ", "\0").replace(",\0", ", ")
+        said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
+        doc = textwrap.indent(docs[name], "    ")
+        out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
     return "\n\n".join(out)
 
 

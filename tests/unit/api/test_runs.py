@@ -1,5 +1,6 @@
 """A run as an object: what it reads, how it shows itself, whatever its files hold."""
 
+import asyncio
 import json
 import os
 import re
@@ -203,6 +204,24 @@ def test_the_display_of_a_run_that_is_stopped_says_how_it_goes_on(
     assert run.summary["steps"] == 3
     assert len(screen.pages[0]["text/html"]) < 3_000
     assert "finished" not in screen.pages[-1]["text/html"]
+
+
+def test_a_run_in_a_thread_of_a_busy_loop_is_shown(screen, monkeypatch, words, zoo, tmp_path):
+    """As an async cell does it; and two runs at once each have their own output."""
+    monkeypatch.setattr("rlzoo.api.runs.in_notebook", lambda: True)
+
+    async def both():
+        one = [*words, "train.steps=1"]
+        return await asyncio.gather(
+            *(asyncio.to_thread(rlzoo.run, "grpo", [*one, f"run.dir={tmp_path}/{n}"], zoo=zoo)
+              for n in "ab")
+        )  # fmt: skip
+
+    runs = asyncio.run(both())
+    assert [run.summary["steps"] for run in runs] == [1, 1]
+    ends = [page["text/html"] for page in screen.pages if "finished in" in page["text/html"]]
+    assert len(ends) == 2
+    assert {n for n in "ab" for page in ends if f"{tmp_path}/{n}" in page} == {"a", "b"}
 
 
 def test_a_display_is_picked_by_the_word_and_the_place(monkeypatch, screen, words, zoo, tmp_path):
