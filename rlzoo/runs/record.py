@@ -129,16 +129,19 @@ class Record:
         return default if value is None else value
 
 
-def read_record(path: Path, wanted: Callable[[str], bool] | None = None) -> Record:
+def read_record(
+    path: Path, wanted: Callable[[str], bool] | None = None, single: bool = False
+) -> Record:
     """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
     or damaged. Raises OSError.
 
     wanted: whether a metric of a step is kept, by its name; all are where it is not given.
+    single: steps' numbers are held in single precision.
     """
     folder = RunFolder(path)
     troubles: list[str] = []
     config: Flat = {}
-    steps, evaluations = Columns(wanted=wanted), Columns()
+    steps, evaluations = Columns(wanted=wanted, single=single), Columns()
     summary: dict[str, Any] = {}
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:

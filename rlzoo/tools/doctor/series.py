@@ -130,12 +130,18 @@ def movement(run: Record) -> float | None:
 def judged(metric: str) -> bool:
     """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
-    return not extreme and not metric.startswith(("timing_s/", "tokens/"))
+    return not extreme and not metric.startswith(UNREAD)
+
+
+UNREAD = (
+    "timing_s/", "tokens/", "perf/", "prompt_length/", "advantages/", "response_length/std",
+    "critic/vf_explained_var/", "critic/vf_ceiling/",
+)  # fmt: skip
 
 
 def read_run(folder: RunFolder) -> Record:
     """A run's record; its troubles say too where it is not finished."""
-    record = read_record(folder.path, judged)
+    record = read_record(folder.path, judged, single=True)  # a run may have a million steps
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")
