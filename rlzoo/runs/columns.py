@@ -76,7 +76,7 @@ class Columns(Sequence[Line]):
             self.there[name].append(1)
         return True
 
-    def column(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
+    def column(self, name: str) -> tuple[array, array]:
         """(steps, values) of a metric where it is finite; raises KeyError where it was not
         wanted."""
         if not self._keeps(name):

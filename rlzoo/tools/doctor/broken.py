@@ -148,12 +148,12 @@ def says_yes_or_no(run: Record) -> bool:
     columns = [run.series(f"score/{x}") for x in ("mean", "std", "min", "max")]
     if not all(columns):
         return False
-    gaps = [
+    gaps = (
         abs(sd**2 - (mean - low) * (high - mean)) / max((high - low) ** 2, 1e-12)
         for mean, sd, low, high in zip(*columns, strict=True)
         if high > low
-    ]
-    return bool(gaps) and max(gaps) < 1e-4
+    )
+    return max(gaps, default=1.0) < 1e-4
 
 
 @rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)

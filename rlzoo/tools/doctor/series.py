@@ -37,7 +37,7 @@ def last(items: Sequence) -> Sequence:
     return items[-max(1, len(items) // 3) :]
 
 
-def trend(values: list[float]) -> tuple[float, float]:
+def trend(values: Sequence[float]) -> tuple[float, float]:
     """(last third minus first third, standard error of that), by differences between neighbours:
     a slope does not count as noise."""
     gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
@@ -56,7 +56,7 @@ def spans(run: Record, name: str) -> tuple[str, str]:
     return span(first(numbers)), span(last(numbers))
 
 
-def ends(values: list[float]) -> tuple[float, float]:
+def ends(values: Sequence[float]) -> tuple[float, float]:
     """(mean of the first third, mean of the last)."""
     return fmean(first(values)), fmean(last(values))
 
