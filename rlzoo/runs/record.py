@@ -152,7 +152,13 @@ def read_record(
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
     if (path / "metrics.jsonl").exists():
         for line in folder.lines("metrics.jsonl", troubles):
-            (evaluations if is_evaluation(line) else steps).append(line)
+            if not is_evaluation(line):
+                steps.append(line)
+            elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
+                where = f"metrics.jsonl: the evaluation of step {line['step']} is left out"
+                troubles.append(f"{where}: its {odd[0]} is no number")
+            else:
+                evaluations.append(line)
     else:
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:

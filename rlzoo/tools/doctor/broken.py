@@ -185,7 +185,8 @@ def right_ends(run: Record) -> tuple[float | None, float | None]:
 def reward_at_the_wrong_index(run: Record) -> Finding | None:
     """Nothing is ever paid at the last token, where a verdict on the whole answer stands."""
     values = run.series(names.AT_END)
-    if max(values) > 0.02:
+    part_by_part = max(run.series(names.PAID_TOKENS), default=1.0) > 1.5  # a word, a turn, a step
+    if max(values) > 0.02 or part_by_part:
         return None
     return Finding(
         "problem",
