@@ -9,7 +9,7 @@ import time
 import warnings
 from typing import Any
 
-from rlzoo.api.picture import Thinned, bar, block, curve, finite, numbers, text
+from rlzoo.api.picture import Thinned, bar, block, curve, faint, finite, numbers, text
 from rlzoo.errors import first_line
 from rlzoo.runs.display import Silent
 from rlzoo.runs.metrics import REWARD, evaluation_text
@@ -34,7 +34,8 @@ class Notebook(Silent):
 
     def __init__(self) -> None:
         self.handle: Any = None
-        self.title, self.where, self.doing, self.left = "", "", "loading the models", ""
+        self.title, self.where, self.facts = "", "", ""
+        self.doing, self.left, self.asked = "loading the models", "", ""
         self.curve = Thinned()
         self.evaluations: list[dict[str, Any]] = []
         self.last: dict[str, Any] = {}
@@ -49,6 +50,18 @@ class Notebook(Silent):
         self.title = f"{plan.recipe.name}: {model} on {plan.task_name}"
         self.where = str(folder.path)
         self.draw()
+
+    def phase(self, name: str) -> None:
+        self.doing = name
+        if time.monotonic() >= self.next:
+            self.draw()
+
+    def ready(self, facts: str) -> None:
+        self.facts = facts
+
+    def stopping(self) -> None:
+        self.asked = "; stopping after this step"
+        super().stopping()
 
     def step(self, line: dict[str, Any], progress: float) -> None:
         now = time.monotonic()
@@ -85,7 +98,7 @@ class Notebook(Silent):
         if error is None or self.handle is None:
             return
         said, again = first_line(error), f"rlzoo.resume({self.where!r}) goes on"
-        self.left = ""
+        self.left = self.asked = ""
         if isinstance(error, KeyboardInterrupt):
             self.doing = f"{said}; {again}"
             # As IPython asks an error to show itself: whoever pressed stop needs no traceback.
@@ -109,13 +122,14 @@ class Notebook(Silent):
 
     def now(self) -> str:
         """Where it is, in words."""
-        at = f"step {self.last['step']}{self.left}" if self.last else ""
+        at = f"step {self.last['step']}{self.left}{self.asked}" if self.last else ""
         return "; ".join(filter(None, [at, self.doing]))
 
     def html(self) -> str:
         """The output as it is now."""
+        said = [self.facts, self.where]
         parts = [
-            f"<b>{text(self.title)}</b> <span style='opacity:.65'>{text(self.where)}</span>",
+            f"<b>{text(self.title)}</b> {faint(text(', '.join(filter(None, said))))}",
             bar(self.progress),
             f"<div>{text(self.now())}</div>",
             numbers(self.last),

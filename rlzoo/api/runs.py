@@ -11,6 +11,7 @@ from typing import Any
 
 from rlzoo.api import picture, verbs
 from rlzoo.api.document import Found
+from rlzoo.api.figures import draw
 from rlzoo.api.notebook import Notebook, in_notebook
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.registry import Zoo
@@ -18,6 +19,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, is_evaluation
 from rlzoo.runs.record import Record, failure, read_record
+from rlzoo.tools.run.command import make_display
 from rlzoo.tools.run.live import SHOWN
 from rlzoo.train import start
 
@@ -97,8 +99,6 @@ class Run(start.Run):
         for name in metrics:
             if name not in known:
                 raise UsageError(f"plot: no metric {name!r} in {self.path}{nearest(name, known)}")
-        from rlzoo.api.figures import draw
-
         return draw(self, metrics)
 
     def trace(self, row: int = 0, overrides: Sequence[str] = (), **options: Any) -> Found:
@@ -214,8 +214,6 @@ def _shown(display: Any) -> Iterator[Any]:
         with Notebook() as shown:
             yield shown
     elif display is True:
-        from rlzoo.tools.run.command import make_display
-
         shown = make_display()
         try:
             yield shown

@@ -140,7 +140,7 @@ def test_a_folder_may_begin_with_a_dash(two, tmp_path, monkeypatch):
 def test_reading_a_run_loads_no_torch(two):
     code = (
         "import sys, rlzoo\n"
-        "run = rlzoo.load_run(sys.argv[1]); repr(run); run._repr_html_(); run.frame()\n"
+        "run = rlzoo.load_run(sys.argv[1]); repr(run); run._repr_html_()\n"
         "rlzoo.compare(run, sys.argv[2])._repr_html_(); rlzoo.doctor(run)\n"
         "[getattr(rlzoo, n) for n in ('run', 'sweep', 'trace', 'diagnose', 'check', 'export')]\n"
         "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules"
