@@ -127,9 +127,9 @@ class Notebook(Silent):
 
     def html(self) -> str:
         """The output as it is now."""
-        said = [self.facts, self.where]
+        beside = ", ".join(filter(None, [self.facts, self.where]))
         parts = [
-            f"<b>{text(self.title)}</b> {faint(text(', '.join(filter(None, said))))}",
+            f"<b>{text(self.title)}</b> {faint(text(beside))}",
             bar(self.progress),
             f"<div>{text(self.now())}</div>",
             numbers(self.last),

@@ -183,6 +183,24 @@ def test_the_display_draws_rarely_and_little(screen, monkeypatch):
     assert max(len(page["text/html"]) for page in screen.pages) < 8_000
 
 
+def test_the_display_says_what_a_long_step_is_at(screen, monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(notebook.time, "monotonic", lambda: clock[0])
+    shown = notebook.Notebook()
+    shown.ready("60 k parameters <b>")
+    for name in ("sampling", "updating"):
+        clock[0] += 30
+        shown.phase(name)
+        assert screen.pages[-1]["text/plain"].endswith(name)
+        shown.phase("in between")
+        assert screen.pages[-1]["text/plain"].endswith(name), "not drawn twice at once"
+    assert "60 k parameters &lt;b&gt;" in screen.pages[-1]["text/html"]
+    shown.step({"step": 1, "reward/mean": 1.0}, 0.5)
+    shown.stopping()
+    assert "stopping after this step" in capfd.readouterr().err
+    assert shown.now() == "step 1; stopping after this step"
+
+
 def test_the_display_of_a_run_that_is_stopped_says_how_it_goes_on(
     screen, monkeypatch, words, zoo, tmp_path
 ):
