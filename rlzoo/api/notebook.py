@@ -97,7 +97,8 @@ class Notebook(Silent):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or self.handle is None:
             return
-        said, again = first_line(error), f"rlzoo.resume({self.where!r}) goes on"
+        said = first_line(error) if str(error) else "interrupted"
+        again = f"rlzoo.resume({self.where!r}) goes on"
         self.left = self.asked = ""
         if isinstance(error, KeyboardInterrupt):
             self.doing = f"{said}; {again}"

@@ -13,7 +13,7 @@ from rlzoo.api import picture, verbs
 from rlzoo.api.document import Found
 from rlzoo.api.figures import draw
 from rlzoo.api.notebook import Notebook, in_notebook
-from rlzoo.errors import UsageError, nearest
+from rlzoo.errors import RunError, UsageError, nearest
 from rlzoo.plugin.registry import Zoo
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
@@ -156,7 +156,11 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RunError where the folder is none, or its summary is damaged.
     """
-    folder = open_folder(Path(path))
+    path = Path(path)
+    if (path / "sweep.json").is_file():
+        runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
+        raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
+    folder = open_folder(path)
     return Run(folder.path, folder.summary())
 
 

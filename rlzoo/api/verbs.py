@@ -41,8 +41,13 @@ def sweep(
     """
     options = {"jobs": jobs, "dir": dir, "patience": patience, "reference": reference,
                "threshold": threshold}  # fmt: skip
-    quiet = not (in_notebook() if display is None else display)
-    return perform("sweep", [_recipe(recipe), *overrides], options.items(), quiet=quiet)
+    from rlzoo.show.console import SafeConsole  # rich
+
+    told = in_notebook() if display is None else display
+    # A kernel says that it is a terminal, and is none that could redraw a table.
+    terminal = False if in_notebook() else None
+    console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
+    return perform("sweep", [_recipe(recipe), *overrides], options.items(), console=console)
 
 
 def compare(

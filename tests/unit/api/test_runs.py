@@ -8,7 +8,7 @@ import re
 import pytest
 
 import rlzoo
-from helpers.made_up_runs import made_up_run
+from helpers.made_up_runs import made_up_run, made_up_sweep
 from rlzoo.api import notebook
 from rlzoo.api.picture import MOST_POINTS, Thinned, curve
 from rlzoo.errors import RunError, UsageError
@@ -124,6 +124,12 @@ def test_a_run_that_failed_or_was_interrupted_opens(tmp_path):
     (path / "summary.json").write_text("{")
     with pytest.raises(RunError, match="cannot be read"):
         rlzoo.load_run(path)
+
+
+def test_a_sweep_is_no_run_and_names_those_that_it_has(tmp_path):
+    made_up_sweep(tmp_path / "sweep", {"a": (0.5, {"estimator.lam": 1.0})}, 1)
+    with pytest.raises(RunError, match=r"is a sweep: .* one of \['a--seed0'\]"):
+        rlzoo.load_run(tmp_path / "sweep")
 
 
 def test_a_curve_is_thinned_and_keeps_its_ends():
