@@ -17,6 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from common import DOCS, ROOT, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -26,8 +27,7 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo.tools.doctor.rules import RULES
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
+CONFIGS = ROOT / "configs"
 
 TITLES = {
     "estimators": "Advantage estimators",
@@ -105,13 +105,6 @@ def prose(text: str) -> str:
     """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
 
 
 def value_text(value: Any) -> str:
@@ -504,15 +497,6 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
         "evaluation metrics": metrics_block("evaluation"),
     },
 }
-
-
-def with_block(text: str, name: str, block: str) -> str:
-    """`text` with what stands between the markers replaced; as it is where it has none."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in text or end not in text:
-        return text
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
 
 
 def read(path: Path) -> str:

@@ -1,0 +1,40 @@
+"""What the scripts of this folder share: a command's output, a table, a place in a page."""
+
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+
+def rlzoo(*words: str) -> str:
+    """What `rlzoo WORDS` prints."""
+    command = [sys.executable, "-m", "rlzoo", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """`text` with what stands between `<!-- NAME -->` and `<!-- /NAME -->` replaced; as it is where
+    it has none."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in text or end not in text:
+        return text
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
+
+
+def put(page: Path, name: str, block: str) -> None:
+    """The same in a file; a place that is not there is an error."""
+    text = page.read_text(encoding="utf-8")
+    if f"<!-- /{name} -->" not in text:
+        sys.exit(f"{page.name} has no place named {name}")
+    page.write_text(with_block(text, name, block), encoding="utf-8")
