@@ -1,9 +1,13 @@
-"""What the scripts of this folder share: a command's output, a table, a place in a page."""
+"""What the scripts of this folder share: a command's output, a table, parts of a docstring,
+a place in a page."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+
+from rlzoo.plugin.component import Component
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -20,6 +24,21 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def prose(text: str) -> str:
+    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
+
+
+def parts_of(c: Component) -> tuple[str, str]:
+    """The docstring's first paragraph, and the others without the source."""
+    first, _, rest = c.doc.partition("\n\n")
+    if not rest and "\nSource:" in first:
+        first = first.partition("\nSource:")[0]
+    rest = re.split(r"(?:^|\n)Source:", rest)[0]
+    return first.strip(), " ".join(rest.split())
 
 
 def with_block(text: str, name: str, block: str) -> str:

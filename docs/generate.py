@@ -1,8 +1,9 @@
 """Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
 
-Whole files: a page for each component under docs/components/, and their index. Blocks, between
-`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: `BLOCKS` lists
-them. `--check` writes nothing, names what is stale, and exits 1 if anything is.
+Whole files: a page for each component under docs/components/, their index, and the gallery of
+recipes (`docs/gallery.py` draws its curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
+in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes nothing, names
+what is stale, and exits 1 if anything is.
 """
 
 import ast
@@ -17,7 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common import DOCS, ROOT, table, with_block
+import gallery
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -101,12 +103,6 @@ def cell(text: str) -> str:
     return prose(text).replace("|", "\\|").replace("\n", " ")
 
 
-def prose(text: str) -> str:
-    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
-
-
 def value_text(value: Any) -> str:
     if value is None:
         return "`null`"
@@ -171,15 +167,6 @@ def page(c: Component, zoo: Zoo) -> str:
 def source(c: Component) -> str:
     """All of the citation: it may go on over several lines."""
     return " ".join(c.doc.partition("Source:")[2].split()) or c.source or "none given"
-
-
-def parts_of(c: Component) -> tuple[str, str]:
-    """The docstring's first paragraph, and the others without the source."""
-    first, _, rest = c.doc.partition("\n\n")
-    if not rest and "\nSource:" in first:
-        first = first.partition("\nSource:")[0]
-    rest = re.split(r"(?:^|\n)Source:", rest)[0]
-    return first.strip(), " ".join(rest.split())
 
 
 def sentences(text: str) -> list[str]:
@@ -505,7 +492,7 @@ def read(path: Path) -> str:
 
 def wanted(zoo: Zoo) -> dict[Path, str]:
     """file -> what it should hold, for every file with a generated part."""
-    out = {DOCS / "components" / "README.md": index(zoo)}
+    out = {DOCS / "components" / "README.md": index(zoo), gallery.PAGE: gallery.page(zoo)}
     for c in shipped(zoo):
         out[DOCS / "components" / c.kind / f"{c.name}.md"] = page(c, zoo)
     for name, blocks in BLOCKS.items():
