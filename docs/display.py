@@ -17,7 +17,6 @@ import sys
 import tempfile
 import termios
 from io import StringIO
-from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
@@ -86,8 +85,9 @@ def main() -> None:
         half, end = shown(["run", *words], folder)
     console = Console(record=True, width=COLUMNS, file=StringIO(), color_system="256")
     console.print(Text(f"$ rlzoo run {' '.join(words)}\n", style="bold"))
-    for part in (half, end):
-        console.print(Text.from_ansi(part.replace(str(Path(folder)) + "/", "")))
+    before, _, panel = half.partition("╭")
+    for part in ("╭" + panel, end.removeprefix(before).strip("\n")):
+        console.print(Text.from_ansi(part + "\n"))
     drawn = console.export_svg(title="rlzoo")
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)  # they are on the network
     path = DOCS / "display.svg"
