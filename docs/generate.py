@@ -108,7 +108,8 @@ def value_text(value: Any) -> str:
         return "`null`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value != "" else '`""`'
+    text = str(value).replace("\n", "\\n")  # a table's row is one line
+    return f"`{text}`" if text else '`""`'
 
 
 def options_table(options: Iterable[Option]) -> str:

@@ -44,7 +44,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return linked(markdown, page.file.src_uri, {})
+    titled = re.sub(r"^```(\w+) file=(\S+)$", r'```\1 title="\2"', markdown, flags=re.M)
+    return linked(titled, page.file.src_uri, {})
 
 
 def linked(markdown: str, uri: str, wanted: dict[str, Path]) -> str:

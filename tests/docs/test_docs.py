@@ -98,6 +98,7 @@ def test_a_docstring_is_cut_where_it_should_be(zoo):
     assert "Breaks" in rest
     split = generate.sentences("One. Breaks if a < b, e.g. at 0.5 or 1. Two `x`. `y` ends.")
     assert split == ["One.", "Breaks if a < b, e.g. at 0.5 or 1.", "Two `x`.", "`y` ends."]
+    assert generate.value_text("{question}\nAnswer:") == "`{question}\\nAnswer:`"
     assert generate.prose("k<n, `a<b`") == "k\\<n, `a<b`"
 
 
