@@ -1,8 +1,9 @@
 """Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
 
-Whole files: a page for each component under docs/components/, and their index. Blocks, between
-`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: `BLOCKS` lists
-them. `--check` writes nothing, names what is stale, and exits 1 if anything is.
+Whole files: a page for each component under docs/components/, their index, and the gallery of
+recipes (`docs/gallery.py` draws its curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
+in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes nothing, names
+what is stale, and exits 1 if anything is.
 """
 
 import ast
@@ -17,6 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gallery
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -26,8 +29,7 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo.tools.doctor.rules import RULES
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
+CONFIGS = ROOT / "configs"
 
 TITLES = {
     "estimators": "Advantage estimators",
@@ -101,25 +103,13 @@ def cell(text: str) -> str:
     return prose(text).replace("|", "\\|").replace("\n", " ")
 
 
-def prose(text: str) -> str:
-    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def value_text(value: Any) -> str:
     if value is None:
         return "`null`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value != "" else '`""`'
+    text = str(value).replace("\n", "\\n")  # a table's row is one line
+    return f"`{text}`" if text else '`""`'
 
 
 def options_table(options: Iterable[Option]) -> str:
@@ -178,15 +168,6 @@ def page(c: Component, zoo: Zoo) -> str:
 def source(c: Component) -> str:
     """All of the citation: it may go on over several lines."""
     return " ".join(c.doc.partition("Source:")[2].split()) or c.source or "none given"
-
-
-def parts_of(c: Component) -> tuple[str, str]:
-    """The docstring's first paragraph, and the others without the source."""
-    first, _, rest = c.doc.partition("\n\n")
-    if not rest and "\nSource:" in first:
-        first = first.partition("\nSource:")[0]
-    rest = re.split(r"(?:^|\n)Source:", rest)[0]
-    return first.strip(), " ".join(rest.split())
 
 
 def sentences(text: str) -> list[str]:
@@ -506,22 +487,13 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
 }
 
 
-def with_block(text: str, name: str, block: str) -> str:
-    """`text` with what stands between the markers replaced; as it is where it has none."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in text or end not in text:
-        return text
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
-
-
 def read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def wanted(zoo: Zoo) -> dict[Path, str]:
     """file -> what it should hold, for every file with a generated part."""
-    out = {DOCS / "components" / "README.md": index(zoo)}
+    out = {DOCS / "components" / "README.md": index(zoo), gallery.PAGE: gallery.page(zoo)}
     for c in shipped(zoo):
         out[DOCS / "components" / c.kind / f"{c.name}.md"] = page(c, zoo)
     for name, blocks in BLOCKS.items():

@@ -79,6 +79,9 @@ def baseline_is_the_groups_own(s: Subject) -> None:
         same(s.call(_raised(columns, own)), before, fault)
 
 
+ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
+
+
 def equal_rewards_give_zeros(s: Subject) -> None:
     """No signal, no advantage: equal rewards (.1 + .2 and .3 are) and groups of one give 0."""
     _with_group_baseline(s)
@@ -93,7 +96,7 @@ def equal_rewards_give_zeros(s: Subject) -> None:
                 nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
             alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
             for case, columns in (
-                ("equal rewards", made_up.paid(plain, nearly)),
+                (f"rewards that are equal up to rounding{ROUNDING}", made_up.paid(plain, nearly)),
                 ("groups of one", alone),
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
