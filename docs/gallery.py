@@ -183,7 +183,7 @@ def page(zoo: Zoo) -> str:
 def played(tasks: Mapping[str, Any]) -> str:
     parts = [f"{task} ({t['seeds']} seeds, {t['tokens']:,} tokens)" for task, t in tasks.items()]
     missing = [task for task in league.TASKS if task not in tasks]
-    text = f"Played so far: {', '.join(parts)}."
+    text = f"Played: {', '.join(parts)}."
     return text + (f" To come: {', '.join(missing)}." if missing else "")
 
 

@@ -68,12 +68,11 @@ def test_no_page_imports_from_inside():
     """A page may import what a package shows of itself, not what stands in its modules."""
     inside = []
     for page in PAGES:
-        for code in re.findall(
-            r"^```python.*?^```$", (DOCS / page).read_text("utf-8"), re.M | re.S
-        ):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for code in re.findall(r"^```python.*?^```$", text, re.MULTILINE | re.DOTALL):
             for module, names in re.findall(r"^ *from (rlzoo[\w.]*) import ([\w, ]+)", code, re.M):
                 shown = getattr(import_module(module), "__all__", None)
-                wanted = {name.strip() for name in names.split(",")}
+                wanted = {name.strip() for name in names.split(",")} - {"checks"}  # a package
                 if module.count(".") > 1 or (shown is not None and not wanted <= set(shown)):
                     inside.append(f"{page}: from {module} import {names}")
     assert inside == []
