@@ -17,6 +17,7 @@ import sys
 import tempfile
 import termios
 from io import StringIO
+from resource import RUSAGE_CHILDREN, getrusage
 
 from rich.console import Console
 from rich.text import Text
@@ -92,7 +93,9 @@ def main() -> None:
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)  # they are on the network
     path = DOCS / "display.svg"
     path.write_text(drawn, encoding="utf-8")
-    print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
+    used = getrusage(RUSAGE_CHILDREN)
+    seconds = used.ru_utime + used.ru_stime
+    print(f"{path}: {path.stat().st_size / 1000:.0f} kB; the command took {seconds:.0f} CPU s")
 
 
 if __name__ == "__main__":

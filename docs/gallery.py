@@ -155,7 +155,8 @@ Every recipe that ships: how it learns, its formula, and what the [league](leagu
 against it. Try one with `rlzoo run NAME`, see all its settings with `rlzoo show recipe=NAME`.
 
 **The curves**: mean score of training batches over tokens drawn. Blue is this recipe, with the
-range of its seeds; dashed is the task's best recipe.
+range of its seeds; dashed is the task's best recipe. (DAPO's batches are filtered, and look better
+than the policy is.)
 
 **The advice** is read off the league: one setting for all recipes, few steps, nothing tuned for any
 of them. So it says what to try first, not what is best at your size. "Among the best" is: not told
@@ -183,7 +184,7 @@ def page(zoo: Zoo) -> str:
 def played(tasks: Mapping[str, Any]) -> str:
     parts = [f"{task} ({t['seeds']} seeds, {t['tokens']:,} tokens)" for task, t in tasks.items()]
     missing = [task for task in league.TASKS if task not in tasks]
-    text = f"Played so far: {', '.join(parts)}."
+    text = f"Played: {', '.join(parts)}."
     return text + (f" To come: {', '.join(missing)}." if missing else "")
 
 

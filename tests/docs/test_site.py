@@ -2,6 +2,7 @@
 link needs stays behind."""
 
 import re
+from importlib import import_module
 
 import pytest
 import yaml
@@ -61,6 +62,20 @@ def test_the_site_asks_nothing_of_the_network():
     assert [name for name in own if not (DOCS / name).is_file()] == []
     pictures = re.compile(r"!\[[^]]*\]\(http|<(?:img|script)[^>]*=\"?http")
     assert [p for p in PAGES if pictures.search((DOCS / p).read_text(encoding="utf-8"))] == []
+
+
+def test_no_page_imports_from_inside():
+    """A page may import what a package shows of itself, not what stands in its modules."""
+    inside = []
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for code in re.findall(r"^```python.*?^```$", text, re.MULTILINE | re.DOTALL):
+            for module, names in re.findall(r"^ *from (rlzoo[\w.]*) import ([\w, ]+)", code, re.M):
+                shown = getattr(import_module(module), "__all__", None)
+                wanted = {name.strip() for name in names.split(",")} - {"checks"}  # a package
+                if module.count(".") > 1 or (shown is not None and not wanted <= set(shown)):
+                    inside.append(f"{page}: from {module} import {names}")
+    assert inside == []
 
 
 def test_links_out_of_the_docs_turn_inwards():
