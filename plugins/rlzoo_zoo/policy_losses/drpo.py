@@ -15,11 +15,11 @@ def drpo(
     """-A rho + abs(A) pi_old (rho - 1)^2 / (2 eps) per token (B, T).
 
     `spo_simple` with an interval of eps / pi_old for each token: its gradient is that of -A rho
-    times 1 - sign(A (rho - 1)) abs(pi - pi_old) / eps. With eps below 1 its optimum is where the
-    token's probability has moved by eps, the edge of `dppo_tv`'s interval, and beyond it the
-    gradient turns round; the paper's 12.5 is never reached by a probability, and bounds only how
-    much faster a rare token may grow. log rho is held below 20. Read: the authors' code
-    (Tencent-Hunyuan/UniRL) and the abstract. Not DRO (`dro`).
+    times 1 - sign(A (rho - 1)) abs(pi - pi_old) / eps. With eps below 1 it turns round where the
+    token's probability has moved by eps, the edge of `dppo_tv`'s interval; with the paper's 12.5,
+    which no probability can move by, the factor stays within 1 - .08 and 1 + .08, close to
+    `surrogate`. log rho is held below 20. Read: the authors' code and their account of the method
+    (Tencent-Hunyuan/UniRL). Not DRO (`dro`).
     Source: Yao et al. 2026, arXiv:2606.09821.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
