@@ -77,8 +77,9 @@ def cppo(c, delta=0.15, weight_min=0.8, budget=0.02, adaptive=True):
     """Algorithm 1, with the budget of section 4.1."""
     out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
     for i, row in enumerate(actions(c)):
-        moved = [abs(math.exp(c["log_probs"][i, t].item()) - math.exp(c["old_log_probs"][i, t].item()))
-                 for t in row]  # fmt: skip
+        names = ("log_probs", "old_log_probs")
+        pi, mu = ([math.exp(c[n][i, t].item()) for t in row] for n in names)
+        moved = [abs(x - y) for x, y in zip(pi, mu, strict=True)]
         b = budget
         if adaptive and row:
             b = min(max(quantile(moved, 0.9), budget), 2 * budget)
@@ -141,7 +142,10 @@ def turn_clip(c, clip_low=0.2, clip_high=0.2):
 ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "up": (up, [{"clip_low": 0.05}]),
     "aspo": (aspo, [{"c": 1.1}, {"clip_low": 0.05, "clip_high": 0.6}]),
-    "ripo": (ripo, [{"delta_low": 0.01, "delta_high": 0.002}, {"ratio_min": 0.9, "ratio_max": 1.1}]),
+    "ripo": (
+        ripo,
+        [{"delta_low": 0.01, "delta_high": 0.002}, {"ratio_min": 0.9, "ratio_max": 1.1}],
+    ),
     "drpo": (drpo, [{"eps": 0.1}]),
     "delightful": (delightful, [{"eta": 0.3}]),
     "cppo": (cppo, [{"adaptive": False}, {"budget": 0.05, "weight_min": 0.2}, {"delta": 0.02}]),

@@ -23,10 +23,11 @@ def opsm(
 
     mu is what sampled, `sampler_log_probs`, so that the mean over a response's actions holds both
     the steps taken since and a sampler that differs from the trainer. One learns most from one's
-    own mistakes; from those that one would no longer make, little, and they unsettle. Good responses
-    are kept however old they are. Breaks with top-k or top-p: log mu is then of what was left, and
-    the mean never 0. The report gives no delta; .5 is TRL's example, slime's default is 1e-4. Read:
-    the formula in two detailed summaries, TRL's and slime's code, which agree; not the report.
+    own mistakes; from those that one would no longer make, little, and they unsettle. Good
+    responses are kept however old they are. Breaks with top-k or top-p: log mu is then of what was
+    left, and the mean never 0. The report gives no delta; .5 is TRL's example, slime's default is
+    1e-4. Read: the formula in two detailed summaries, TRL's and slime's code, which agree; not the
+    report.
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -128,7 +128,9 @@ def test_delight_keeps_rare_successes_and_drops_rare_failures():
     assert gradient("delightful", one(rare, rare, 1.0)).item() == pytest.approx(-1, abs=1e-3)
     assert gradient("delightful", one(rare, rare, -1.0)).abs().item() < 1e-3
     for a in (1.0, -1.0):
-        assert gradient("delightful", one(likely, likely, a)).item() == pytest.approx(-a / 2, rel=1e-3)
+        assert gradient("delightful", one(likely, likely, a)).item() == pytest.approx(
+            -a / 2, rel=1e-3
+        )
     columns = batch()
     halved = 2 * gradient("delightful", columns, eta=1e9)
     assert_close(halved, gradient("reinforce", columns), rtol=1e-6, atol=1e-8)
@@ -144,8 +146,9 @@ def test_cppo_without_weights_and_budget_is_dppo():
 def test_cppo_tightens_after_a_beginning_that_moved():
     old = torch.full((1, 6), math.log(0.5), dtype=F64)
     probability = torch.tensor([[0.6] * 6], dtype=F64)  # each by .1, less than delta
-    columns = {"old_log_probs": old, "log_probs": probability.log(),
-               "advantages": torch.ones_like(old), "response_mask": torch.ones_like(old)}  # fmt: skip
+    one = torch.ones_like(old)
+    columns = {"old_log_probs": old, "log_probs": probability.log(), "advantages": one,
+               "response_mask": one}  # fmt: skip
     options = {"adaptive": False, "weight_min": 1.0}
     _, metrics = ZOO.policy_losses["cppo"](columns, **options)
     # Allowed: .15, then .15 + .02 t - .1 t: .15, .07, ...
