@@ -155,6 +155,7 @@ def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
         "truncated": torch.zeros(SAMPLES, dtype=torch.bool),
         "greedy_scores": torch.full_like(outcome, share), "branch_steps": torch.zeros_like(last),
         "branch_values": torch.full_like(last, share), "implicit_rewards": torch.zeros_like(last),
+        "optimal_values": torch.full_like(outcome, 0.5 * math.log(1 + share * math.expm1(2))),
     }  # fmt: skip
     return advantages(estimator({**columns, **flat}))
 
@@ -172,7 +173,8 @@ def span(row: Tensor) -> str:
 def baseline(estimator: Component) -> str:
     needs = set(estimator.needs)
     said = (("values", "a critic"), ("group_ids", "the group"), ("branch_values", "fresh rollouts"),
-            ("greedy_scores", "a greedy response"))  # fmt: skip
+            ("greedy_scores", "a greedy response"),
+            ("optimal_values", "the reference"))  # fmt: skip
     return next((text for name, text in said if name in needs), "nothing")
 
 
@@ -244,7 +246,7 @@ def standings(zoo: Any) -> Table:
 # ---------------------------------------------------------------- first runs
 
 RUN = ("grpo", "dapo", "gspo", "up", "aspo", "ripo", "drpo", "cppo", "delightful", "deepseek_v3_2",
-       "high_entropy", "luspo", "cfpo")  # fmt: skip
+       "high_entropy", "luspo", "cfpo", "a_star_po")  # fmt: skip
 WORDS = ("model=speller", "task=spelling", "train.steps=24", "eval.every=0", "eval.samples=256",
          "run.samples=0", "run.threads=1")  # fmt: skip
 TALKS = ("turn_gae", "turn_clip")  # conversations, on the recipe's own task

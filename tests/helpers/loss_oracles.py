@@ -138,6 +138,17 @@ def turn_clip(c, clip_low=0.2, clip_high=0.2):
     return out
 
 
+def a_star_po(c, beta=1e-3):
+    """The square of a response, a share of it at each of its tokens."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        gap = sum(c["log_probs"][i, t] - c["ref_log_probs"][i, t] for t in row)
+        mean = sum(c["advantages"][i, t].item() for t in row) / max(len(row), 1)
+        for t in row:
+            out[i][t] = (beta * gap - mean) ** 2 / len(row)
+    return out
+
+
 # name -> the oracle, and the options beside the defaults that are tried
 ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "up": (up, [{"clip_low": 0.05}]),
@@ -151,5 +162,6 @@ ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "cppo": (cppo, [{"adaptive": False}, {"budget": 0.05, "weight_min": 0.2}, {"delta": 0.02}]),
     "opsm": (opsm, [{"delta": 0.0}, {"delta": 0.1, "clip_low": 0.1}]),
     "high_entropy": (high_entropy, [{"fraction": 0.5}, {"fraction": 1e-9}]),
+    "a_star_po": (a_star_po, [{"beta": 0.5}]),
     "turn_clip": (turn_clip, [{"clip_low": 0.05, "clip_high": 0.02}]),
 }

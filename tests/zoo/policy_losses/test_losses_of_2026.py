@@ -31,6 +31,7 @@ def batch(seed: int = 0, gap: float = 0.4) -> dict[str, Tensor]:
         "old_log_probs": old,
         "log_probs": (old + normal(gap)).clamp(max=-0.01),
         "sampler_log_probs": old + normal(0.2),
+        "ref_log_probs": old + normal(0.3),
         "advantages": normal(1.0, 1) + normal(0.3),
         "entropy": uniform(0.0, 3.0),
         "turn_ids": (1 + torch.arange(steps) // 3).expand(rows, steps),
@@ -192,6 +193,23 @@ def test_turns_of_one_token_are_ppo_clip_and_one_turn_a_response():
     for name in ("turn_clip", "gspo"):
         loss, _ = ZOO.policy_losses[name](same, **wide)
         assert_close(loss, ZOO.policy_losses["gspo"](same, **wide)[0])
+
+
+def test_a_star_po_is_still_at_the_optimum_of_its_objective():
+    """By enumeration of 6 responses: pi* = pi_ref exp(R / beta) / Z leaves no error and no push."""
+    draw = torch.Generator().manual_seed(0)
+    ref = torch.randn(6, generator=draw, dtype=F64).log_softmax(0)
+    reward, beta = torch.rand(6, generator=draw, dtype=F64), 0.5
+    optimal = beta * (ref + reward / beta).logsumexp(0)  # V*
+    best = ref + (reward - optimal) / beta
+    assert best.exp().sum() == pytest.approx(1)
+    columns = {"log_probs": best[:, None], "ref_log_probs": ref[:, None],
+               "advantages": (reward - optimal)[:, None],
+               "response_mask": torch.ones(6, 1, dtype=F64)}  # fmt: skip
+    assert gradient("a_star_po", columns, beta=beta).abs().max() < 1e-15
+    away = {**columns, "log_probs": ref[:, None]}
+    want = -2 * beta * (reward - optimal)[:, None]  # at pi_ref: REINFORCE times 2 beta
+    assert_close(gradient("a_star_po", away, beta=beta), want)
 
 
 def test_luspo_is_gspo_times_its_length():

@@ -31,6 +31,7 @@ def batch(seed: int = 0, *, gap: float = 0.5, per_row: bool = False) -> dict[str
         "advantages": advantages * mask,
         "noise": torch.rand(rows, steps, generator=draw, dtype=F64) * mask,
         "sampler_log_probs": old * mask,
+        "ref_log_probs": (old - 0.1) * mask,
         "entropy": 3 * torch.rand(rows, steps, generator=draw, dtype=F64) * mask,
         "turn_ids": (1 + torch.arange(steps) // 2) * mask.long(),
     }
@@ -254,7 +255,9 @@ def test_gradient_is_the_slope_of_the_value(name):
 # ---------------------------------------------------------------- at ratio 1
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("awr", "tpo", "delightful")])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if n not in ("awr", "tpo", "delightful", "a_star_po")]
+)
 def test_at_ratio_1_the_gradient_is_reinforces(name):
     per_row = name in ("gspo", "gmpo", "turn_clip")  # they share a gradient among tokens
     columns = on_policy(batch(per_row=per_row))
