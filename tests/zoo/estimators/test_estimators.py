@@ -51,12 +51,12 @@ def batch(seed, rows=9, steps=7, kind="holes"):
         "score_weights": torch.tensor([1.0, 0.3], dtype=F64),
         "sequence_scores": whole(2, rows).to(F64),
         "greedy_scores": normal(rows),
-        "optimal_values": normal(rows),
         "branch_values": normal(rows, steps) * mask,
         "branch_steps": whole(2, rows, steps).cumsum(1) * mask,
         "implicit_rewards": normal(rows, steps) * mask,
         "turn_ids": (1 + whole(2, rows, steps).cumsum(1)) * mask.long(),
         "state_keys": whole(3, rows, steps) * mask.long(),
+        "optimal_values": normal(rows),
     }
     columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
     # A step's tokens share the value of the state in which it begins.
