@@ -467,6 +467,19 @@ def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
 
+def families_block(name: str) -> Callable[[Zoo], str]:
+    """A table of docs/families.py: what components do on a few rows."""
+
+    def block(zoo: Zoo) -> str:
+        if str(DOCS) not in sys.path:
+            sys.path.append(str(DOCS))
+        families = import_module("families")
+        kind = {"losses": "policy_losses", "estimators": "estimators"}.get(name)
+        return table(*getattr(families, name)(zoo, *([shipped(zoo, kind)] if kind else [])))
+
+    return block
+
+
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
@@ -474,6 +487,9 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
     "docs/doctor.md": {"rules": rules_block},
+    "docs/families.md": {
+        name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
+    },
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

@@ -101,7 +101,7 @@ def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) ->
             **more,
             "response_mask": batch["response_mask"],
         }
-        sampling = models.sampling() if "sample" in bound.needs else nullcontext()
+        sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()
         with sampling, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
