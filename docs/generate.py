@@ -8,6 +8,7 @@ them. `--check` writes nothing, names what is stale, and exits 1 if anything is.
 import ast
 import configparser
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -482,6 +483,61 @@ def rules_block(zoo: Zoo) -> str:
     return table(["finding", "when", "rests on"], rows)
 
 
+def bridges_block(zoo: Zoo) -> str:
+    """A table for estimators and one for policy losses: which trainer can run which."""
+    from rlzoo_bridges.hosts import HOSTS, LOSS_COLUMNS
+
+    def said(c: Component, host: Any) -> str:
+        if host.refusal(c):
+            missing = [f"`{name}`" for name in host.missing(c)]
+            own = c.kind == "policy_losses"
+            return "no: " + (", ".join(missing) or ("not proportional" if own else ""))
+        own = c.needs if c.kind == "estimators" else ()
+        asks = {host.asks[n]: None for n in own if n in host.asks and n != "scores"}
+        return "; ".join(asks)
+
+    hosts = list(HOSTS.values())
+    parts = []
+    for kind, chosen in (
+        ("estimators", hosts),
+        ("policy_losses", [h for h in hosts if h.losses]),
+    ):
+        rows = [
+            [f"[`{c.name}`](components/{kind}/{c.name}.md)", *(said(c, h) for h in chosen)]
+            for c in shipped(zoo, kind)
+        ]
+        parts.append(f"### {TITLES[kind]}")
+        parts.append(
+            table([KINDS[kind].singular.replace("_", " "), *(h.title for h in chosen)], rows)
+        )
+    names = sorted({name for h in hosts for name in h.feeds})
+    rows = [[f"`{name}`", *(h.feeds.get(name, "") for h in hosts)] for name in names]
+    parts += [
+        "### What a column is made of there",
+        table(["column", *(h.title for h in hosts)], rows),
+    ]
+    told = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
+    return "\n\n".join([*parts, f"Policy losses are given {told}."])
+
+
+def in_trainers_block(zoo: Zoo) -> str:
+    """What tests/reference/make_bridges.py found, as it was found."""
+    found = json.loads((ROOT / "tests" / "reference" / "bridges.json").read_text())
+    rows = []
+    for host, parts in found.items():
+        for part, values in parts.items() if isinstance(parts, dict) else ():
+            numbers = [
+                f"{key.replace('_', ' ')} {value:.1e}"
+                if isinstance(value, float)
+                else f"{value} {key}"
+                for key, value in values.items()
+                if isinstance(value, int | float)
+            ]
+            if numbers and part != "versions":
+                rows.append([host, part, "; ".join(numbers)])
+    return table(["trainer", "what", "found"], rows)
+
+
 def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
@@ -493,6 +549,8 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
     "docs/doctor.md": {"rules": rules_block},
+    "docs/bridges.md": {"bridges": bridges_block},
+    "docs/agreement.md": {"in trainers": in_trainers_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

@@ -5,14 +5,13 @@ Components go by their names, so that what a trainer registers can be sent to it
 
 import logging
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from rlzoo import load_zoo
-from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.errors import ComponentError
 from rlzoo.ops import whiten
 from rlzoo_bridges.columns import Columns
 from rlzoo_bridges.hosts import PREFIX, Host
@@ -23,8 +22,11 @@ log = logging.getLogger("rlzoo")
 
 @cache
 def zoo() -> Any:
-    """The zoo of this process."""
-    return load_zoo()
+    """The zoo of this process; raises ComponentError where there is none."""
+    found = load_zoo()
+    if not found.estimators:
+        raise ComponentError("no estimator is installed; pip install rlzoo-llm brings the zoo")
+    return found
 
 
 def find(host: Host, kind: str, name: str) -> Any:
@@ -84,15 +86,3 @@ def lose(
     losses, metrics = component(columns, **options)
     count = mask.sum().clamp(min=1)
     return losses, {k: ((x * mask).sum() / count).item() for k, x in metrics.items()}
-
-
-@lru_cache(maxsize=None)
-def proportional(component: Any) -> bool:
-    """Whether c times the advantages give c times the loss, as few numbers show."""
-    g = torch.Generator().manual_seed(0)
-    old = -torch.rand(4, 6, dtype=torch.float64, generator=g)
-    new = old + 0.5 * torch.randn(4, 6, dtype=torch.float64, generator=g)
-    advantages = torch.randn(4, 6, dtype=torch.float64, generator=g)
-    columns = {"log_probs": new, "old_log_probs": old, "response_mask": torch.ones_like(old)}
-    once, many = (component({**columns, "advantages": c * advantages})[0] for c in (1.0, 1e-3))
-    return torch.allclose(1e-3 * once, many, rtol=1e-6, atol=1e-12)

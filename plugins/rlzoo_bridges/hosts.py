@@ -51,7 +51,9 @@ class Host:
     @property
     def columns(self) -> frozenset[str]:
         """What an estimator can be given."""
-        made = {n for n, of in DERIVED.items() if n not in self.lacks and set(of) <= set(self.feeds)}
+        made = {
+            n for n, of in DERIVED.items() if n not in self.lacks and set(of) <= set(self.feeds)
+        }
         return frozenset(self.feeds) | made
 
     def missing(self, component) -> list[str]:
@@ -65,9 +67,13 @@ class Host:
         if component.kind == "policy_losses" and not self.losses:
             return f"{cannot}, which has a policy loss of its own"
         if missing := self.missing(component):
-            return f"{cannot}: it needs {'; '.join(map(self.why, missing))}"
+            whys: dict[str, list[str]] = {}  # a reason that several share is said once
+            for column in missing:
+                whys.setdefault(self.why(column, component.kind), []).append(repr(column))
+            told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
+            return f"{cannot}: it needs {told}"
         if component.kind == "policy_losses" and self.scaled:
-            from rlzoo_bridges.calls import proportional  # imports torch
+            from rlzoo_bridges.proportional import proportional  # imports torch
 
             if not proportional(component):
                 return (
@@ -76,11 +82,11 @@ class Host:
                 )
         return ""
 
-    def why(self, column: str) -> str:
-        """A column that is not to be had, and why."""
-        own = "" if column in self.feeds else self.lacks.get(column, "")
-        why = own or NOWHERE.get(column) or f"{self.title} does not hand it on"
-        return f"{column!r} ({why})"
+    def why(self, column: str, kind: str) -> str:
+        """Why a column is not to be had."""
+        if kind == "policy_losses" and column not in NOWHERE:
+            return "it is not handed to a policy loss there"
+        return self.lacks.get(column) or NOWHERE.get(column) or "it is not there"
 
 
 HOSTS: dict[str, Host] = {
@@ -199,5 +205,7 @@ HOSTS: dict[str, Host] = {
 def find_host(name: str) -> Host:
     """The trainer of that name; raises UsageError."""
     if name not in HOSTS:
-        raise UsageError(f"no bridge to {name!r}; there are {', '.join(HOSTS)}{nearest(name, HOSTS)}")
+        raise UsageError(
+            f"no bridge to {name!r}; there are {', '.join(HOSTS)}{nearest(name, HOSTS)}"
+        )
     return HOSTS[name]

@@ -15,7 +15,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from skyrl.backends.skyrl_train.utils import ppo_utils
 
-from rlzoo.errors import ComponentError, RlzooError, UsageError
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo_bridges import calls
 from rlzoo_bridges.columns import Columns, numbered
 from rlzoo_bridges.hosts import HOSTS, PREFIX
@@ -124,5 +124,5 @@ def main(words: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (ComponentError, RlzooError) as error:
+    except RlzooError as error:
         raise SystemExit(f"rlzoo: {error}") from None

@@ -52,13 +52,15 @@ def advantages(args: Namespace, rollout_data: dict[str, Any]) -> None:
     found = calls.estimate(HOST, name, columns(args, rows), options, usual)
     own = rollout_data["loss_masks"]
     for key, wide in zip(("advantages", "returns"), found, strict=True):
-        part = wide[start : start + count].float()
+        part = wide[start : start + count]
         rollout_data[key] = [x[: len(m)].to(m.device) for x, m in zip(part, own, strict=True)]
 
 
 def columns(args: Namespace, rows: dict[str, Any]) -> Columns:
     """slime's lists by rlzoo's names: a list of a tensor (T_i,) for each response becomes (B, T)."""
-    like = next((rows[k][0] for k in ("values", "log_probs", "rollout_log_probs") if k in rows), None)
+    like = next(
+        (rows[k][0] for k in ("values", "log_probs", "rollout_log_probs") if k in rows), None
+    )
     dtype = torch.float32 if like is None else like.dtype
 
     def wide(name: str) -> Tensor:
@@ -75,7 +77,9 @@ def columns(args: Namespace, rows: dict[str, Any]) -> Columns:
         return scores() - coef * wide("kl") * mask if coef else scores()
 
     def groups() -> Tensor:
-        return torch.as_tensor(rows["sample_indices"], device=mask.device) // args.n_samples_per_prompt
+        return (
+            torch.as_tensor(rows["sample_indices"], device=mask.device) // args.n_samples_per_prompt
+        )
 
     return Columns(
         HOST,

@@ -4,7 +4,7 @@
                              estimator="maxrl", policy_loss="cispo", loss_options={"clip_high": 0.3})
 
 It samples, scores and aggregates as GRPOTrainer does: `loss_type` says how a loss of rlzoo is
-averaged (grpo, bnpo, dr_grpo or dapo), `beta` is a KL in the loss. `scale_rewards` and the clip
+averaged (grpo, bnpo, dr_grpo, dapo or luspo), `beta` is a KL in the loss. `scale_rewards` and the clip
 ranges of GRPOConfig are those of TRL's own advantages and losses, and do nothing here.
 """
 
@@ -22,7 +22,7 @@ from rlzoo_bridges.columns import Columns
 from rlzoo_bridges.hosts import HOSTS
 
 HOST = HOSTS["trl"]
-AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo")
+AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
 # What TRL's own loss can do beside it, as an attribute of the trainer and what it must be.
 PLAIN = {
     "_entropy_bonus_enabled": False,
@@ -86,7 +86,9 @@ class ZooGRPOTrainer(GRPOTrainer):
             HOST, self._zoo_estimator, self._columns(wide), self._zoo_options
         )
         first = self.accelerator.process_index * len(mask)
-        out["advantages"] = advantages[first : first + len(mask), : mask.shape[1]]  # TRL takes (B, T)
+        out["advantages"] = advantages[
+            first : first + len(mask), : mask.shape[1]
+        ]  # TRL takes (B, T)
         self._tell(advantages, wide)
         return out
 
@@ -154,6 +156,8 @@ class ZooGRPOTrainer(GRPOTrainer):
             return losses.sum() / (items * steps / per)
         if self.loss_type == "bnpo":
             return losses.sum() / mask.sum().clamp(min=1) / steps
+        if self.loss_type == "luspo":
+            return losses.sum(1).mean() / steps
         if self.loss_type == "dr_grpo":
             return losses.sum() / (len(mask) * self.max_completion_length) / steps
         return (losses.sum(1) / mask.sum(1).clamp(min=1)).mean() / steps

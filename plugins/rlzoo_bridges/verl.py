@@ -21,6 +21,7 @@ import torch
 from verl.trainer.ppo import core_algos
 from verl.workers.config import PolicyLossConfig as VerlPolicyLossConfig
 
+from rlzoo.errors import RlzooError
 from rlzoo_bridges import calls
 from rlzoo_bridges.columns import Columns, numbered
 from rlzoo_bridges.hosts import HOSTS, PREFIX
@@ -74,7 +75,10 @@ def estimate(
     """(advantages, returns) as verl's compute_advantage asks for them."""
     if batch is None:  # its caller has the whole batch, and hands on a part (verl#7473 would all)
         data = sys._getframe(1).f_locals.get("data")
-        batch, non_tensor_batch = getattr(data, "batch", more), getattr(data, "non_tensor_batch", {})
+        batch, non_tensor_batch = (
+            getattr(data, "batch", more),
+            getattr(data, "non_tensor_batch", {}),
+        )
     given = {"token_level_rewards": token_level_rewards, "response_mask": response_mask}
     rows = dict(non_tensor_batch or {}) | ({} if index is None else {"uid": index})
     config = {} if config is None else config
@@ -137,7 +141,7 @@ def _load() -> None:
         raise
     try:
         check_words(sys.argv[1:])
-    except calls.RlzooError as error:
+    except RlzooError as error:
         raise SystemExit(f"rlzoo: {error}") from None
 
 
