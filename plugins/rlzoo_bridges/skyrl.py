@@ -3,8 +3,8 @@
     python -m rlzoo_bridges.skyrl trainer.algorithm.advantage_estimator=rlzoo/gae_decoupled \\
         trainer.critic.model.path=MODEL rlzoo.estimator.lam_actor=0.9 ...
 
-Words that begin with `rlzoo.estimator.` and `rlzoo.policy_loss.` are options of the chosen ones; all
-others are SkyRL's own. From a script of one's own: `register(...)` before `initialize_ray`.
+Words that begin with `rlzoo.estimator.` and `rlzoo.policy_loss.` are options of the chosen ones;
+all others are SkyRL's own. From a script of one's own: `register(...)` before `initialize_ray`.
 """
 
 import sys
@@ -58,7 +58,7 @@ def lose(
     name, options, log_probs, old_log_probs, advantages, config=None, loss_mask=None,
     rollout_logprobs=None,
 ):  # fmt: skip
-    """(the loss, metrics). Its reduction is in the advantages: the loss is a sum over `loss_mask`."""
+    """(the loss, metrics): a sum over `loss_mask`, for its mean is in the advantages."""
     correction = getattr(config, "off_policy_correction", None)
     mask = log_probs.new_ones(log_probs.shape) if loss_mask is None else loss_mask
     losses, metrics = calls.lose(
@@ -89,8 +89,8 @@ def register(
 
 
 def sort_words(words: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """(the options of each kind, SkyRL's own words); raises RlzooError where what they ask for cannot
-    run in SkyRL."""
+    """(the options of each kind, SkyRL's own words); raises RlzooError where what they choose
+    cannot run in SkyRL, or does not exist."""
     options: dict[str, dict[str, Any]] = {kind: {} for kind in OPTIONS.values()}
     chosen: dict[str, Any] = {}
     rest = []

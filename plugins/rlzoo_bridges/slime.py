@@ -4,8 +4,8 @@ What to compute stands in the YAML file of `--custom-config-path`:
 
     rlzoo: {estimator: gae_decoupled, lam_actor: 0.9, whiten: batch}
 
-gamma and lam are slime's `--gamma` and `--lambd` where it says nothing. The critic learns by slime's
-own returns, whatever the estimator's: slime computes them in another process.
+gamma and lam are slime's `--gamma` and `--lambd` where it says nothing. The critic learns by
+slime's own returns, whatever the estimator's: slime computes them in another process.
 """
 
 from argparse import Namespace
@@ -40,7 +40,7 @@ def advantages(args: Namespace, rollout_data: dict[str, Any]) -> None:
         )
     if _ranks("get_context_parallel_world_size") > 1:
         raise ComponentError(
-            "rlzoo in slime: a rank holds a slice of each response; --context-parallel-size must be 1"
+            "rlzoo in slime: --context-parallel-size must be 1, or a rank holds slices of responses"
         )
     rows = {k: v for k, v in rollout_data.items() if k in PER_TOKEN and v}
     rows |= {k: list(rollout_data[k]) for k in ("rewards", "sample_indices") if k in rollout_data}
@@ -57,7 +57,7 @@ def advantages(args: Namespace, rollout_data: dict[str, Any]) -> None:
 
 
 def columns(args: Namespace, rows: dict[str, Any]) -> Columns:
-    """slime's lists by rlzoo's names: a list of a tensor (T_i,) for each response becomes (B, T)."""
+    """slime's lists by rlzoo's names: a list of tensors (T_i,), one a response, becomes (B, T)."""
     like = next(
         (rows[k][0] for k in ("values", "log_probs", "rollout_log_probs") if k in rows), None
     )
@@ -103,8 +103,8 @@ def _ranks(what: str) -> int:
 
 
 def _of_all_ranks(rows: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The responses of every data-parallel rank, where the samples of a prompt lie scattered; and at
-    which of them this rank's begin."""
+    """The responses of every data-parallel rank, among which the samples of a prompt lie scattered;
+    and at which of them this rank's begin."""
     from megatron.core import mpu
 
     group = mpu.get_data_parallel_group()

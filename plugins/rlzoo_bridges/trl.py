@@ -1,11 +1,11 @@
 """rlzoo in TRL: `ZooGRPOTrainer`, a GRPOTrainer with an estimator and a policy loss of the zoo.
 
-    trainer = ZooGRPOTrainer(model=..., reward_funcs=..., args=GRPOConfig(...),
-                             estimator="maxrl", policy_loss="cispo", loss_options={"clip_high": 0.3})
+    trainer = ZooGRPOTrainer(model=..., reward_funcs=..., args=GRPOConfig(...), estimator="maxrl",
+                             policy_loss="cispo", loss_options={"clip_high": 0.3})
 
 It samples, scores and aggregates as GRPOTrainer does: `loss_type` says how a loss of rlzoo is
-averaged (grpo, bnpo, dr_grpo, dapo or luspo), `beta` is a KL in the loss. `scale_rewards` and the clip
-ranges of GRPOConfig are those of TRL's own advantages and losses, and do nothing here.
+averaged (grpo, bnpo, dr_grpo, dapo or luspo), `beta` is a KL in the loss. `scale_rewards` and the
+clip ranges of GRPOConfig are those of TRL's own advantages and losses, and do nothing here.
 """
 
 from collections.abc import Mapping
@@ -63,8 +63,8 @@ class ZooGRPOTrainer(GRPOTrainer):
         """Whatever TRL's own loss would do, and this one does not, is refused."""
         if self.loss_type not in AGGREGATIONS:
             raise ComponentError(
-                f"rlzoo in TRL: loss_type says how policy_loss={self._zoo_loss} is averaged, one of "
-                f"{', '.join(AGGREGATIONS)}. Got {self.loss_type!r}"
+                f"rlzoo in TRL: loss_type says how policy_loss={self._zoo_loss} is averaged, "
+                f"one of {', '.join(AGGREGATIONS)}. Got {self.loss_type!r}"
             )
         for name, plain in PLAIN.items():
             value = getattr(self, name, plain)
@@ -139,8 +139,11 @@ class ZooGRPOTrainer(GRPOTrainer):
             losses = losses * inputs["importance_sampling_ratio"]
         if self.beta != 0.0:  # k3, as TRL has it
             gap = inputs["ref_per_token_logps"] - log_probs
-            losses = losses + self.beta * (torch.exp(gap) - gap - 1)
-            metrics["kl"] = _mean((torch.exp(gap) - gap - 1).detach(), mask)
+            kl = torch.exp(gap) - gap - 1
+            if self.args.use_bias_correction_kl:
+                kl = kl * torch.exp(log_probs - old)
+            losses = losses + self.beta * kl
+            metrics["kl"] = _mean(kl.detach(), mask)
         metrics["entropy"] = _mean(entropy.detach(), mask)
         mode = "train" if self.model.training else "eval"
         for name, value in metrics.items():

@@ -6,8 +6,8 @@ verl imports this module itself, in each of its processes, by the entry-point gr
         critic.enable=true +algorithm.rlzoo.lam_actor=0.9
 
 Options of an estimator stand below `algorithm.rlzoo`; gamma and lam are those of `algorithm` where
-it says nothing. Options of a policy loss stand below `policy_loss.rlzoo`, for which `PolicyLossConfig`
-here has room.
+it says nothing. Options of a policy loss stand below `policy_loss.rlzoo`, for which
+`PolicyLossConfig` here has room.
 """
 
 import sys
@@ -109,7 +109,7 @@ def lose(
 
 
 def register() -> None:
-    """Everything into verl's registries. What cannot be fed is there too, and says so when called."""
+    """Everything into verl's registries; what cannot be fed is there to say so when called."""
     for name in calls.zoo().estimators:
         core_algos.register_adv_est(PREFIX + name)(_named(estimate, name))
     for name in calls.zoo().policy_losses:

@@ -1,8 +1,8 @@
 """What docs/agreement.md says of the bridges: `python tests/reference/make_bridges.py [HOST ...]`.
 
-Makes an environment with the newest verl, SkyRL and TRL that can be installed on a CPU (once; --env says
-where), a checkout of slime (--slime), runs bridges/in_HOST.py in it for each host, and keeps what
-they found in bridges.json. About 5 minutes and 1.5 GB; nothing of it is a dependency.
+Makes an environment with the newest verl, SkyRL and TRL that can be installed on a CPU (once;
+--env says where) and a checkout of slime (--slime), runs bridges/in_HOST.py in it for each host,
+and keeps what they found in bridges.json. About 5 minutes and 1.5 GB; none is a dependency.
 """
 
 import argparse
@@ -22,13 +22,19 @@ SLIME_COMMIT = "624b824a898ab0ec1fcb4d373004c7f3852bf515"
 # What the call paths import. verl and SkyRL themselves come without theirs: they ask for CUDA, for
 # transformers of another version each, and SkyRL for Ray 2.56.
 LIBRARIES = (
-    "torch", "transformers", "gymnasium", "pluggy", "hydra-core", "rich", "matplotlib", "safetensors",
-    "accelerate", "peft", "regex", "tensordict", "codetiming", "datasets", "trl", "ray", "torchdata",
-    "orjson", "loguru", "jaxtyping", "cachetools", "uvicorn", "fastapi", "pyzmq", "msgspec", "aiohttp",
-    "hatchling", "editables", "typing_extensions",
+    "torch", "transformers", "gymnasium", "pluggy", "hydra-core", "rich", "matplotlib",
+    "safetensors", "accelerate", "peft", "regex", "tensordict", "codetiming", "datasets", "trl",
+    "ray", "torchdata", "orjson", "loguru", "jaxtyping", "cachetools", "uvicorn", "fastapi",
+    "pyzmq", "msgspec", "aiohttp", "httpx", "hatchling", "editables", "typing_extensions",
 )  # fmt: skip
-BARE = ("verl", "skyrl", "TransferQueue")
+BARE = ("verl", "skyrl", "skyrl-gym", "TransferQueue")
 OTHERWISE = ("omegaconf", "antlr4", "latex2sympy")  # pins that hydra-core cannot live with
+TYPED_DICT = """\
+import sys, typing, typing_extensions
+
+if sys.version_info < (3, 12):
+    typing.TypedDict = typing_extensions.TypedDict
+"""
 
 
 def make_environment(place: Path) -> Path:
@@ -45,6 +51,9 @@ def make_environment(place: Path) -> Path:
     subprocess.run([*pip, "--no-deps", *BARE], check=True)
     # rlzoo itself, so that verl finds it by its entry point
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
+    # SkyRL is written for Python 3.12, whose TypedDict pydantic takes; also in Ray's processes.
+    site = next((place / "lib").glob("python3*/site-packages"))
+    (site / "sitecustomize.py").write_text(TYPED_DICT)
     (place / "whole").touch()
     return python
 

@@ -1,24 +1,18 @@
-"""rlzoo in SkyRL, by SkyRL's own call paths on a CPU: writes what it finds as JSON to the file named.
+"""rlzoo in SkyRL, by SkyRL's own call paths on a CPU: writes what it finds to a JSON file.
 
     python tests/reference/make_bridges.py skyrl
 
-compute_advantages_and_returns, apply_loss_reduction_to_advantages_minibatch, the registries and their
-Ray actors, and SkyRLTrainConfig are SkyRL's, unmodified.
+compute_advantages_and_returns, apply_loss_reduction_to_advantages_minibatch, the registries and
+their Ray actors, and SkyRLTrainConfig are SkyRL's, unmodified.
 """
 
 import json
 import os
 import sys
-import typing
 import warnings
 from importlib.metadata import version
 
 os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # Ray on the loopback address alone
-import typing_extensions
-
-if sys.version_info < (3, 12):
-    typing.TypedDict = typing_extensions.TypedDict  # pydantic wants it of 3.12
-
 import ray
 import torch
 from batches import CASES, OPTIONS, columns, gap, make, options
@@ -28,7 +22,6 @@ from skyrl.train.config.config import AlgorithmConfig
 
 from rlzoo import load_zoo
 from rlzoo.errors import RlzooError
-from rlzoo.ops import whiten
 from rlzoo.recipe.files import list_configs
 from rlzoo_bridges import skyrl as bridge
 from rlzoo_bridges.hosts import HOSTS
@@ -42,6 +35,14 @@ REDUCTIONS = {"token_mean": "token_mean", "sequence_mean": "seq_mean_token_mean"
               "seq_mean_token_sum_norm": "seq_mean_token_sum_norm"}  # fmt: skip
 
 
+def fresh(options=None) -> None:
+    """The registries with SkyRL's own and rlzoo's, the chosen one's options being these."""
+    for registry in (ppo_utils.AdvantageEstimatorRegistry, ppo_utils.PolicyLossRegistry):
+        registry.reset()
+    ppo_utils.repopulate_all_registries()
+    bridge.register(options)
+
+
 def run(name, x, config=None, dtype=torch.float64, values=True):
     return ppo_utils.compute_advantages_and_returns(
         x["rewards"].to(dtype), x["response_mask"].to(dtype), [f"p{i}" for i in x["group_ids"]],
@@ -53,9 +54,7 @@ def run(name, x, config=None, dtype=torch.float64, values=True):
 def estimators() -> dict:
     worst, calls = 0.0, 0
     for name in FED:
-        registry = ppo_utils.AdvantageEstimatorRegistry
-        registry.reset()
-        bridge.register(OPTIONS.get(name, {}))
+        fresh(OPTIONS.get(name, {}))
         for case in CASES:
             x = make(case)
             advantages, returns = run("rlzoo/" + name, x)
@@ -63,7 +62,6 @@ def estimators() -> dict:
             worst = max(worst, gap(advantages, want["advantages"]))
             worst = max(worst, gap(returns, want.get("returns", want["advantages"])))
             calls += 1
-        ppo_utils.PolicyLossRegistry.reset()
     refused = {n: why for n, c in ZOO.estimators.items() if (why := HOST.refusal(c))}
     return {"estimators": len(FED), "calls": calls, "worst": worst, "refused": refused}
 
@@ -71,17 +69,13 @@ def estimators() -> dict:
 def against_skyrl() -> dict:
     x = make("ragged")  # zeros on padding: SkyRL's own GAE reads what lies there
     mask = x["response_mask"].bool()
-    bridge.register({"whiten": "batch"})
-    ppo_utils.repopulate_all_registries()
+    fresh({"whiten": "batch"})
     whitened = {n: run("rlzoo/" + n, x)[0] for n in ("gae",)}
     returns = run("rlzoo/gae", x)[1]
     gae = run("gae", x)
     found = {"gae, whitened": gap(whitened["gae"][mask], gae[0][mask]),
              "gae, returns": gap(returns[mask], gae[1][mask])}  # fmt: skip
-    for registry in (ppo_utils.AdvantageEstimatorRegistry, ppo_utils.PolicyLossRegistry):
-        registry.reset()
-    bridge.register()
-    ppo_utils.repopulate_all_registries()
+    fresh()
     for ours, theirs in (("rloo", "rloo"), ("grpo", "grpo"), ("maxrl", "maxrl")):
         pair = [run(n, x, values=False)[0][mask] for n in ("rlzoo/" + ours, theirs)]
         found[ours] = gap(*pair)
@@ -127,8 +121,6 @@ def through_ray() -> dict:
 
         @ray.remote
         def elsewhere(x):
-            if sys.version_info < (3, 12):
-                typing.TypedDict = typing_extensions.TypedDict
             return run("rlzoo/gae", x)[0]
 
         x = make("ragged")
@@ -147,7 +139,7 @@ def command_lines() -> dict:
         except RlzooError as error:
             refused[recipe] = str(error)
             continue
-        own, rest = bridge.sort_words(words)
+        _, rest = bridge.sort_words(words)
         config = SkyRLTrainConfig.from_cli_overrides(rest)
         assert config.trainer.algorithm.advantage_estimator.startswith("rlzoo/")
         ppo_utils.AdvantageEstimatorRegistry.get(config.trainer.algorithm.advantage_estimator)
@@ -163,8 +155,6 @@ def command_lines() -> dict:
 
 
 def main(out: str) -> None:
-    for registry in (ppo_utils.AdvantageEstimatorRegistry, ppo_utils.PolicyLossRegistry):
-        registry.reset()
     result = {
         "versions": {n: version(n) for n in ("skyrl", "torch", "ray", "omegaconf")},
         "estimators": estimators(),

@@ -1,9 +1,9 @@
-"""rlzoo in slime, by slime's own compute_advantages_and_returns on a CPU: writes what it finds as JSON.
+"""rlzoo in slime, by slime's own compute_advantages_and_returns: writes JSON.
 
     python tests/reference/make_bridges.py slime
 
-slime is a checkout of its repository (it is on no index); `loss.py` is unmodified. Megatron, which needs
-GPUs, is the few functions that say how many ranks there are; two ranks are two processes with gloo.
+slime is a checkout of its repository (it is on no index); `loss.py` is unmodified. Megatron, which
+needs GPUs, is the few functions that say how many ranks there are; two ranks are two processes.
 """
 
 import argparse
@@ -54,7 +54,8 @@ SAMPLES = 4  # slime's groups are equally large: 12 rows are 3 prompts
 def arguments(estimator=None, **more) -> argparse.Namespace:
     given = {
         "advantage_estimator": "ppo", "kl_coef": 0.0, "kl_loss_type": "k1", "gamma": 0.97,
-        "lambd": 0.9, "use_rollout_logprobs": False, "use_opd": False, "normalize_advantages": False,
+        "lambd": 0.9, "use_rollout_logprobs": False, "use_opd": False,
+        "normalize_advantages": False,
         "rewards_normalization": False, "n_samples_per_prompt": SAMPLES,
         "custom_advantage_function_path": "rlzoo_bridges.slime.advantages" if estimator else None,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""rlzoo in TRL: trainings on a CPU beside TRL's own; writes what it finds as JSON to the file named.
+"""rlzoo in TRL: trainings on a CPU beside TRL's own; writes what it finds to a JSON file.
 
 python tests/reference/make_bridges.py trl
 """
@@ -52,7 +52,8 @@ def train(cls, steps=2, config=None, **kwargs):
         args = GRPOConfig(**{
             "output_dir": folder, "per_device_train_batch_size": 16, "num_generations": SAMPLES,
             "max_completion_length": 6, "max_steps": steps, "learning_rate": 1e-3, "beta": 0.0,
-            "report_to": [], "logging_steps": 1, "save_strategy": "no", "use_cpu": True,
+            "temperature": 2.0, "report_to": [], "logging_steps": 1, "save_strategy": "no",
+            "use_cpu": True,
             "bf16": False, "seed": 1, "gradient_checkpointing": False, "disable_tqdm": True,
             **(config or {}),
         })  # fmt: skip
@@ -118,13 +119,15 @@ def against_trl() -> dict:
     for what, (ours, theirs) in pairs.items():
         (_, a, la), (_, b, lb) = train(ZooGRPOTrainer, config=theirs, **ours), train(
             GRPOTrainer, config=theirs)  # fmt: skip
+        assert a[0][0].abs().max() > 0.1  # there is a signal
         found[f"{what}: advantages"] = (a[0][0] - b[0][0]).abs().max().item()
         found[f"{what}: losses"] = max(abs(x - y) for x, y in zip(la, lb, strict=True))
     grpo = {"estimator": "grpo", "options": {"eps": 1e-4}}
     for kind in ("grpo", "bnpo", "dr_grpo", "dapo"):
         more = {"loss_type": kind, "num_iterations": 2, "beta": 0.02,
                 "per_device_train_batch_size": 8, "gradient_accumulation_steps": 2}  # fmt: skip
-        la = train(ZooGRPOTrainer, 4, more, **grpo, policy_loss="ppo_clip")[2]
+        _, seen, la = train(ZooGRPOTrainer, 4, more, **grpo, policy_loss="ppo_clip")
+        assert len(set(seen[0][1].sum(1).tolist())) > 1  # responses of several lengths
         lb = train(GRPOTrainer, 4, more)[2]
         gap = max(abs(x - y) for x, y in zip(la, lb, strict=True))
         found[f"ppo_clip, loss_type={kind}, KL, 2 iterations: losses"] = gap

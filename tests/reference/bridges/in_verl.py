@@ -2,8 +2,8 @@
 
     python tests/reference/make_bridges.py verl
 
-compute_advantage, the V1 trainer's _compute_advantage, ppo_loss and hydra are verl's, unmodified; the
-zoo comes by the entry point `verl.plugins`.
+compute_advantage, the V1 trainer's _compute_advantage, ppo_loss and hydra are verl's, unmodified;
+the zoo comes by the entry point `verl.plugins`.
 """
 
 import json
@@ -88,7 +88,7 @@ def estimators() -> dict:
 
 
 def against_verl() -> dict:
-    """Beside verl's own of the same name, on a batch whose responses have no holes and groups > 1."""
+    """Beside verl's own of the same name, on a batch without holes in responses."""
     x = make("ragged")
     mask = x["response_mask"].bool()
 
@@ -216,7 +216,7 @@ def one_loss(x, name, aggregation, own) -> float:
 
 
 def command_lines() -> dict:
-    """hydra composes the line of the docs and those of every recipe; verl's dataclasses take them."""
+    """hydra composes the docs' line and those of each recipe; verl's dataclasses take them."""
     plain = ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=4", "critic.strategy=fsdp",
              "actor_rollout_ref.model.path=x"]  # fmt: skip
     docs = [
