@@ -521,20 +521,21 @@ def bridges_block(zoo: Zoo) -> str:
 
 
 def in_trainers_block(zoo: Zoo) -> str:
-    """What tests/reference/make_bridges.py found, as it was found."""
-    found = json.loads((ROOT / "tests" / "reference" / "bridges.json").read_text())
+    """What tests/reference/make_bridges.py found, a row for each part of it that has numbers."""
+    from rlzoo_bridges.hosts import HOSTS
+
+    record = ROOT / "tests" / "reference" / "bridges.json"
+    found = json.loads(record.read_text())
+
+    def said(key: str, value: Any) -> str:
+        return f"{value} {key}" if isinstance(value, int) else f"{key}: {value:.1e}"
+
     rows = []
-    for host, parts in found.items():
-        for part, values in parts.items() if isinstance(parts, dict) else ():
-            numbers = [
-                f"{key.replace('_', ' ')} {value:.1e}"
-                if isinstance(value, float)
-                else f"{value} {key}"
-                for key, value in values.items()
-                if isinstance(value, int | float)
-            ]
-            if numbers and part != "versions":
-                rows.append([host, part, "; ".join(numbers)])
+    for name, host in HOSTS.items():
+        for part, values in found[name].items():
+            numbers = [said(k, v) for k, v in values.items() if isinstance(v, int | float)]
+            if numbers:
+                rows.append([f"{host.title} {host.version}", part, "; ".join(numbers)])
     return table(["trainer", "what", "found"], rows)
 
 
