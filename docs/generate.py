@@ -484,40 +484,40 @@ def rules_block(zoo: Zoo) -> str:
 
 
 def bridges_block(zoo: Zoo) -> str:
-    """A table for estimators and one for policy losses: which trainer can run which."""
+    """Which trainer can run which estimator and policy loss, and what a column is made of there."""
     from rlzoo_bridges.hosts import HOSTS, LOSS_COLUMNS
 
     def said(c: Component, host: Any) -> str:
         if host.refusal(c):
             missing = [f"`{name}`" for name in host.missing(c)]
-            own = c.kind == "policy_losses"
-            return "no: " + (", ".join(missing) or ("not proportional" if own else ""))
-        own = c.needs if c.kind == "estimators" else ()
-        asks = {host.asks[n]: None for n in own if n in host.asks and n != "scores"}
-        return "; ".join(asks)
+            return "no: " + (", ".join(missing) or "not proportional")
+        needs = c.needs if c.kind == "estimators" else ()
+        asked = [f"`{n}`" for n in needs if n in host.asks and n != "scores"]
+        return f"with {', '.join(asked)}" if asked else "yes"
 
-    hosts = list(HOSTS.values())
-    parts = []
-    for kind, chosen in (
-        ("estimators", hosts),
-        ("policy_losses", [h for h in hosts if h.losses]),
-    ):
+    def components(kind: str, hosts: list[Any]) -> str:
         rows = [
-            [f"[`{c.name}`](components/{kind}/{c.name}.md)", *(said(c, h) for h in chosen)]
+            [f"[`{c.name}`](components/{kind}/{c.name}.md)", *(said(c, h) for h in hosts)]
             for c in shipped(zoo, kind)
         ]
-        parts.append(f"### {TITLES[kind]}")
-        parts.append(
-            table([KINDS[kind].singular.replace("_", " "), *(h.title for h in chosen)], rows)
-        )
-    names = sorted({name for h in hosts for name in h.feeds})
-    rows = [[f"`{name}`", *(h.feeds.get(name, "") for h in hosts)] for name in names]
-    parts += [
-        "### What a column is made of there",
-        table(["column", *(h.title for h in hosts)], rows),
-    ]
+        return table([KINDS[kind].singular.replace("_", " "), *(h.title for h in hosts)], rows)
+
+    def by_column(part: str) -> str:
+        names = sorted({name for h in every for name in getattr(h, part)})
+        rows = [[f"`{name}`", *(getattr(h, part).get(name, "") for h in every)] for name in names]
+        return table(["column", *(h.title for h in every)], rows)
+
+    every = list(HOSTS.values())
     told = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
-    return "\n\n".join([*parts, f"Policy losses are given {told}."])
+    return "\n\n".join([
+        components("estimators", every),
+        f"A policy loss is given {told}.",
+        components("policy_losses", [h for h in every if h.losses]),
+        "What makes a column be there, where `with` names it above:",
+        by_column("asks"),
+        "And what each column is made of there:",
+        by_column("feeds"),
+    ])  # fmt: skip
 
 
 def in_trainers_block(zoo: Zoo) -> str:
