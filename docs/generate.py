@@ -9,6 +9,7 @@ what is stale, and exits 1 if anything is.
 import ast
 import configparser
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -463,6 +464,62 @@ def rules_block(zoo: Zoo) -> str:
     return table(["finding", "when", "rests on"], rows)
 
 
+def bridges_block(zoo: Zoo) -> str:
+    """Which trainer can run which estimator and policy loss, and what a column is made of there."""
+    from rlzoo_bridges.hosts import HOSTS, LOSS_COLUMNS
+
+    def said(c: Component, host: Any) -> str:
+        if host.refusal(c):
+            missing = [f"`{name}`" for name in host.missing(c)]
+            return "no: " + (", ".join(missing) or "not proportional")
+        needs = c.needs if c.kind == "estimators" else ()
+        asked = [f"`{n}`" for n in needs if n in host.asks and n != "scores"]
+        return f"with {', '.join(asked)}" if asked else "yes"
+
+    def components(kind: str, hosts: list[Any]) -> str:
+        rows = [
+            [f"[`{c.name}`](components/{kind}/{c.name}.md)", *(said(c, h) for h in hosts)]
+            for c in shipped(zoo, kind)
+        ]
+        return table([KINDS[kind].singular.replace("_", " "), *(h.title for h in hosts)], rows)
+
+    def by_column(part: str) -> str:
+        names = sorted({name for h in every for name in getattr(h, part)})
+        rows = [[f"`{name}`", *(getattr(h, part).get(name, "") for h in every)] for name in names]
+        return table(["column", *(h.title for h in every)], rows)
+
+    every = list(HOSTS.values())
+    told = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
+    return "\n\n".join([
+        components("estimators", every),
+        f"A policy loss is given {told}.",
+        components("policy_losses", [h for h in every if h.losses]),
+        "What makes a column be there, where `with` names it above:",
+        by_column("asks"),
+        "And what each column is made of there:",
+        by_column("feeds"),
+    ])  # fmt: skip
+
+
+def in_trainers_block(zoo: Zoo) -> str:
+    """What tests/reference/make_bridges.py found, a row for each part of it that has numbers."""
+    from rlzoo_bridges.hosts import HOSTS
+
+    record = ROOT / "tests" / "reference" / "bridges.json"
+    found = json.loads(record.read_text())
+
+    def said(key: str, value: Any) -> str:
+        return f"{value} {key}" if isinstance(value, int) else f"{key}: {value:.1e}"
+
+    rows = []
+    for name, host in HOSTS.items():
+        for part, values in found[name].items():
+            numbers = [said(k, v) for k, v in values.items() if isinstance(v, int | float)]
+            if numbers:
+                rows.append([f"{host.title} {host.version}", part, "; ".join(numbers)])
+    return table(["trainer", "what", "found"], rows)
+
+
 def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
 
@@ -490,6 +547,8 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/families.md": {
         name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
     },
+    "docs/bridges.md": {"bridges": bridges_block},
+    "docs/agreement.md": {"in trainers": in_trainers_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any
 
 from rlzoo import __version__
@@ -48,16 +49,35 @@ VERBS: dict[str, tuple[str, ...]] = {
 
 def find_verb(name: str) -> Any:
     """The module of a verb."""
+    if name not in VERBS:
+        return import_module(brought()[name])
     (module,) = VERBS[name][2:] or (f"{name}.command",)
     return import_module(f"rlzoo.tools.{module}")
 
 
+def brought() -> dict[str, str]:
+    """The modules of verbs that plugins bring: entry points of the group `rlzoo.verbs`.
+
+    Such a module is as a verb's in rlzoo.tools; its docstring's first line and its `USAGE` are what
+    the table has of the others.
+    """
+    return {point.name: point.value for point in entry_points(group="rlzoo.verbs")}
+
+
+def _described(name: str) -> tuple[str, str]:
+    """A verb's usage and help."""
+    if name in VERBS:
+        return VERBS[name][0], VERBS[name][1]
+    verb = find_verb(name)
+    return verb.USAGE, (verb.__doc__ or "").strip().split("\n")[0].rstrip(".")
+
+
 def parse(argv: list[str]) -> argparse.Namespace:
     """The arguments of a command line; its verb is asked for its own. Exits where they are bad."""
-    if not argv or argv[0] not in VERBS:
+    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
         return _table().parse_args(argv)  # --help, --version, or a fault
     name, *words = argv
-    usage, text = VERBS[name][:2]
+    usage, text = _described(name)
     verb = find_verb(name)
     free = hasattr(verb, "sort_out")
     parser = argparse.ArgumentParser(
@@ -100,8 +120,8 @@ def _table() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"rlzoo {__version__}")
     verbs = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, (_, text, *_) in VERBS.items():
-        verbs.add_parser(name, help=text)
+    for name in [*VERBS, *(name for name in brought() if name not in VERBS)]:
+        verbs.add_parser(name, help=_described(name)[1])
     return top
 
 
