@@ -54,6 +54,12 @@ _KEYS: dict[str, Any] = {
     "model.lora.targets": Annotated[
         list[str] | None, "layers with an adapter; null: all linear ones but the head"
     ],
+    "teacher.name": Annotated[
+        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe asks for"
+    ],
+    "teacher.path": Annotated[
+        str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
+    ],
     "parallel.strategy": Annotated[
         Literal["replicate", "shard"],
         "of several processes, each holds all weights, or a share of them (FSDP2)",

@@ -24,6 +24,8 @@ CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "
 
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
 
+TEACHER_COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
+
 KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
 
 
@@ -81,6 +83,10 @@ class Plan:
     @cached_property
     def reference(self) -> bool:
         return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+
+    @cached_property
+    def teacher(self) -> bool:
+        return not self.needs.isdisjoint(TEACHER_COLUMNS)
 
     @cached_property
     def one_update(self) -> bool:
@@ -280,6 +286,12 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"Got {config.rollout.samples}"
         )
     yield from _faults_of_conversation(plan)
+    if plan.teacher and config.teacher.path is None:
+        asked = next(name for name in TEACHER_COLUMNS if name in plan.needs)
+        yield (
+            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
+            "or teacher.path (a folder)"
+        )
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
@@ -392,6 +404,9 @@ def _warnings(plan: Plan) -> Iterable[str]:
                 f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
                 f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
             )
+    if config.teacher.path is not None and not plan.teacher:
+        columns = " or ".join(TEACHER_COLUMNS[:2])
+        yield f"{plan.recipe.blame('teacher.path')}: nobody asks for {columns}: it is not loaded"
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
