@@ -77,9 +77,16 @@ _KEYS: dict[str, Any] = {
         Range(0, 1, closed="right"),
         "sample among the likeliest of this mass, of what top_k leaves",
     ],
+    "rollout.staleness": Annotated[
+        int,
+        Range(0, 1000),
+        "batches are sampled by the policy of so many steps ago, of which copies are kept; 0: of "
+        "now",
+    ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed in half precision, and where sampling is not as scoring",
+        "auto: recomputed in half precision, where sampling is not as scoring, and after "
+        "rollout.staleness",
     ],
     "rollout.truncation": Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],

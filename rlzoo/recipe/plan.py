@@ -307,6 +307,11 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
             f"{plan.estimator.name!r} has none; use zero, drop or penalty"
         )
+    if config.rollout.staleness and config.parallel.strategy == "shard":
+        yield (
+            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, which "
+            "parallel.strategy=shard spreads over processes; use replicate"
+        )
     for key in ("actor.betas", "critic.betas"):
         betas = list(_select(config, key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
@@ -425,6 +430,13 @@ def _warnings(plan: Plan) -> Iterable[str]:
         yield (
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
+        )
+    behind = config.rollout.staleness and config.rollout.old_log_probs != "sampled"
+    if behind and not plan.correction and not weighs:
+        yield (
+            f"rollout.staleness={config.rollout.staleness}: samples come from a policy of then and "
+            "are off-policy; correction=NAME weighs the loss against it, and "
+            "rollout.old_log_probs=sampled lets the loss's own ratio"
         )
 
 

@@ -219,6 +219,13 @@ def estimate(plan: Plan) -> Estimate | None:
         add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
 
     add_network("actor", sizes.parameters, 0)
+    if r.staleness:
+        targets = None if m.lora.targets is None else list(m.lora.targets)
+        adapters = sizes.adapters(m.lora.rank, targets)
+        size = adapters * 4 or sizes.parameters * stored
+        kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
+        add("delayed weights", r.staleness * size, "always", kept)
+        add("weights set aside", size, "sampling", "of now, while those of then sample")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
