@@ -117,9 +117,7 @@ def _teacher(plan: Plan, policy: Policy, notes: list[str]) -> Policy:
     """The frozen model that `teacher.path` names: it scores the policy's own tokens, at the
     policy's temperature and in its precision."""
     m = plan.recipe.config.model
-    folder = resolve_path(
-        plan.recipe.config.teacher.path, "teacher.path", code=m.trust_remote_code
-    )
+    folder = resolve_path(plan.recipe.config.teacher.path, "teacher.path", code=m.trust_remote_code)
     _same_tokens(policy, folder, "teacher.path", m.trust_remote_code)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code

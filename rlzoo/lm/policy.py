@@ -287,7 +287,8 @@ class Policy:
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
             ids = columns["response_ids"][:, : rows.width][mask]
-            kl = head.full_kl(*sides, self.temperature, (self.softcap, other.softcap))
+            caps = (self.softcap, other.softcap)
+            kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
         return {name: widen(_placed(x, mask), steps) for name, x in found.items()}

@@ -93,7 +93,9 @@ def test_shards_are_refused_by_name(zoo, words):
 
 def test_stale_samples_without_a_correction_are_told_of(zoo, words):
     def warnings(*more):
-        return make_plan(compose(["recipe=ppo_gae", *words, "rollout.staleness=4", *more], zoo), zoo)
+        return make_plan(
+            compose(["recipe=ppo_gae", *words, "rollout.staleness=4", *more], zoo), zoo
+        )
 
     assert any("rollout.staleness=4" in text for text in warnings().warnings)
     assert not warnings("correction=tis").warnings
