@@ -16,7 +16,15 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
+from rlzoo.train.checkpoint import (
+    keep_best,
+    load_checkpoint,
+    mend_best,
+    place_of,
+    prune,
+    save_checkpoint,
+)
+from rlzoo.train.delayed import FILE
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 from rlzoo.train.trainer import Trainer
@@ -143,6 +151,7 @@ class Loop:
             trainer.optimizers,
             state,
             self.ranks.first,
+            {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
         )
 
     def seconds(self) -> float:
@@ -172,6 +181,8 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
+            if trainer.delayed:
+                trainer.delayed.load(place_of(self.folder.checkpoints, trainer.steps))
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
             self.saved = trainer.steps
