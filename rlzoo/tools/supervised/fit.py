@@ -44,13 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
         "--epochs",
         type=float,
         metavar="N",
-        help=f"passes over the data (1; of a model under 10 million weights {STEPS_OF_SMALL} steps)",
+        help=f"passes over the data (1; under 10 million weights {STEPS_OF_SMALL} steps)",
     )
     add(
         "--lr",
         type=float,
         metavar="X",
-        help=f"peak learning rate ({lr:g}; of a model under 10 million weights {LR_OF_SMALL:g})",
+        help=f"peak learning rate ({lr:g}; under 10 million weights {LR_OF_SMALL:g})",
     )
     parser.set_defaults(usual_lr=lr)
     add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")

@@ -31,8 +31,8 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
     if held["loss"] > 0.9 * held["loss_before"]:
         yield (
-            f"hardly anything was learned in {report['epochs']:g} passes at lr={report['lr']:g}: "
-            "raise --lr or --epochs"
+            f"it hardly fell: more rows, or another --lr ({report['lr']:g} now) or --epochs "
+            f"({report['epochs']:g} now)"
         )
 
 
