@@ -93,11 +93,14 @@ def equal_rewards_give_zeros(s: Subject) -> None:
                 nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
             alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
             for case, columns in (
-                ("equal rewards", made_up.paid(plain, nearly)),
+                ("rewards that differ by rounding alone", made_up.paid(plain, nearly)),
                 ("groups of one", alone),
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
-                assert worst <= tiny, f"advantages up to {worst:.3g} from {case}{show(options)}"
+                assert worst <= tiny, (
+                    f"advantages up to {worst:.3g} from {case}{show(options)}; they are to be 0 "
+                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                )
 
 
 def discount_is_marked(s: Subject) -> None:
