@@ -101,7 +101,10 @@ def equal_rewards_give_zeros(s: Subject) -> None:
                 ("groups of one", alone),
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
-                assert worst <= tiny, f"advantages up to {worst:.3g} from {case}{show(options)}"
+                assert worst <= tiny, (
+                    f"advantages up to {worst:.3g} from {case}{show(options)}; they are to be 0 "
+                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                )
 
 
 def discount_is_marked(s: Subject) -> None:

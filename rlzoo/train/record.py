@@ -31,6 +31,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "seed": config.seed,
         "eval_metric": what,
         "eval_samples": config.eval.samples,
+        "eval_prompts": evaluations[-1].get("eval/prompts"),
         "eval_before": before,
         "eval_before_interval": before_interval,
         "eval_after": after,

@@ -134,10 +134,13 @@ def test_the_examples_pass_the_kit(path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_the_examples_train_by_name(path, words, tmp_path):
     zoo = rlzoo.load_zoo([path])
-    (estimator,) = [c for c in zoo.estimators.values() if c.origin == str(path)]
-    mine = [*words, "train.steps=2", f"estimator={estimator.name}", f"run.dir={tmp_path}/run"]
+    shelves = {"estimator": zoo.estimators, "task": zoo.tasks}
+    ((key, name),) = [
+        (k, c.name) for k, shelf in shelves.items() for c in shelf.values() if c.origin == str(path)
+    ]
+    mine = [*words, "train.steps=2", f"{key}={name}", f"run.dir={tmp_path}/run"]
     run = rlzoo.run("grpo", mine, zoo=zoo)
-    assert run.summary["estimator"] == estimator.name
+    assert run.summary[key] == name
     assert run.summary["steps"] == 2
 
 

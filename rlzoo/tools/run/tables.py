@@ -28,7 +28,7 @@ def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int =
     """This run and earlier ones of the same task and model in the folder beside it."""
     table = Table(
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
-        f"{summary['eval_samples']} samples, 95 % interval",
+        f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
         padding=(0, 2, 0, 0) if width < 100 else (0, 1),
@@ -77,6 +77,12 @@ def _greedy(values: dict[str, Any]) -> str:
 
 def _rewards(run: Any) -> list[float]:
     return [line[REWARD] for line in run.lines("metrics.jsonl") if REWARD in line]
+
+
+def _of_prompts(summary: dict[str, Any]) -> str:
+    """How many prompts the samples are of, where some came again."""
+    different = summary.get("eval_prompts") or summary["eval_samples"]
+    return f" of {different} prompts" if different < summary["eval_samples"] else ""
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:
