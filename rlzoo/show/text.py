@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 
 @cache
@@ -32,6 +33,16 @@ def readable(decoded: str, piece: str) -> str:
             raw = bytes(letters[c] for c in piece)
             decoded = raw.decode("utf-8", "backslashreplace")
     return "".join(_visible(c, i) for i, c in enumerate(decoded))
+
+
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
+    """Each of some tokens as a reader can see it; a special one by its name."""
+    special, texts = set(tokenizer.all_special_ids), {}
+    for i in dict.fromkeys(ids):
+        piece = tokenizer.convert_ids_to_tokens(i)
+        decoded = tokenizer.decode([i], skip_special_tokens=False)
+        texts[i] = piece if i in special else readable(decoded, piece)
+    return texts
 
 
 def _visible(char: str, place: int) -> str:
