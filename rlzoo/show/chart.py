@@ -187,11 +187,10 @@ def _wants_logs(lines: Sequence[Line]) -> bool:
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    """The span of an axis: a curve that does not move lies in the middle."""
+    """The span of an axis: a curve that does not move lies in the middle, at 0 on the floor."""
     gap = high - low
     if gap <= 1e-9 * max(abs(low), abs(high), 1e-6):
-        gap = abs(high) or 1.0
-        return low - gap / 2, high + gap / 2
+        return (low - abs(low) / 2, high + abs(high) / 2) if high else (-0.04, 1.06)
     return low - 0.04 * gap, high + 0.06 * gap
 
 

@@ -12,6 +12,7 @@ from html import escape
 from typing import Any
 
 from rlzoo.show.figure import COLOURS
+from rlzoo.show.text import printable
 
 # name -> (light, dark), beside the figures' colours
 PAPER = {
@@ -64,13 +65,14 @@ def page(
     refresh: float | None = None,
 ) -> str:
     """The document: its title as text, its blocks as HTML, and what `css` adds to the house's.
+    Control characters, and marks that turn the direction of writing, are escaped wherever they are.
 
     script: JavaScript, the only one that may run. refresh: seconds until it is loaded anew.
     """
     light, dark = (_variables(theme) for theme in (0, 1))
     script = script and f"\n{script.strip()}\n"
     again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:g}">\n'
-    return (
+    return printable(
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n{again}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -184,7 +186,7 @@ openTab(tabOf(location.hash));
 
 def data_block(name: str, data: Any) -> str:
     """Data for the page's script, which no text in it can leave."""
-    text = json.dumps(data, separators=(",", ":"))  # ASCII
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return f'<script type="application/json" id="{name}">{text}</script>'

@@ -59,6 +59,5 @@ def printable(text: str) -> str:
     """A text with its control characters escaped, line breaks apart."""
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    odd = (c for c in set(text) if not c.isprintable() and c != "\n")
+    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})

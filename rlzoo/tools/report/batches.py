@@ -1,7 +1,7 @@
 """What a run keeps of its responses: saved batches with every number, samples with their texts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 from rlzoo.errors import first_line
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
-STEPS = 6  # saved batches on a page, the last of them
+STEPS = 4  # saved batches on a page, the last of them
 EPS = np.finfo(np.float32).eps
 
 
@@ -60,36 +60,37 @@ class Saved:
         return bool(scores.max() - scores.min() <= 4 * EPS * size)
 
 
-NEEDED = ("response_mask", "response_attention", "sequence_scores", "advantages", "group_ids",
-          "response_ids")  # fmt: skip
+NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids", "sequence_scores",
+          "advantages")  # fmt: skip
+USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs", "old_log_probs",
+        "ref_log_probs", "sampler_log_probs", "entropy", "truncated"}  # fmt: skip
 
 
-def read_batches(folder: RunFolder) -> tuple[list[Saved], list[str]]:
-    """The last saved batches that can be read, oldest first, and what is wrong with others."""
-    saved, troubles = [], []
-    for path in saved_steps(folder.path / "batches", ".safetensors")[-STEPS:]:
+def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:
+    """The last saved batches, newest first, one at a time: each may be large. `troubles` is told
+    of those that cannot be read."""
+    for path in reversed(saved_steps(folder.path / "batches", ".safetensors")[-STEPS:]):
         try:
-            saved.append(_read(path))
+            yield _read(path)
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             troubles.append(f"batches/{path.name} cannot be read: {first_line(error)}")
-    return saved, troubles
 
 
 def _read(path: Path) -> Saved:
-    from safetensors import SafetensorError  # here: few commands read such files
-    from safetensors.numpy import load_file
+    from safetensors import SafetensorError, safe_open  # here: few commands read such files
 
     try:
-        columns = load_file(path)
+        with safe_open(path, "np") as file:
+            columns = {name: file.get_tensor(name) for name in file.keys() if name in USED}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(str(error)) from None
-    shape = columns["response_mask"].shape
+    rows = len(columns["response_mask"])
     for name in NEEDED:
-        if columns[name].shape[:1] != shape[:1]:
-            raise ValueError(f"{name} has {len(columns[name])} rows of {shape[0]}")
+        if len(columns[name]) != rows:
+            raise ValueError(f"{name} has {len(columns[name])} rows of {rows}")
     found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     tokens = {int(i): str(text) for i, text in found.pop("token_texts", {}).items()}
-    texts = {n: x for n, x in found.items() if isinstance(x, list) and len(x) == shape[0]}
+    texts = {n: x for n, x in found.items() if isinstance(x, list) and len(x) == rows}
     return Saved(step_of(path), columns, texts, tokens)
 
 

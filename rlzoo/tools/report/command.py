@@ -64,13 +64,13 @@ def run(arguments: argparse.Namespace) -> Result:
         place, shown = _write(folder, arguments.out, None)  # a page that does not wait for the next
     document = {
         "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
-        "batches": [batch.step for batch in shown.saved],
+        "batches": list(shown.groups),
         "remarks": [{"rule": r.finding.rule, "severity": r.finding.severity, "since": r.since}
                     for r in shown.remarks],
     }  # fmt: skip
     lines = [f"{place} (step {shown.step}, {shown.state})"]
     if shown.state == "running":
         lines.append(f"still going: `rlzoo report {folder.path} --watch` keeps the page fresh")
-    if not shown.saved:
+    if not shown.groups:
         lines.append("no saved batches: with run.save_batches=2 it shows groups and tokens too")
     return Result(document, lambda _: lines)

@@ -7,7 +7,6 @@ from typing import Any
 
 from rlzoo.show.chart import brief
 from rlzoo.show.page import folded, row, table, tag
-from rlzoo.show.text import printable
 from rlzoo.tools.report.batches import Saved
 
 GROUPS = 64  # of a step on the page
@@ -18,24 +17,25 @@ HOW = """No batch was kept, so the groups of a step are not known. Train with ru
 last two batches stay in the run's folder, and this tab shows their groups."""
 
 
-def groups_tab(saved: Sequence[Saved], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
-    """Saved batches, the last first, and samples of the whole run."""
+def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
+    """steps: what `step_section` makes of each saved batch. samples: of the whole run."""
     blocks = []
-    if saved:
-        options = "".join(f'<option value="{b.step}">{b.step}</option>' for b in reversed(saved))
+    if steps:
+        options = "".join(f'<option value="{step}">{step}</option>' for step in steps)
         blocks.append(
             f'<p class="controls"><label>step <select id="step-of">{options}</select></label>'
             '<label><input type="checkbox" id="hide-flat"> only groups with signal</label></p>'
         )
-        blocks += [_step(batch) for batch in reversed(saved)]
+        blocks += steps.values()
     else:
         blocks.append(tag("p", HOW, "note"))
     if samples:
-        blocks.append(_samples(samples, shown=not saved))
+        blocks.append(_samples(samples, shown=not steps))
     return "".join(blocks)
 
 
-def _step(batch: Saved) -> str:
+def step_section(batch: Saved) -> str:
+    """A saved batch: a line for each group, which unfolds to its responses."""
     groups = batch.groups()
     scores = [batch.score(row) for row in range(batch.rows)]
     advantages = [batch.advantage(row) for row in range(batch.rows)]
@@ -46,10 +46,10 @@ def _step(batch: Saved) -> str:
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
     head = (
-        '<div class="group head" aria-hidden="true"><span>prompt</span>'
+        '<div class="group head" aria-hidden="true"><span class="first">prompt</span>'
         f"<span>rewards, {brief(min(scores))} to {brief(max(scores))}</span>"
         f"<span>advantages, {brief(min(advantages))} to {brief(max(advantages))}</span>"
-        "<span></span></div>"
+        '<span class="last"></span></div>'
     )
     spans = (min(scores), max(scores)), _around(advantages)
     return (
@@ -71,7 +71,7 @@ def _around(values: Sequence[float]) -> Span:
 
 def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     flat = batch.flat(rows)
-    prompt = printable(batch.text("prompts", rows[0]) or "")
+    prompt = batch.text("prompts", rows[0]) or ""
     answer = batch.text("answers", rows[0])
     scores = [batch.score(r) for r in rows]
     advantages = [batch.advantage(r) for r in rows]
@@ -79,7 +79,7 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     head = (
         f'<span class="prompt mono"><bdi>{escape(_cut(prompt, 160))}</bdi></span>'
         f"{_strip(scores, spans[0], 'rewards')}{_strip(advantages, spans[1], 'advantages')}"
-        f'<span class="muted">{told}{" <b>flat</b>" if flat else ""}</span>'
+        f'<span class="muted last">{told}{" <b>flat</b>" if flat else ""}</span>'
     )
     body = []
     for r in rows[:ROWS]:
@@ -93,9 +93,7 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
         f'<p class="mono"><bdi>{escape(_cut(prompt, 2000))}</bdi></p>' if len(prompt) > 160 else ""
     )
     if answer is not None:
-        whole += (
-            f'<p><span class="muted">answer</span> <bdi>{escape(_cut(printable(answer)))}</bdi></p>'
-        )
+        whole += f'<p><span class="muted">answer</span> <bdi>{escape(_cut(answer))}</bdi></p>'
     left = len(rows) - ROWS
     more = tag("p", f"{left} more responses are not shown.", "muted") if left > 0 else ""
     kind = "group flat" if flat else "group"
@@ -145,7 +143,7 @@ def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool)
 
 def _text(value: Any) -> str:
     """A cell with a text of data or of the model."""
-    return f'<td class="text"><bdi>{escape(_cut(printable(str("" if value is None else value))))}</bdi></td>'
+    return f'<td class="text"><bdi>{escape(_cut(str("" if value is None else value)))}</bdi></td>'
 
 
 def _cut(text: str, letters: int = LETTERS) -> str:

@@ -13,11 +13,10 @@ from rlzoo.runs.record import Record, read_record
 from rlzoo.show import page as html
 from rlzoo.show.chart import brief
 from rlzoo.show.page import TABS, folded, row, table, tabs, tag
-from rlzoo.show.text import printable
-from rlzoo.tools.report.batches import Saved, read_batches, read_samples
-from rlzoo.tools.report.groups import groups_tab
+from rlzoo.tools.report.batches import STEPS, read_batches, read_samples
+from rlzoo.tools.report.groups import groups_tab, step_section
 from rlzoo.tools.report.remarks import Remark, remarks
-from rlzoo.tools.report.tokens import tokens_tab
+from rlzoo.tools.report.tokens import BUDGET, shown_tokens, tokens_tab
 from rlzoo.tools.report.trend import Trend
 
 HERE = Path(__file__).parent
@@ -25,12 +24,16 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Report:
-    """What a page says. state: finished, running or stopped."""
+    """What a page says.
+
+    groups, tokens: of each saved batch, newest first. state: finished, running or stopped.
+    """
 
     path: Path
     record: Record
     remarks: list[Remark]
-    saved: list[Saved]
+    groups: dict[int, str]
+    tokens: list[dict[str, Any]]
     samples: Mapping[int, list[dict[str, Any]]]
     troubles: list[str]
     state: str
@@ -48,10 +51,14 @@ def read_report(folder: RunFolder) -> Report:
     """A run's folder, finished or not, as far as it can be read. Raises OSError."""
     going = is_locked(folder.path)  # asked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
-    saved, troubles = read_batches(folder)
+    troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
+    for batch in read_batches(folder, troubles):
+        groups[batch.step] = step_section(batch)
+        # The newest takes half of the room.
+        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1))))
     state = "finished" if record.summary else "running" if going else "stopped"
-    return Report(folder.path, record, remarks(record), saved, read_samples(folder),
-                  [*record.troubles, *troubles], state)  # fmt: skip
+    found = remarks(record)
+    return Report(folder.path, record, found, groups, tokens, read_samples(folder), troubles, state)
 
 
 def page(report: Report, refresh: float | None = None) -> str:
@@ -59,16 +66,16 @@ def page(report: Report, refresh: float | None = None) -> str:
     record = report.record
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
-    tokens, numbers = tokens_tab(report.saved)
+    tokens, numbers = tokens_tab(report.tokens)
     blocks = [_subtitle(report), _facts(report)]
-    blocks += [tag("p", printable(trouble), "warn") for trouble in report.troubles]
+    blocks += [tag("p", trouble, "warn") for trouble in report.troubles]
     panels = [("trend", "Trend", trend.html),
-              ("step", "Step", groups_tab(report.saved, report.samples)),
+              ("step", "Step", groups_tab(report.groups, report.samples)),
               ("token", "Token", tokens)]  # fmt: skip
     blocks += [tabs("views of the run", panels), _settings(record)]
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
     css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
-    title = printable(report.path.resolve().name)
+    title = report.path.resolve().name
     return html.page(title, blocks, css, script=TABS + script, refresh=refresh)
 
 
@@ -76,7 +83,7 @@ def _subtitle(report: Report) -> str:
     key = report.record.key
     model = key("model.name") or key("model.path")
     told = " · ".join(
-        printable(str(word))
+        str(word)
         for word in (key("recipe"), model and f"{model} on {key('task.name')}",
                      key("estimator.name"), f"seed {key('seed', '?')}")
         if word
@@ -121,7 +128,7 @@ def _time(seconds: float) -> str:
 
 def _settings(record: Record) -> str:
     rows = [
-        row([tag("td", printable(key), "left mono"), tag("td", printable(str(value)), "left text")])
+        row([tag("td", key, "left mono"), tag("td", str(value), "left text")])
         for key, value in sorted(record.recipe.items())
         if value not in (None, "") and key != "recipe"
     ]

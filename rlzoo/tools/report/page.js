@@ -1,10 +1,10 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const by = id => document.getElementById(id);
-const write = x => {
+const write = (x, digits = 4) => {
   if (x === null || x === undefined) return "–";
   const size = Math.abs(x);
-  const text = size && (size < 1e-3 || size >= 1e5) ? x.toExponential(2)
-    : Number(x.toPrecision(4)).toString();
+  const text = size && (size < 1e-3 || size >= 1e5) ? x.toExponential(1)
+    : Number(x.toPrecision(digits)).toString();
   return text.replace("-", "−");
 };
 
@@ -70,6 +70,14 @@ for (const { card, numbers, svg } of charts) {
   card.addEventListener("blur", () => point(null));
 }
 
+// From a mark in a chart to what was said.
+function unfold() {
+  const said = by(location.hash.slice(1))?.querySelector("details");
+  if (said) said.open = true;
+}
+addEventListener("hashchange", unfold);
+unfold();
+
 // Step: one saved batch at a time.
 if (by("step-of")) {
   const show = () => {
@@ -90,9 +98,9 @@ if (by("step-of")) {
 // Token: a response, shaded by one of its columns.
 if (data.tokens.batches) {
   const { shades, batches } = data.tokens;
-  let batch, response, spans = [], current = 0;
-  const numbersOf = name => {
-    const column = response.numbers[name];
+  let batch, response, spans = [], others = [], current = 0;
+  const numbersOf = (name, row = response) => {
+    const column = row.numbers[name];
     return t => Array.isArray(column) ? column[t] : column === undefined ? null : column;
   };
   // The ratio is kept as its logarithm, so that twice and half are as strong.
@@ -115,8 +123,8 @@ if (data.tokens.batches) {
   function legend() {
     const name = by("shade").value, [low, high] = batch.scales[name];
     const [down, up] = [by("ramp").dataset.down, by("ramp").dataset.up];
-    by("least").textContent = write(value(name, low));
-    by("most").textContent = write(value(name, high));
+    by("least").textContent = write(value(name, low), 2);
+    by("most").textContent = write(value(name, high), 2);
     by("ramp").style.background = `linear-gradient(90deg, ${shades[name][2]
       ? `${down}, transparent, ${up}` : `transparent, ${up}`})`;
     by("means").textContent = low === high ? `${shades[name][1]} (all alike here)` : shades[name][1];
@@ -126,7 +134,8 @@ if (data.tokens.batches) {
     const ys = response.ids.map((_, t) => of(t)).filter(y => y !== null);
     const svg = by("profile"), signed = shades[name][2];
     svg.replaceChildren();
-    if (n < 2 || !ys.length) return;
+    svg.toggleAttribute("hidden", n < 12 || !ys.length);
+    if (n < 12 || !ys.length) return;
     const low = Math.min(...ys, signed ? 0 : Infinity), high = Math.max(...ys, signed ? 0 : -Infinity);
     const up = y => 86 - 82 * (high > low ? (y - low) / (high - low) : .5);
     const right = t => 640 * (t + .5) / n;
@@ -168,8 +177,11 @@ if (data.tokens.batches) {
   }
   function shadeAll() {
     keep("shade", by("shade").value);
-    const name = by("shade").value, of = name in response.numbers ? numbersOf(name) : () => null;
-    spans.forEach((span, t) => { span.style.background = colour(name, of(t)); });
+    const name = by("shade").value;
+    for (const [row, some] of [[response, spans], ...others]) {
+      const of = numbersOf(name, row);
+      some.forEach((span, t) => { span.style.background = colour(name, of(t)); });
+    }
     legend();
     profile();
     focus(current);
@@ -179,16 +191,7 @@ if (data.tokens.batches) {
     response = batch.rows.find(row => String(row.row) === by("response").value);
     const box = by("tokens"), told = by("asked");
     box.replaceChildren();
-    spans = response.ids.map((id, t) => {
-      const text = batch.tokens[id];
-      const span = add(box, "bdi", text || "·");
-      const chosen = Object.values(response.numbers)
-        .some(column => !Array.isArray(column) || column[t] !== null);
-      if (!chosen) span.className = "other";
-      span.dataset.t = t;
-      if (text.endsWith("\\n")) box.append(document.createElement("br"));
-      return span;
-    });
+    spans = fill(box, response, response.ids.length);
     if (response.length > response.ids.length)
       add(box, "span", ` … ${response.length - response.ids.length} more tokens`, "muted");
     told.replaceChildren();
@@ -200,9 +203,40 @@ if (data.tokens.batches) {
     say("prompt", response.prompt);
     if (response.answer !== null) say("· answer", response.answer);
     say("· reward", write(response.score));
+    group();
     current = 0;
     shadeAll();
     box.scrollTop = 0;
+  }
+  function fill(box, row, most) {
+    return row.ids.slice(0, most).map((id, t) => {
+      const text = batch.tokens[id];
+      const span = add(box, "bdi", text || "·");
+      const chosen = Object.values(row.numbers)
+        .some(column => !Array.isArray(column) || column[t] !== null);
+      if (!chosen) span.className = "other";
+      span.dataset.t = t;
+      if (text.endsWith("\\n") && row === response) box.append(document.createElement("br"));
+      return span;
+    });
+  }
+  // The responses that it was compared with, each a way to look at it closer.
+  function group() {
+    const box = by("others");
+    box.replaceChildren();
+    others = [];
+    for (const row of batch.rows.filter(row => row.group === response.group)) {
+      const button = add(box, "button", "", row === response ? "now" : "");
+      add(button, "span", write(row.score), "muted");
+      const line = add(button, "span", "", "tokens");
+      others.push([row, fill(line, row, 60)]);
+      if (row.length > 60) add(line, "span", ` … ${row.length - 60} more`, "muted");
+      button.addEventListener("click", () => {
+        by("response").value = row.row;
+        showResponse();
+        box.querySelector(".now").focus();
+      });
+    }
   }
   function showBatch() {
     keep("batch", by("batch").value);

@@ -11,7 +11,7 @@ from rlzoo.show.shade import BLUE, ORANGE
 from rlzoo.show.text import printable
 from rlzoo.tools.report.batches import Saved
 
-BUDGET = 48_000  # tokens on a page
+BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response
 
 # key: (title, what it is, whether its colour says on which side of 0 it is)
@@ -38,20 +38,23 @@ two batches stay in the run's folder, and this tab shows each token of them. `rl
 fresh response from the last checkpoint, and shows its tokens now."""
 
 
-def tokens_tab(saved: Sequence[Saved]) -> tuple[str, dict[str, Any]]:
-    """(HTML, what its script shows)."""
-    if not saved:
+def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """(HTML, what its script shows). shown: what `shown_tokens` makes of each saved batch."""
+    if not shown:
         return tag("p", HOW, "note"), {}
-    data, cut, left = _data(saved)
-    options = "".join(f'<option value="{key}">{SHADES[key][0]}</option>' for key in data["shades"])
+    shades = {
+        key: list(told) for key, told in SHADES.items() if any(key in s["scales"] for s in shown)
+    }
+    data = {"shades": shades, "batches": shown}
+    options = "".join(f'<option value="{key}">{SHADES[key][0]}</option>' for key in shades)
     notes = []
-    if left:
+    if left := sum(s["left"] for s in shown):
         notes.append(f"{left} responses are left out: a page has room for {BUDGET:,} tokens")
-    if cut:
+    if cut := sum(s["cut"] for s in shown):
         notes.append(f"{cut} responses are cut after {LONGEST:,} tokens")
-    if not any(batch.tokens for batch in saved):
+    if not any(s["named"] for s in shown):
         notes.append("this run kept no texts of tokens: each is its number in the vocabulary")
-    if "entropy" not in data["shades"]:
+    if "entropy" not in shades:
         notes.append("this run kept neither ratio nor entropy: runs from now on do")
     note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
     up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
@@ -68,46 +71,40 @@ def tokens_tab(saved: Sequence[Saved]) -> tuple[str, dict[str, Any]]:
         '<div class="reading"><div><div class="tokens" id="tokens" tabindex="0" role="group" '
         'aria-label="tokens; arrow keys go from one to the next"></div>'
         '<svg id="profile" role="img" aria-label="the number along the response" '
-        'viewBox="0 0 640 90" preserveAspectRatio="none"></svg></div>'
+        'viewBox="0 0 640 90" preserveAspectRatio="none"></svg>'
+        '<h3>All responses to this prompt</h3><div id="others"></div></div>'
         '<aside id="numbers" aria-live="polite"></aside></div>'
     ), data
 
 
-def _data(saved: Sequence[Saved]) -> tuple[dict[str, Any], int, int]:
-    """(what the script shows, responses that are cut, responses left out)."""
-    shades = {key for batch in saved for key in _columns(batch)}
-    data: dict[str, Any] = {
-        "shades": {k: list(v) for k, v in SHADES.items() if k in shades},
-        "batches": [],
-    }
-    cut = left = 0
-    for batch in reversed(saved):
-        room, rows = BUDGET // len(saved), []
-        columns = _columns(batch)
-        # Groups with signal first; a page that is full leaves flat ones out.
-        order = sorted(batch.groups(), key=batch.flat)
-        for r in (r for rows_of in order for r in rows_of):
-            length = batch.length(r)
-            shown = min(length, LONGEST)
-            if shown > room:
-                left += 1
-                continue
-            room -= shown
-            cut += shown < length
-            rows.append(_row(batch, columns, r, shown, length))
-        rows.sort(key=lambda found: found["row"])
-        ids = {i for found in rows for i in found["ids"]}
-        data["batches"].append({
-            "step": batch.step, "rows": rows, "scales": _scales(batch, columns),
-            "tokens": {i: batch.tokens.get(i, f"⟨{i}⟩") for i in sorted(ids)},
-        })  # fmt: skip
-    return data, cut, left
+def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
+    """What the script shows of a batch: responses of at most `room` tokens in all, those of groups
+    with signal first."""
+    picked, cut = [], 0
+    order = sorted(batch.groups(), key=batch.flat)
+    for row in (row for rows in order for row in rows):
+        length = min(batch.length(row), LONGEST)
+        if length <= room:
+            room -= length
+            cut += length < batch.length(row)
+            picked.append(row)
+    picked.sort()
+    columns = _columns({name: column[picked, ...][:, :LONGEST] for name, column in batch.columns.items()
+                        if column.ndim == 2})  # fmt: skip
+    rows = [_row(batch, columns, at, row) for at, row in enumerate(picked)]
+    ids = sorted({i for row in rows for i in row["ids"]})
+    chosen = batch.columns["response_mask"][picked, :LONGEST] > 0
+    return {
+        "step": batch.step, "rows": rows, "left": batch.rows - len(rows), "cut": cut,
+        "scales": {key: _scale(column[chosen], SHADES[key][2]) for key, column in columns.items()},
+        "named": bool(batch.tokens),
+        "tokens": {i: printable(batch.tokens.get(i, f"⟨{i}⟩")) for i in ids},
+    }  # fmt: skip
 
 
-def _columns(batch: Saved) -> dict[str, Any]:
-    """Arrays (B, T) by the keys of `SHADES`, as far as the batch has them."""
-    there = batch.columns
-    found = {key: there[key] for key in SHADES if key in there}
+def _columns(there: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays (R, T) by the keys of `SHADES`, as far as a batch has what they are made of."""
+    found = dict(there)
 
     def gap(key: str, a: str, b: str) -> None:
         if a in there and b in there:
@@ -118,52 +115,44 @@ def _columns(batch: Saved) -> dict[str, Any]:
     gap("mismatch", "old_log_probs", "sampler_log_probs")
     if "old_log_probs" in there:
         found["surprise"] = -there["old_log_probs"]
-    shape = there["response_mask"].shape
-    return {key: found[key] for key in SHADES if key in found and found[key].shape == shape}
+    return {key: found[key] for key in SHADES if key in found}
 
 
-def _scales(batch: Saved, columns: Mapping[str, Any]) -> dict[str, list[float]]:
+def _scale(values: Any, signed: bool) -> list[float | None]:
     """Where the colours of a column end: so that two of a hundred tokens are beyond."""
-    chosen = batch.columns["response_mask"] > 0
-    scales = {}
-    for key, column in columns.items():
-        values = column[chosen]
-        values = values[np.isfinite(values)]
-        if not len(values):
-            scales[key] = [0.0, 0.0]
-        elif SHADES[key][2]:
-            size = np.abs(values)
-            top = float(np.quantile(size[size > 0], 0.98)) if size.any() else 0.0
-            scales[key] = [-_short(top), _short(top)]
-        else:
-            scales[key] = [_short(float(q)) for q in np.quantile(values, (0.02, 0.98))]
-    return scales
+    values = values[np.isfinite(values)]
+    if signed:
+        values = np.abs(values[values != 0])
+    if not len(values):
+        return [0, 0]
+    low, high = map(float, np.quantile(values, (0.02, 0.98)))
+    return [_short(-high if signed else low), _short(high)]
 
 
-def _row(
-    batch: Saved, columns: Mapping[str, Any], r: int, shown: int, length: int
-) -> dict[str, Any]:
-    chosen = batch.columns["response_mask"][r, :shown] > 0
-    numbers = {}
+def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[str, Any]:
+    length = batch.length(row)
+    chosen = batch.columns["response_mask"][row, : min(length, LONGEST)] > 0
+    numbers: dict[str, Any] = {}
     for key, column in columns.items():
         values = [
-            _short(float(v)) if c else None for v, c in zip(column[r, :shown], chosen, strict=True)
+            _short(v) if c else None
+            for v, c in zip(column[at].tolist(), chosen.tolist(), strict=False)
         ]
-        one = {v for v in values if v is not None}
-        numbers[key] = values if len(one) != 1 or None in values else one.pop()
-    answer = batch.text("answers", r)
+        alike = values and values[0] is not None and values.count(values[0]) == len(values)
+        numbers[key] = values[0] if alike else values
+    answer = batch.text("answers", row)
     return {
-        "row": r, "group": int(batch.columns["group_ids"][r]), "length": length,
-        "prompt": printable(batch.text("prompts", r) or "")[:4000],
+        "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
+        "prompt": printable(batch.text("prompts", row) or "")[:4000],
         "answer": None if answer is None else printable(answer)[:400],
-        "score": _short(batch.score(r)),
-        "ids": batch.columns["response_ids"][r, :shown].tolist(), "numbers": numbers,
+        "score": _short(batch.score(row)), "numbers": numbers,
+        "ids": batch.columns["response_ids"][row, : len(chosen)].tolist(),
     }  # fmt: skip
 
 
 def _short(x: float) -> float | None:
-    """Four digits; none of what is not finite, which JSON has no word for."""
+    """Three digits, which is what a page has room for; None of what JSON has no word for."""
     if not math.isfinite(x):
         return None
-    short = float(f"{x:.4g}")
-    return int(short) if short == int(short) and abs(short) < 1e9 else short
+    short = float(f"{x:.3g}")
+    return int(short) if short == round(short) and abs(short) < 1e9 else short

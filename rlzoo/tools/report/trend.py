@@ -8,7 +8,6 @@ from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.show.chart import Line, Mark, brief, draw_chart, smoothed
 from rlzoo.show.page import folded, tag
-from rlzoo.show.text import printable
 from rlzoo.tools.report.remarks import Remark
 
 SMOOTH = 40  # steps from which on a curve is smoothed
@@ -95,15 +94,14 @@ class Trend:
         now = brief(next(line.y[-1] for line in lines if line.name is not None))
         named = [line for line in lines if line.name]
         legend = "".join(
-            f'<span class="key {line.kind}">{escape(printable(line.name or ""))}</span>'
-            for line in named
+            f'<span class="key {line.kind}">{escape(line.name or "")}</span>' for line in named
         )
         told = meaning(first)
         return (
             f'<div class="chart" id="{name}" tabindex="0"><div class="head">'
-            f'<span class="title" title="{escape(told)}">{escape(printable(title))}</span>'
+            f'<span class="title" title="{escape(told)}">{escape(title)}</span>'
             f'<output data-now="{now}">{now}</output></div>{svg}'
-            f'<div class="foot">{legend or tag("code", printable(first))}</div></div>'
+            f'<div class="foot">{legend or tag("code", first)}</div></div>'
         )
 
     def _belongs(self, remark: Remark, metric: str) -> bool:
@@ -167,7 +165,7 @@ def meaning(metric: str) -> str:
     """What a metric is, by the table of them; a plugin's own is its name."""
     head = metric.rpartition("/")[0]
     known = {m.name: m.meaning for m in names.METRICS}
-    return known.get(metric) or known.get(f"{head}/*") or printable(metric)
+    return known.get(metric) or known.get(f"{head}/*") or metric
 
 
 def _grid(cards: Iterable[str]) -> str:
@@ -185,10 +183,11 @@ def remarks_block(remarks: Sequence[Remark], steps: int) -> str:
         title = f.rule.replace("_", " ")
         follows = ", ".join(name.replace("_", " ") for name in f.so_too)
         so = f"<p><b>so</b> {escape(follows)}</p>" if follows else ""
-        items.append(
-            f'<li id="remark-{r.number}" class="{f.severity}"><span class="number">{r.number}</span>'
-            f'<div><p class="what"><b>{escape(title)}</b> <span class="muted">{f.severity}, '
-            f"since step {r.since}</span></p><p>{escape(printable(f.what))}</p>{so}"
-            f"<p><b>try</b> {escape(printable(f.advice))}</p></div></li>"
+        head = (
+            f'<span class="number">{r.number}</span> <b>{escape(title)}</b> '
+            f'<span class="muted">{f.severity}, since step {r.since}</span>'
         )
+        said = f"<p>{escape(f.what)}</p>{so}<p><b>try</b> {escape(f.advice)}</p>"
+        inside = folded(head, said, shown=f.severity != "note")
+        items.append(f'<li id="remark-{r.number}" class="{f.severity}">{inside}</li>')
     return f'<ol class="remarks" aria-label="what the doctor says">{"".join(items)}</ol>'

@@ -8,7 +8,6 @@ from rlzoo.show import page as html
 from rlzoo.show.numbers import aligned, number
 from rlzoo.show.page import tag
 from rlzoo.show.shade import BLUE, ORANGE, largest, paint, style
-from rlzoo.show.text import printable
 from rlzoo.tools.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo.tools.trace.trace import Credit, Numbers, Trace
 
@@ -35,7 +34,7 @@ def page(traced: Trace) -> str:
     if traced.prompt is not None:
         told = [] if traced.answer is None else [f"answer {traced.answer}"]
         told += [] if traced.score is None else [f"score {number(traced.score)}"]
-        prompt = tag("bdi", printable(traced.prompt))
+        prompt = tag("bdi", traced.prompt)
         blocks.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
         blocks.append(tag("p", " · ".join(told), "muted"))
     if traced.credits:
