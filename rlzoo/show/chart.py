@@ -49,8 +49,9 @@ def draw_chart(
 
     end: where the axis is to end, for a run that goes on.
     """
-    lines = [thin(line) for line in lines if len(line.x)]
+    lines = [line for line in lines if len(line.x)]
     span = min(line.x[0] for line in lines), max(*(line.x[-1] for line in lines), end or 0.0)
+    lines = [thin(line) for line in lines]
     logs = _wants_logs(lines)
     bands = [band for line in lines for band in (line.y, line.low, line.high) if band is not None]
     values = [math.log10(v) if logs else v for band in bands for v in band]
@@ -133,7 +134,7 @@ def thin(line: Line, most: int = MOST) -> Line:
     low, high = (line.y if band is None else band for band in (line.low, line.high))
     return Line(
         line.name,
-        [line.x[cut.stop - 1] for cut in cuts],
+        [line.x[(cut.start + cut.stop - 1) // 2] for cut in cuts],
         [math.fsum(line.y[cut]) / (cut.stop - cut.start) for cut in cuts],
         [min(low[cut]) for cut in cuts],
         [max(high[cut]) for cut in cuts],
@@ -142,25 +143,23 @@ def thin(line: Line, most: int = MOST) -> Line:
 
 
 def smoothed(y: Points, reach: int) -> list[float]:
-    """The mean of up to `reach` points before and after each."""
-    total = [0.0]
-    for value in y:
-        total.append(total[-1] + value)
-    out = []
-    for i in range(len(y)):
-        a, b = max(0, i - reach), min(len(y), i + reach + 1)
-        out.append((total[b] - total[a]) / (b - a))
+    """The mean of up to `reach` points before and after each, the nearer the heavier."""
+    out = list(y)
+    for width in (reach // 2, reach - reach // 2):  # twice: a spike becomes a hill, no box
+        total = [0.0, *itertools.accumulate(out)]
+        ends = [(max(0, i - width), min(len(y), i + width + 1)) for i in range(len(y))]
+        out = [(total[b] - total[a]) / (b - a) for a, b in ends]
     return out
 
 
-def brief(x: float) -> str:
-    """Three digits: `0.125`, `1.2k`, `3e-06`."""
+def brief(x: float, digits: int = 3) -> str:
+    """Three digits: `0.125`, `1.2k`, `3e-6`."""
     if x == 0 or not math.isfinite(x):
         return "0" if x == 0 else str(x)
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if size <= abs(x) < 1e12:
-            return f"{x / size:.3g}{unit}"
-    return f"{x:.3g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
+            return f"{x / size:.{digits}g}{unit}"
+    return f"{x:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
 
 
 def nice(low: float, high: float, about: int = 4) -> list[float]:

@@ -80,6 +80,12 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", size)
         self._events.clear()
         self.call("Page.navigate", {"url": Path(file).resolve().as_uri()})
+        self.wait(anew=False)
+
+    def wait(self, *, anew=True):
+        """Until the page has loaded; `anew`: once more."""
+        if anew:
+            self._events.clear()
         while "Page.loadEventFired" not in self._events:
             self._read()
 

@@ -25,9 +25,11 @@ def made_up_report_run(path, *, steps=20, finished=True, batches=2, groups=3, sa
     numbers. `texts` are its prompts, responses, answers, tokens, and names of metrics by turns."""
     rng = np.random.default_rng(seed)
     path.mkdir(parents=True)
-    tree = {"seed": 0, "task": {"name": texts[0]}, "model": {"name": "tiny"},
-            "estimator": {"name": name}, "rewards": {"verifier": {"weight": 1.0}},
-            "train": {"steps": steps}, "rollout": {"samples": samples, "prompts": groups}}  # fmt: skip
+    tree = {
+        "seed": 0, "task": {"name": texts[0]}, "model": {"name": "tiny"},
+        "estimator": {"name": name}, "rewards": {"verifier": {"weight": 1.0}},
+        "train": {"steps": steps}, "rollout": {"samples": samples, "prompts": groups},
+    }  # fmt: skip
     told = OmegaConf.to_yaml(OmegaConf.create(json.loads(json.dumps(tree))))
     (path / "recipe.yaml").write_bytes(b"# made_up\n" + told.encode("utf-8", "backslashreplace"))
     with open(path / "metrics.jsonl", "w") as file:
@@ -37,15 +39,16 @@ def made_up_report_run(path, *, steps=20, finished=True, batches=2, groups=3, sa
                 line = {"step": step, "reward/mean": share + 0.2 * rng.normal(),
                         "score/std": 0.4, "response_length/mean": 9 + rng.normal(),
                         "response_length/min": 2, "response_length/max": 16,
-                        "actor/entropy": 1.2 - share, "actor/grad_norm": float(np.exp(rng.normal())),
+                        "actor/entropy": 1.2 - share, "actor/grad_norm": rng.gamma(2),
                         "group/no_signal": share, "train/skipped": int(step == steps // 2),
                         "perf/tokens": 1000 * step, "perf/seconds": 2.0 * step}  # fmt: skip
                 line |= {f"actor/{e}": float(rng.normal()) for e in extra}
                 file.write(json.dumps(line) + "\n")
             if step % max(1, steps // 5) == 0:
-                eval_line = {"step": step, "eval/accuracy": share, "eval/accuracy_low": share - 0.05,
-                             "eval/accuracy_high": share + 0.05}  # fmt: skip
-                file.write(json.dumps(eval_line) + "\n")
+                ends = {"low": 0.9 * share, "high": 0.9 * share + 0.1}
+                line = {"step": step, "eval/accuracy": share}
+                line |= {f"eval/accuracy_{name}": end for name, end in ends.items()}
+                file.write(json.dumps(line) + "\n")
     with open(path / "samples.jsonl", "w") as file:
         for step in range(1, steps + 1):
             for i in range(2):

@@ -20,10 +20,10 @@ def report(run: str | Path, out: str | Path | None = None) -> Path:
     One HTML file that needs no network: curves with the doctor's remarks, the groups of saved
     batches, each token with its numbers. Raises RlzooError where there is no run, or no room.
     """
-    return _write(open_folder(run), out, None)[0]
+    return write(open_folder(run), out, None)[0]
 
 
-def _write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
+def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
     place = folder.path / NAME if out is None else Path(out)
     try:
         shown = read_report(folder)
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> Result:
     if every is not None and not 1 <= every < 1e6:
         raise UsageError(f"--watch: seconds, 1 or more. Got {every:g}")
     folder = open_folder(arguments.path)
-    place, shown = _write(folder, arguments.out, every)
+    place, shown = write(folder, arguments.out, every)
     told = every is None
     try:
         while every is not None and shown.state == "running":
@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> Result:
                 print(f"{place}: written every {every:g} s while the run goes on", flush=True)
                 told = True
             time.sleep(every)
-            place, shown = _write(folder, arguments.out, every)
+            place, shown = write(folder, arguments.out, every)
     except KeyboardInterrupt:
-        place, shown = _write(folder, arguments.out, None)  # a page that does not wait for the next
+        place, shown = write(folder, arguments.out, None)  # a page that does not wait for the next
     document = {
         "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
         "batches": list(shown.groups),

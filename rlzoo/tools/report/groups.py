@@ -13,8 +13,8 @@ GROUPS = 64  # of a step on the page
 ROWS = 16  # responses of a group
 LETTERS = 400  # of a text
 
-HOW = """No batch was kept, so the groups of a step are not known. Train with run.save_batches=2: the
-last two batches stay in the run's folder, and this tab shows their groups."""
+HOW = """No batch was kept, so the groups of a step are not known. Train with run.save_batches=2:
+the last two batches stay in the run's folder, and this tab shows their groups."""
 
 
 def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
@@ -40,15 +40,17 @@ def step_section(batch: Saved) -> str:
     scores = [batch.score(row) for row in range(batch.rows)]
     advantages = [batch.advantage(row) for row in range(batch.rows)]
     flat = sum(batch.flat(rows) for rows in groups)
-    facts = [f"{len(groups)} groups, {batch.rows} responses",
-             f"mean reward {brief(sum(scores) / len(scores))}",
-             f"{flat} group{'s' * (flat != 1)} flat: all responses of the prompt score alike"]  # fmt: skip
+    facts = [
+        f"{len(groups)} groups, {batch.rows} responses",
+        f"mean reward {brief(sum(scores) / len(scores))}",
+        f"{flat} group{'s' * (flat != 1)} flat: all responses of the prompt score alike",
+    ]
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
     head = (
         '<div class="group head" aria-hidden="true"><span class="first">prompt</span>'
-        f"<span>rewards, {brief(min(scores))} to {brief(max(scores))}</span>"
-        f"<span>advantages, {brief(min(advantages))} to {brief(max(advantages))}</span>"
+        f"<span>rewards, {brief(min(scores), 2)} to {brief(max(scores), 2)}</span>"
+        f"<span>advantages, {brief(min(advantages), 2)} to {brief(max(advantages), 2)}</span>"
         '<span class="last"></span></div>'
     )
     spans = (min(scores), max(scores)), _around(advantages)
@@ -97,7 +99,8 @@ def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
     left = len(rows) - ROWS
     more = tag("p", f"{left} more responses are not shown.", "muted") if left > 0 else ""
     kind = "group flat" if flat else "group"
-    return f'<details class="{kind}"><summary>{head}</summary>{whole}{table(heads, body)}{more}</details>'
+    inside = f"{whole}{table(heads, body)}{more}"
+    return f'<details class="{kind}"><summary>{head}</summary>{inside}</details>'
 
 
 def _strip(values: Sequence[float], span: Span, what: str) -> str:

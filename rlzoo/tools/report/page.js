@@ -291,8 +291,12 @@ if (data.tokens.batches) {
   }
 }
 
-// The place on the page outlives a reload as well.
+// So do the tab, since a reload forgets what the address says after #, and the place on the page.
 if (document.querySelector("meta[http-equiv=refresh]")) {
+  if (!tabOf(location.hash) && kept.tab) openTab(kept.tab);
   if (kept.scroll) scrollTo(0, kept.scroll);
-  addEventListener("pagehide", () => keep("scroll", scrollY));
+  addEventListener("pagehide", () => {
+    keep("tab", document.querySelector("[role=tabpanel]:not([hidden])").id);
+    keep("scroll", scrollY);
+  });
 }

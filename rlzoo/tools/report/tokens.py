@@ -16,14 +16,14 @@ LONGEST = 2_000  # of a response
 
 # key: (title, what it is, whether its colour says on which side of 0 it is)
 SHADES: dict[str, tuple[str, str, bool]] = {
-    "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, orange "
-                   "less likely", True),
+    "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, "
+                   "orange less likely", True),
     "raw_advantages": ("raw advantage", "what the estimator gave, before whitening", True),
     "rewards": ("reward", "scores, less the KL where it is in the reward", True),
     "values": ("value", "V(s_t), read before the token is chosen", False),
     "returns": ("return", "what the critic is to learn", False),
-    "log_ratio": ("ratio", "probability after the update of this step over that before it: blue has "
-                  "become likelier", True),
+    "log_ratio": ("ratio", "probability after the update of this step over that before it: blue "
+                  "has become likelier", True),
     "log_gap": ("KL", "log pi - log pi_ref, in nats: blue is likelier than under the reference",
                 True),
     "entropy": ("entropy", "of the choice, in nats, after the update: strong where much was open",
@@ -33,9 +33,9 @@ SHADES: dict[str, tuple[str, str, bool]] = {
     "surprise": ("surprise", "-log pi of the token when it was drawn, in nats", False),
 }  # fmt: skip
 
-HOW = """No batch was kept, so no number of a token is known. Train with run.save_batches=2: the last
-two batches stay in the run's folder, and this tab shows each token of them. `rlzoo trace RUN` draws a
-fresh response from the last checkpoint, and shows its tokens now."""
+HOW = """No batch was kept, so no number of a token is known. Train with run.save_batches=2: the
+last two batches stay in the run's folder, and this tab shows each token of them. `rlzoo trace RUN`
+draws a fresh response from the last checkpoint, and shows its tokens now."""
 
 
 def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
@@ -89,8 +89,8 @@ def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
             cut += length < batch.length(row)
             picked.append(row)
     picked.sort()
-    columns = _columns({name: column[picked, ...][:, :LONGEST] for name, column in batch.columns.items()
-                        if column.ndim == 2})  # fmt: skip
+    wide = {name: x for name, x in batch.columns.items() if x.ndim == 2}
+    columns = _columns({name: x[picked, :LONGEST] for name, x in wide.items()})
     rows = [_row(batch, columns, at, row) for at, row in enumerate(picked)]
     ids = sorted({i for row in rows for i in row["ids"]})
     chosen = batch.columns["response_mask"][picked, :LONGEST] > 0

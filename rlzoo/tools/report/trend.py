@@ -66,8 +66,9 @@ class Trend:
                 )
             )
         if len(record.steps) >= SMOOTH:
-            reach = _reach(len(record.steps))
-            told = f"Thin: the steps. Thick: the mean over {2 * reach + 1} of them."
+            told = (
+                f"Thin: the steps. Thick: a mean over {2 * _reach(len(record.steps)) + 1} of them."
+            )
             blocks.append(tag("p", told, "muted"))
         self.html = (
             "".join(blocks)
@@ -105,7 +106,7 @@ class Trend:
         )
 
     def _belongs(self, remark: Remark, metric: str) -> bool:
-        """Whether a remark is marked in the chart of a metric: those it rests on, else the first."""
+        """Whether a remark is marked in the chart of a metric: of what it rests on, else reward."""
         rests_on = {m for m in remark.metrics if self.record.has(m)} or {names.REWARD}
         shown = {m for charts in SHOWN.values() for keys in charts.values() for m in keys[:1]}
         return metric in rests_on or (metric == names.REWARD and not rests_on & shown)
