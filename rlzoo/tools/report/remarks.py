@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from rlzoo.runs.columns import Columns
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.command import examine
 from rlzoo.tools.doctor.rules import RULES
@@ -55,5 +56,5 @@ def remarks(record: Record) -> list[Remark]:
 def shortened(record: Record, steps: int) -> Record:
     """The run as it was after some of its steps."""
     last = record.steps[steps - 1]["step"]
-    evaluations = [line for line in record.evaluations if line["step"] <= last]
+    evaluations = Columns(line for line in record.evaluations if line["step"] <= last)
     return replace(record, steps=record.steps.first(steps), evaluations=evaluations)

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from rlzoo.runs import metrics as names
+from rlzoo.runs.columns import Columns
 from rlzoo.runs.record import Record
 from rlzoo.show.chart import Line, Mark, brief, draw_chart, smoothed
 from rlzoo.show.page import folded, tag
@@ -50,31 +51,22 @@ class Trend:
         self.end = float(planned or 0)
         self.data: dict[str, Any] = {}
         self.drawn: set[str] = set()
-        self.marked: set[int] = set()
         blocks = [remarks_block(remarks, len(record.steps))]
         for heading, charts in SHOWN.items():
             cards = [self.card(title, keys) for title, keys in charts.items()]
             if any(cards):
                 blocks.append(tag("h2", heading) + _grid(cards))
-        others = sorted(set(record.steps.names()) - self.drawn - {"step"})
-        folded_names = {name: _base(name, others) for name in others}
-        cards = [self.card("", (name,)) for name in dict.fromkeys(folded_names.values())]
-        if any(cards):
-            blocks.append(
-                folded(
-                    f"<h2>All other metrics ({len(list(filter(None, cards)))})</h2>", _grid(cards)
-                )
-            )
+        others = sorted(record.steps.names() - self.drawn - {"step"})
+        means = dict.fromkeys(_mean_of(name, others) for name in others)
+        cards = [card for name in means if (card := self.card("", (name,)))]
+        if cards:
+            blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
         if len(record.steps) >= SMOOTH:
-            told = (
-                f"Thin: the steps. Thick: a mean over {2 * _reach(len(record.steps)) + 1} of them."
+            steps = 2 * _reach(len(record.steps)) + 1
+            blocks.append(
+                tag("p", f"Thin: each step. Thick: a mean over {steps}.", "muted")
             )
-            blocks.append(tag("p", told, "muted"))
-        self.html = (
-            "".join(blocks)
-            if record.steps or record.evaluations
-            else tag("p", "No step has been recorded yet.", "muted")
-        )
+        self.html = "".join(blocks)
 
     def card(self, title: str, keys: tuple[str, ...]) -> str:
         """A chart under its title; empty where the run has none of the metrics."""
@@ -88,7 +80,7 @@ class Trend:
             for r in self.remarks
             if r.since >= lines[0].x[0] and self._belongs(r, first)
         ]
-        self.drawn |= {*keys, *self._spread_of(first)}
+        self.drawn |= {*keys, *_ends(first)}
         svg, numbers = draw_chart(lines, f"{title} by step", marks, self.end)
         name = f"m{len(self.data)}"
         self.data[name] = numbers
@@ -112,50 +104,51 @@ class Trend:
         return metric in rests_on or (metric == names.REWARD and not rests_on & shown)
 
     def _of_steps(self, keys: tuple[str, ...]) -> list[Line]:
-        lines: list[Line] = []
-        for key in keys:
-            x, y = self.record.steps.column(key)
-            if len(y):
-                bounds = [self.record.steps.column(n)[1] for n in self._spread_of(key)]
-                band = bounds if all(len(b) == len(y) for b in bounds) else []
-                name = key if len(keys) > 1 else ""
-                lines.append(Line(name, x, y, *band, kind=f"c{len(lines)}"))
+        found = [_curve(self.record.steps, key, key, f"c{i}") for i, key in enumerate(keys)]
+        lines = [line for line in found if line is not None]
+        if len(lines) == 1:
+            lines[0].name = ""
         if len(lines) == 1 and len(lines[0].y) >= SMOOTH:
             line = lines[0]
             line.kind = "c0 thin"
             lines.insert(0, Line(None, line.x, smoothed(line.y, _reach(len(line.y)))))
         return lines
 
-    def _spread_of(self, key: str) -> tuple[str, ...]:
-        """(min, max) of a metric that is a mean, where the run has them."""
-        if not key.endswith("/mean"):
-            return ()
-        base = key.removesuffix("mean")
-        ends = (f"{base}min", f"{base}max")
-        return ends if all(self.record.has(n) for n in ends) else ()
-
     def _held_out(self) -> list[Line]:
-        """One metric of evaluations with its interval, and others beside it."""
-        lines = []
+        """The metric of evaluations with its interval, and others beside it."""
+        keys = [k for k in HELD_OUT if self.record.evaluations.column(k)[1]]
+        if len(keys) > 1:
+            keys = [k for k in keys if k != names.SCORE]
         there = self.record.evaluations
-        for key in HELD_OUT:
-            if key == names.SCORE and lines:
-                continue
-            x, y = there.column(key)
-            if len(y):
-                bounds = [there.column(f"{key}_{end}")[1] for end in ("low", "high")]
-                band = not lines and all(len(b) == len(y) for b in bounds)
-                kind = f"c{len(lines)}"
-                name = key.removeprefix("eval/")
-                lines.append(Line(name, x, y, *(bounds if band else []), kind=kind))
+        found = [_curve(there, k, k.removeprefix("eval/"), f"c{i}") for i, k in enumerate(keys)]
+        lines = [line for line in found if line is not None]
+        for line in lines[1:]:  # one band is enough
+            line.low = line.high = None
         return lines
+
+
+def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
+    """A metric with its band where it has one; None where it has no value."""
+    x, y = there.column(key)
+    low, high = (there.column(end)[1] for end in _ends(key))
+    if not len(low) == len(high) == len(y):
+        return Line(name, x, y, kind=kind) if len(y) else None
+    return Line(name, x, y, low, high, kind) if len(y) else None
+
+
+def _ends(key: str) -> tuple[str, str]:
+    """What a metric's band is made of: an interval, or the extremes of what it is the mean of."""
+    if key.startswith("eval/"):
+        return f"{key}_low", f"{key}_high"
+    head = key.removesuffix("/mean")
+    return f"{head}/min", f"{head}/max"
 
 
 def _reach(steps: int) -> int:
     return max(1, steps // 40)
 
 
-def _base(name: str, others: Sequence[str]) -> str:
+def _mean_of(name: str, others: Sequence[str]) -> str:
     """`x/mean` for its minimum and maximum, which are its band."""
     head, _, end = name.rpartition("/")
     mean = f"{head}/mean"
