@@ -95,11 +95,14 @@ def _read(path: Path) -> Saved:
 
 
 def read_samples(folder: RunFolder, steps: int = 12) -> dict[int, list[dict[str, Any]]]:
-    """The samples of some steps, evenly spread over the run, the last among them."""
+    """The samples of some steps, spread over the run, the last among them."""
     by_step: dict[int, list[dict[str, Any]]] = {}
     for line in folder.lines("samples.jsonl"):
+        if line["step"] not in by_step and len(by_step) == 16 * steps:
+            for step in list(by_step)[1::2]:  # a long run's are not held all at once
+                del by_step[step]
         by_step.setdefault(line["step"], []).append(line)
-    there = sorted(by_step, key=float)
+    there = list(by_step)
     every = (len(there) - 1) / max(1, steps - 1)
     picked = there if len(there) <= steps else [there[round(i * every)] for i in range(steps)]
     return {step: by_step[step] for step in picked}

@@ -43,7 +43,7 @@ def step_section(batch: Saved) -> str:
     facts = [
         f"{len(groups)} groups, {batch.rows} responses",
         f"mean reward {brief(sum(scores) / len(scores))}",
-        f"{flat} group{'s' * (flat != 1)} flat: all responses of the prompt score alike",
+        f"{flat or 'no'} group{'s' * (flat > 1)} flat: all responses to a prompt score alike",
     ]
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")
