@@ -35,6 +35,7 @@ _HOMES = {
     "export": "rlzoo.tools.export",
     "new": "rlzoo.tools.new",
     "open_recipe": "rlzoo.train.start",
+    "report": "rlzoo.tools.report.command",
     "resume": "rlzoo.train.start",
     "run": "rlzoo.train.start",
     "group_mean": "rlzoo.ops",

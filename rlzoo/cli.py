@@ -38,6 +38,7 @@ VERBS: dict[str, tuple[str, ...]] = {
                "which estimator and lambda to prefer, by a short pilot"),
     "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
+    "report": ("RUN [--out FILE]", "one page of a run: curves, groups, tokens"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
     "export": ("RUN DIR", "a run's model as a transformers folder with a model card", "export"),
     "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),

@@ -1,7 +1,8 @@
 """The tools: what stands behind each verb of the command line.
 
 May import `train` and what lies below. Verbs do not know each other; a sweep alone ends in a
-comparison. A module with `add_arguments` and `command` imports no torch at its top.
+comparison, and a report asks the doctor. A module with `add_arguments` and `command` imports no
+torch at its top.
 
     advise      which estimator to prefer, by a short pilot
     bench       what a step costs
@@ -13,6 +14,7 @@ comparison. A module with `add_arguments` and `command` imports no torch at its 
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
     new         a plugin package that works, to be changed
+    report      one page of a run: its trend, a step's groups, a response's tokens
     run         `run` and `resume`, and what they show
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes

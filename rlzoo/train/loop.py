@@ -94,8 +94,8 @@ class Loop:
         self._record(self.last)
         if self.ranks.first:
             write_samples(self.folder, batch, step, run.samples)
-            if run.save_batches:
-                save_batch(self.folder, batch, step, run.save_batches)
+        if run.save_batches:
+            save_batch(self.folder, self.models, batch, step, run.save_batches)
         self.display.step(self.last, self._spent())
         self._show_notes()
         if metrics["train/skipped"]:

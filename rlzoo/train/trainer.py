@@ -12,7 +12,7 @@ from rlzoo.rollout.advantages import make_controller
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.experience import Experience, experience, timed
 from rlzoo.runs.metrics import LOG_PROB_GAP
-from rlzoo.show.text import readable
+from rlzoo.show.text import token_texts
 from rlzoo.show.tokens import token_table
 from rlzoo.train.delayed import Delayed
 from rlzoo.train.metrics import batch_metrics, kl_per_response
@@ -105,11 +105,10 @@ class Trainer:
     ) -> "Table":
         """One response as a rich table, which a terminal prints and a notebook shows: its tokens,
         and the (B, T) `columns` of them that the batch has."""
-        tokens = self.models.tokenizer
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
-        texts = [readable(tokens.decode([i]), tokens.convert_ids_to_tokens(i)) for i in ids]
+        texts = token_texts(self.models.tokenizer, ids)
         return token_table(
-            texts,
+            [texts[i] for i in ids],
             {n: batch[n][row].tolist() for n in columns if n in batch},
             chosen=batch["response_mask"][row].bool().tolist(),
             title=f"{batch['prompts'][row]!r}",
