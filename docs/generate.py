@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
@@ -21,6 +22,7 @@ from typing import Any
 
 import gallery
 from common import DOCS, ROOT, parts_of, prose, table, with_block
+import rlzoo
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -518,6 +520,45 @@ def in_trainers_block(zoo: Zoo) -> str:
             if numbers:
                 rows.append([f"{host.title} {host.version}", part, "; ".join(numbers)])
     return table(["trainer", "what", "found"], rows)
+def functions_block(zoo: Zoo) -> str:
+    """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
+    found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
+    found = {
+        name: f
+        for name, f in found.items()
+        if inspect.isfunction(f) and f.__module__.startswith("rlzoo.api.")
+    }
+    docs = {name: inspect.getdoc(f) or "" for name, f in found.items()}
+    rows = [[f"[{n}](#{n})", cell(" ".join(docs[n].split("\n\n")[0].split()))] for n in found]
+    out = [table(["function", "what it is for"], rows)]
+    for name, function in found.items():
+        whole = f"rlzoo.{name}{signature(function)}".replace(" ", "\0").replace(",\0", ", ")
+        said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
+        doc = textwrap.indent(docs[name], "    ")
+        out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
+    return "\n\n".join(out)
+
+
+def signature(function: Callable) -> str:
+    """Annotations without their modules, the longest by their name."""
+    said = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(inspect.signature(function)))
+    return said.replace("str | PathLike[str]", "PathOrRun").replace("Sequence[str]", "Words")
+
+
+def run_block(zoo: Zoo) -> str:
+    """What a `Run` has."""
+    rows = [["`path`, `summary`", "its folder, as given; what summary.json says, empty while it is "
+             "not finished"]]  # fmt: skip
+    for name in dir(rlzoo.Run):
+        found = inspect.getattr_static(rlzoo.Run, name)
+        if name[0] == "_" or name == "summary":
+            continue
+        call = name
+        if inspect.isfunction(found):
+            call += signature(found).replace("self, ", "").replace("self", "")
+        doc = inspect.getdoc(getattr(found, "func", found)) or ""
+        rows.append([f"`{call.replace(' -> Any', '')}`", cell(doc.split("\n\n")[0])])
+    return table(["name", "what it is"], rows)
 
 
 def first_line_of(function: Callable) -> str:
@@ -543,6 +584,7 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
+    "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},
     "docs/families.md": {
         name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
