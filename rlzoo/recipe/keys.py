@@ -88,7 +88,7 @@ _KEYS: dict[str, Any] = {
     "whiten": Annotated[Literal["none", "batch", "group"], "standardise advantages over tokens"],
     "whiten_ddof": Annotated[Literal[0, 1], "0: population variance, 1: sample variance"],
     "kl.name": Annotated[str, "the KL penalty to the reference"],
-    "kl.coef": Annotated[float, Range(0), "0: no penalty, and no reference model"],
+    "kl.coef": Annotated[float, Range(0), "of the penalty; 0: none, and no reference model"],
     "kl.place": Annotated[Literal["reward", "loss", "none"], "where the penalty enters"],
     "kl.spread": Annotated[Literal["token", "last"], "in the reward: at each token, or summed"],
     "kl.controller": Annotated[Literal["fixed", "adaptive"], "of the coefficient"],

@@ -8,10 +8,12 @@ comparison. A module with `add_arguments` and `command` imports no torch at its 
     catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
     check       the conformance kit on one component
     compare     which configuration is better, by how much, and how sure that is
+    completion  what a shell may complete
     diagnose    estimators against the exact truth
     doctor      what a run's metrics say is wrong
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
+    guide       what to do first, examples of each verb, keys
     new         a plugin package that works, to be changed
     run         `run` and `resume`, and what they show
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
