@@ -17,6 +17,7 @@ from rlzoo import __version__
 from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.show.text import printable
+from rlzoo.tools import guide
 from rlzoo.tools.verb import perform
 
 # name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
@@ -75,8 +76,6 @@ class _Parser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """What a verb takes, with examples."""
-    from rlzoo.tools import guide
-
     usage, text = VERBS[name][:2]
     verb = find_verb(name)
     parser = _Parser(
@@ -162,8 +161,6 @@ def _joined(words: list[str]) -> list[str]:
 
 def _without_verb(argv: list[str]) -> NoReturn:
     """`rlzoo` alone, `rlzoo help ...`, `--help`, `--version`, and a word that is no verb."""
-    from rlzoo.tools import guide
-
     first, *rest = argv or [""]
     if not first:
         print(guide.start())
@@ -191,6 +188,11 @@ def _no_verb(word: str) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
+    # Read when torch is loaded: a thread that waits for the others of its step sleeps.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # of a terminal that lacks a character
     if "_ARGCOMPLETE" in os.environ:
         from rlzoo.tools.completion import complete
 

@@ -18,7 +18,9 @@ _KEYS: dict[str, Any] = {
     "run.save_batches": Annotated[int, Range(0), "keep the last N batches as safetensors"],
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
     "run.threads": Annotated[
-        int | None, Range(1, 1024), "CPU threads of torch; null: torch's choice"
+        int | None,
+        Range(1, 1024),
+        "CPU threads of torch; null: 1 for a small model, else torch's choice",
     ],
     "model.name": Annotated[str | None, "a preset of configs/model/"],
     "model.path": Annotated[str | None, "a folder with a transformers causal LM, or a hub id"],

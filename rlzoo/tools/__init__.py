@@ -1,7 +1,8 @@
 """The tools: what stands behind each verb of the command line.
 
 May import `train` and what lies below. Verbs do not know each other; a sweep alone ends in a
-comparison. A module with `add_arguments` and `command` imports no torch at its top.
+comparison, and a run's closing table asks what compares. A module with `add_arguments` and
+`command` imports no torch at its top.
 
     advise      which estimator to prefer, by a short pilot
     bench       what a step costs

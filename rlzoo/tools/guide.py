@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Mapping
 
 from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.component import KINDS
 
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
@@ -101,7 +102,8 @@ def table(verbs: Mapping[str, tuple[str, ...]]) -> str:
 def epilog(verb: str, said: str, takes_keys: bool) -> str:
     """What follows the options in a verb's help: examples, and of a recipe's keys the commonest."""
     parts = [_fold(said)] if said else []
-    parts.append("examples:\n" + _beside(EXAMPLES[verb]))
+    if verb in EXAMPLES:
+        parts.append("examples:\n" + _beside(EXAMPLES[verb]))
     if takes_keys:
         parts += ["keys people set:\n" + _beside(_common()), _fold(WHERE_THE_REST)]
     return "\n\n".join(parts)
@@ -116,7 +118,6 @@ def usage(said: str) -> str:
 
 def _common() -> Lines:
     """The commonest keys, each with what it means."""
-    from rlzoo.plugin.component import KINDS
     from rlzoo.recipe.files import list_configs
     from rlzoo.recipe.keys import KEYS, SECTIONS
 

@@ -23,7 +23,7 @@ BLIND = "The core does not know the zoo"
 STRANGER = "The zoo comes in by a stranger's path"
 READING = "What reads a run needs no model"
 
-SHARED = ("__init__", "verb")  # modules of tools that are no verb
+SHARED = ("__init__", "completion", "guide", "verb")  # modules of tools that are no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [
     (FLOORS, "rlzoo/ops.py", "from rlzoo.plugin.columns import COLUMNS"),

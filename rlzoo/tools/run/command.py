@@ -21,13 +21,19 @@ def run(arguments: argparse.Namespace) -> Result:
     return shown(lambda display: start(recipe, zoo, display), arguments)
 
 
-def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
-    """Train under a display, which shows all there is to see: the view adds nothing."""
-    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
+def make_display(stderr: bool = False) -> Any:
+    """A panel in a terminal, lines elsewhere."""
+    from rlzoo.show.console import SafeConsole  # here: --help needs no rich
     from rlzoo.tools.run.live import Panelled, Plain
 
-    console = SafeConsole(stderr=arguments.json)
-    display = Panelled(console) if console.is_terminal else Plain(console)
+    console = SafeConsole(stderr=stderr)
+    redrawn = console.is_terminal and not console.is_dumb_terminal
+    return Panelled(console) if redrawn else Plain(console)
+
+
+def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
+    """Train under a display, which shows all there is to see: the view adds nothing."""
+    display = make_display(stderr=arguments.json)
     try:
         trained = train(display)
     finally:
