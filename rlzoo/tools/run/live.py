@@ -1,6 +1,5 @@
 """What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
 
-import os
 import re
 import sys
 import time
@@ -24,7 +23,6 @@ from rlzoo.runs.metrics import (
     SCORE_STD,
     evaluation_text,
 )
-from rlzoo.show.console import SafeConsole
 from rlzoo.show.curve import sparkline
 from rlzoo.tools.run.tables import closing_tables
 
@@ -59,6 +57,18 @@ def curve_text(rewards: Sequence[float], width: int) -> Text:
     return Text.assemble(("reward ", "dim"), f"{first} ", (bars, "green"), f" {last}")
 
 
+def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """`name value   name value`, as many on a line as fit."""
+    lines: list[Text] = []
+    for name, value in pairs:
+        one = Text.assemble((f"{name} ", "dim"), value)
+        if lines and len(lines[-1]) + 3 + len(one) <= width:
+            lines[-1] = Text.assemble(lines[-1], "   ", one)
+        else:
+            lines.append(one)
+    return lines
+
+
 class Plain(Silent):
     """A line now and then, for logs and pipes."""
 
@@ -70,14 +80,11 @@ class Plain(Silent):
 
     def _print(self, line: Any) -> None:
         """Where the reader has gone, as with `| head`, the run goes on, and says so once."""
-        try:
-            self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
-        except BrokenPipeError:
-            self.console = SafeConsole(file=open(os.devnull, "w"))  # noqa: SIM115
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            print(
-                f"rlzoo: nobody reads the output; the run goes on in {self.path}", file=sys.stderr
-            )
+        if self.console.quiet:
+            return
+        self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
+        if self.console.quiet:
+            print(f"rlzoo: nobody reads on; the run goes on in {self.path}", file=sys.stderr)
 
     def start(self, plan: Any, folder: Any) -> None:
         self.path = folder.path
@@ -169,15 +176,15 @@ class Panelled(Silent):
 
     def __rich__(self) -> Panel:
         width = self.console.width - 2  # room for the ^C that a terminal writes after the panel
-        numbers = Text("   ").join(
-            Text.assemble((f"{name} ".replace(" ", "\u00a0"), "dim"), value.replace(" ", "\u00a0"))
-            for name, value in cells(self.last)
-            if name != "reward"  # the curve says it
-        )
+        numbers = [pair for pair in cells(self.last) if pair[0] != "reward"]  # the curve says it
         below = Text("   ".join(filter(None, (self.doing, self.facts))), style="dim")
-        parts = [self.bar, curve_text(self.rewards, width - 4), numbers, self.evaluated, below]
-        shown = [part for part in parts if part is self.bar or part]
-        return Panel(Group(*shown), title=Text(self.title), width=width)
+        room = width - 4
+        curve = curve_text(self.rewards, room)
+        texts = [curve, *packed(numbers, room), self.evaluated, below]
+        shown = [self.bar, *(text for text in texts if text)]
+        title = Text(self.title)
+        title.truncate(room, overflow="ellipsis")  # else the panel would grow with it
+        return Panel(Group(*shown), title=title, width=width)
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
         self.doing = ""

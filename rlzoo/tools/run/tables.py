@@ -40,7 +40,9 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
         if run.path == mine.path or len(found) == most:
             continue
         # A neighbour's files may be damaged: that is no affair of this run.
-        with contextlib.suppress(RunError, KeyError, TypeError, ValueError, AttributeError):
+        with contextlib.suppress(
+            RunError, OSError, KeyError, TypeError, ValueError, AttributeError
+        ):
             record = _record(run, run.summary())
             _ = {key: record.summary[key] for key in SHOWN}
             if terms(record) == wanted:
