@@ -183,7 +183,7 @@ class Panelled(Silent):
         texts = [curve, *packed(numbers, room), self.evaluated, below]
         shown = [self.bar, *(text for text in texts if text)]
         title = Text(self.title)
-        title.truncate(room, overflow="ellipsis")  # else the panel would grow with it
+        title.truncate(room - 2, overflow="ellipsis")  # else the panel would grow with it
         return Panel(Group(*shown), title=title, width=width)
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
