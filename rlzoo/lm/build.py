@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, recompute
+from rlzoo.lm import contract, recompute, threads
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     add_lora,
@@ -28,8 +28,6 @@ from rlzoo.recipe.plan import Plan
 def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     """The models that the plan asks for, on the recipe's device."""
     config = plan.recipe.config
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
     torch.manual_seed(config.seed)
     policy = build_policy(config)
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
@@ -101,6 +99,7 @@ def build_policy(config: Any) -> Policy:
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
     policy.recompute = m.gradient_checkpointing
+    threads.choose(config.run.threads, policy.model)
     return policy
 
 

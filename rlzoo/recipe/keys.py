@@ -18,7 +18,9 @@ _KEYS: dict[str, Any] = {
     "run.save_batches": Annotated[int, Range(0), "keep the last N batches as safetensors"],
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
     "run.threads": Annotated[
-        int | None, Range(1, 1024), "CPU threads of torch; null: torch's choice"
+        int | None,
+        Range(1, 1024),
+        "CPU threads of torch; null: 1 for a small model, else torch's choice",
     ],
     "model.name": Annotated[str | None, "a preset of configs/model/"],
     "model.path": Annotated[str | None, "a folder with a transformers causal LM, or a hub id"],
@@ -101,7 +103,7 @@ _KEYS: dict[str, Any] = {
     "whiten": Annotated[Literal["none", "batch", "group"], "standardise advantages over tokens"],
     "whiten_ddof": Annotated[Literal[0, 1], "0: population variance, 1: sample variance"],
     "kl.name": Annotated[str, "the KL penalty to the reference"],
-    "kl.coef": Annotated[float, Range(0), "0: no penalty, and no reference model"],
+    "kl.coef": Annotated[float, Range(0), "of the penalty; 0: none, and no reference model"],
     "kl.place": Annotated[Literal["reward", "loss", "none"], "where the penalty enters"],
     "kl.spread": Annotated[Literal["token", "last"], "in the reward: at each token, or summed"],
     "kl.controller": Annotated[Literal["fixed", "adaptive"], "of the coefficient"],

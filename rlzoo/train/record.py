@@ -45,6 +45,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "eval_greedy_after": evaluations[-1].get(GREEDY),
         "model_contract": models.contract,
         "tokens": models.meter.tokens,
+        "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

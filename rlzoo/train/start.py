@@ -141,10 +141,13 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
 def _train(
     plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
 ) -> Run:
+    import torch
+
     from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
     with ExitStack() as held:
+        held.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
         found: Any = None
         if ranks.first:
             try:
