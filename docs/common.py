@@ -8,6 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -17,6 +20,11 @@ def rlzoo(*words: str) -> str:
     """What `rlzoo WORDS` prints."""
     command = [sys.executable, "-m", "rlzoo", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def plan_of(name: str, zoo: Zoo) -> Plan:
+    """The plan of a shipped recipe; one that distils is given a teacher."""
+    return make_plan(compose([f"recipe={name}", "teacher.name=nano", "device=cpu"], zoo), zoo)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

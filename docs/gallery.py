@@ -20,11 +20,10 @@ import numpy as np
 
 import league
 import league_page
-from common import DOCS, ROOT, parts_of, prose
+from common import DOCS, ROOT, parts_of, plan_of, prose
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import describe
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Plan
 
 FOLDER, PAGE = DOCS / "gallery", DOCS / "gallery.md"
 FACTS = FOLDER / "league.json"
@@ -170,7 +169,7 @@ def page(zoo: Zoo) -> str:
     facts = json.loads(FACTS.read_text(encoding="utf-8"))
     groups: dict[str, list[tuple[float, str, str]]] = {title: [] for title in GROUPS}
     for name in RECIPES:
-        plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
+        plan = plan_of(name, zoo)
         row = facts["rows"].get(name, {})
         title = list(GROUPS)[2 if plan.conversation else 0 if plan.critic else 1]
         groups[title].append((row.get("rank", 99.0), name, entry(name, plan, row, facts)))

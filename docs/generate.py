@@ -21,8 +21,8 @@ from types import ModuleType
 from typing import Any
 
 import gallery
-from common import DOCS, ROOT, parts_of, prose, table, with_block
 import rlzoo
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -520,6 +520,8 @@ def in_trainers_block(zoo: Zoo) -> str:
             if numbers:
                 rows.append([f"{host.title} {host.version}", part, "; ".join(numbers)])
     return table(["trainer", "what", "found"], rows)
+
+
 def functions_block(zoo: Zoo) -> str:
     """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
     found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
