@@ -35,6 +35,7 @@ _HOMES = {
     "load_zoo": "rlzoo.plugin.registry",
     "new": "rlzoo.tools.new",
     "open_recipe": "rlzoo.train.start",
+    "report": "rlzoo.tools.report.command",
     "Run": "rlzoo.api.runs",
     "load_run": "rlzoo.api.runs",
     "resume": "rlzoo.api.runs",

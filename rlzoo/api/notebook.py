@@ -138,7 +138,7 @@ class Notebook(Silent):
         ]
         if self.evaluations:
             line = self.evaluations[-1]
-            said = f"held-out at step {line['step']}: {evaluation_text(line)}"
-            parts.append(f"<div>{text(said)}</div>")
+            held_out = f"held-out at step {line['step']}: {evaluation_text(line)}"
+            parts.append(f"<div>{text(held_out)}</div>")
         parts += [f"<div style='opacity:.75'>{text(note)}</div>" for note in self.notes[-NOTES:]]
         return block(parts)

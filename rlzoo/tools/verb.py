@@ -16,6 +16,8 @@ from typing import Any
 from rlzoo.errors import RlzooError
 from rlzoo.show.text import printable
 
+WORDS_HELP = "the recipe's name, and settings"
+
 
 @dataclass
 class Result:
