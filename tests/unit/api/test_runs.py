@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,7 @@ def test_its_verbs_are_those_of_the_module(trained, tmp_path):
     assert trained.trace(3)["row"] == 3
     assert trained.evaluate(prompts=4)["prompts"] == 4
     assert trained.doctor()["steps"] == 3
+    assert Path(trained.report(tmp_path / "page.html")["report"]).is_file()
     exported = trained.export(tmp_path / "out")
     assert (tmp_path / "out" / "config.json").is_file()
     assert "config.json" in exported["files"]

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "trace": ("trace", {"what", "overrides", "options"}),
     "evaluate": ("eval", {"what", "overrides"}),
     "doctor": ("doctor", {"run"}),
+    "report": ("report", {"run"}),
     "advise": ("advise", {"recipe", "overrides"}),
     "check": ("check", {"name", "overrides"}),
     "export": ("export", {"run", "directory"}),
