@@ -7,7 +7,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from rlzoo.errors import RecipeError
 from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -39,6 +43,15 @@ def parts_of(c: Component) -> tuple[str, str]:
         first = first.partition("\nSource:")[0]
     rest = re.split(r"(?:^|\n)Source:", rest)[0]
     return first.strip(), " ".join(rest.split())
+
+
+def plan_of(recipe: str, zoo: Zoo, *words: str) -> Plan:
+    """A shipped recipe's plan, to say what it is made of."""
+    words = (f"recipe={recipe}", *words)
+    try:
+        return make_plan(compose(list(words), zoo), zoo)
+    except RecipeError:  # it leaves open who its teacher is: any does for a page
+        return make_plan(compose([*words, "teacher.name=tiny"], zoo), zoo)
 
 
 def with_block(text: str, name: str, block: str) -> str:

@@ -20,11 +20,10 @@ import numpy as np
 
 import league
 import league_page
-from common import DOCS, ROOT, parts_of, prose
+from common import DOCS, ROOT, parts_of, plan_of, prose
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import describe
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Plan
 
 FOLDER, PAGE = DOCS / "gallery", DOCS / "gallery.md"
 FACTS = FOLDER / "league.json"
@@ -147,6 +146,7 @@ GROUPS = {
     "Without a critic": "Several answers to a prompt, or a baseline of another kind, say what to "
     "expect. One model less to train and to hold.",
     "For conversations": "Their credit goes to turns: for tasks that answer back.",
+    "With a teacher": "A better model says of each token how likely it would have been.",
 }
 INTRO = """\
 # Gallery of recipes
@@ -170,14 +170,20 @@ def page(zoo: Zoo) -> str:
     facts = json.loads(FACTS.read_text(encoding="utf-8"))
     groups: dict[str, list[tuple[float, str, str]]] = {title: [] for title in GROUPS}
     for name in RECIPES:
-        plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
+        plan = plan_of(name, zoo)
         row = facts["rows"].get(name, {})
-        title = list(GROUPS)[2 if plan.conversation else 0 if plan.critic else 1]
+        title = list(GROUPS)[
+            3 if "teacher_log_probs" in plan.needs
+            else 2 if plan.conversation
+            else 0 if plan.critic
+            else 1
+        ]  # fmt: skip
         groups[title].append((row.get("rank", 99.0), name, entry(name, plan, row, facts)))
     out = [INTRO.strip(), played(facts["tasks"])]
     for title, entries in groups.items():
-        out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
-        out += [text for _, _, text in sorted(entries)]
+        if entries:
+            out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
+            out += [text for _, _, text in sorted(entries)]
     return "\n\n".join(out) + "\n"
 
 
