@@ -23,6 +23,11 @@ def rlzoo(*words: str) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def plan_of(name: str, zoo: Zoo) -> Plan:
+    """The plan of a shipped recipe; one that distils is given a teacher."""
+    return make_plan(compose([f"recipe={name}", "teacher.name=nano", "device=cpu"], zoo), zoo)
+
+
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]

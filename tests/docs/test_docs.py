@@ -16,7 +16,7 @@ from helpers import ROOT
 from helpers.scripts import script
 from rlzoo import checks
 from rlzoo.checks.made_up import made_up
-from rlzoo.cli import VERBS, main, parse
+from rlzoo.cli import VERBS, brought, main, parse
 from rlzoo.plugin import hookspecs
 from rlzoo.plugin.component import KINDS
 from rlzoo.recipe.compose import compose
@@ -134,10 +134,13 @@ def test_the_examples_pass_the_kit(path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_the_examples_train_by_name(path, words, tmp_path):
     zoo = rlzoo.load_zoo([path])
-    (estimator,) = [c for c in zoo.estimators.values() if c.origin == str(path)]
-    mine = [*words, "train.steps=2", f"estimator={estimator.name}", f"run.dir={tmp_path}/run"]
+    shelves = {"estimator": zoo.estimators, "task": zoo.tasks}
+    ((key, name),) = [
+        (k, c.name) for k, shelf in shelves.items() for c in shelf.values() if c.origin == str(path)
+    ]
+    mine = [*words, "train.steps=2", f"{key}={name}", f"run.dir={tmp_path}/run"]
     run = rlzoo.run("grpo", mine, zoo=zoo)
-    assert run.summary["estimator"] == estimator.name
+    assert run.summary[key] == name
     assert run.summary["steps"] == 2
 
 
@@ -175,7 +178,7 @@ def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys
             for key, value in environment.items():
                 monkeypatch.setenv(key, value)
             if not [w for w in words if w.startswith("-")]:
-                assert words[0] in VERBS, f"rlzoo {shlex.join(words)}"
+                assert words[0] in VERBS or words[0] in brought(), f"rlzoo {shlex.join(words)}"
             try:
                 arguments = parse(words)
             except SystemExit as done:
@@ -194,7 +197,7 @@ def test_commands_in_running_text_exist():
         if page.is_file():
             text = page.read_text(encoding="utf-8")
             shown = re.findall(r"`rlzoo ([a-z]+)\b[^`]*`", text)
-            unknown = [word for word in shown if word not in VERBS]
+            unknown = [word for word in shown if word not in {*VERBS, *brought(), "help"}]
             assert unknown == [], name_of(page)
 
 
