@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from rlzoo.errors import RecipeError
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
@@ -48,15 +47,6 @@ def parts_of(c: Component) -> tuple[str, str]:
         first = first.partition("\nSource:")[0]
     rest = re.split(r"(?:^|\n)Source:", rest)[0]
     return first.strip(), " ".join(rest.split())
-
-
-def plan_of(recipe: str, zoo: Zoo, *words: str) -> Plan:
-    """A shipped recipe's plan, to say what it is made of."""
-    words = (f"recipe={recipe}", *words)
-    try:
-        return make_plan(compose(list(words), zoo), zoo)
-    except RecipeError:  # it leaves open who its teacher is: any does for a page
-        return make_plan(compose([*words, "teacher.name=tiny"], zoo), zoo)
 
 
 def with_block(text: str, name: str, block: str) -> str:
