@@ -559,7 +559,8 @@ def run_block(zoo: Zoo) -> str:
         if inspect.isfunction(found):
             call += signature(found).replace("self, ", "").replace("self", "")
         doc = inspect.getdoc(getattr(found, "func", found)) or ""
-        rows.append([f"`{call.replace(' -> Any', '')}`", cell(doc.split("\n\n")[0])])
+        call = call.replace(" -> Any", "").replace("|", "\\|")
+        rows.append([f"`{call}`", cell(doc.split("\n\n")[0])])
     return table(["name", "what it is"], rows)
 
 

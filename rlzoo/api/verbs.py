@@ -12,6 +12,8 @@ from typing import Any
 
 from rlzoo.api.document import Document, Rows, perform
 from rlzoo.api.notebook import in_notebook
+from rlzoo.cli import every_verb
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config
 from rlzoo.show.console import SafeConsole
 
@@ -243,6 +245,17 @@ def export(
         "trust_remote_code": trust_remote_code,
     }  # fmt: skip
     return perform("export", [Path(run), Path(directory)], options.items())
+
+
+def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
+    """Any verb of the command line by its name, one that a plugin brings too:
+    `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
+
+    words, options: as the verb takes them; True gives an option alone. Raises RlzooError.
+    """
+    if name not in every_verb():
+        raise UsageError(f"no verb {name!r}{nearest(name, every_verb())}")
+    return perform(name, words, options.items())
 
 
 def _recipe(recipe: PathOrRun) -> str:

@@ -38,7 +38,7 @@ def own_functions():
 
 
 def test_every_function_is_listed_here_and_public():
-    assert set(own_functions()) == set(FUNCTIONS)
+    assert set(own_functions()) == {*FUNCTIONS, "verb"}
     assert set(FUNCTIONS) < set(rlzoo.__all__)
 
 
@@ -155,6 +155,16 @@ def test_a_cause_keeps_its_traceback_in_a_notebook():
         lines = caught._render_traceback_()
     assert "ValueError" in "".join(lines[:-1])
     assert lines[-1] == "UsageError: it is none"
+
+
+def test_any_verb_can_be_called_by_its_name():
+    found = rlzoo.verb("recipes", "grpo")
+    assert "grpo" in json.dumps(found)
+    assert "grpo" in repr(found)
+    with pytest.raises(UsageError, match="did you mean 'recipes'"):
+        rlzoo.verb("recipe")
+    with pytest.raises(UsageError, match="unrecognized arguments: --wrod"):
+        rlzoo.verb("recipes", wrod=1)
 
 
 def test_a_folder_may_begin_with_a_dash(two, tmp_path, monkeypatch):
