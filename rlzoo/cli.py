@@ -115,9 +115,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         words = _as_keys(words, parser) if takes_keys(parser) else words
         arguments = parser.parse_intermixed_args(words)
     if takes_keys(parser) or sort_out:
-        from rlzoo.recipe.words import name_recipe
+        from rlzoo.recipe.words import name_recipe, refuse_near_recipes
 
         arguments.words = name_recipe(arguments.words)
+        refuse_near_recipes(arguments.words)
     return arguments
 
 
@@ -191,8 +192,8 @@ def main(argv: list[str] | None = None) -> int:
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # of a terminal that lacks a character
+        if hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
     if "_ARGCOMPLETE" in os.environ:
         from rlzoo.tools.completion import complete
 

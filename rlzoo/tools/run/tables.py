@@ -66,7 +66,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
     summary = mine.summary
     table = Table(
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
-        f"{summary['eval_samples']} samples, 95 % interval",
+        f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
         padding=(0, 2, 0, 0) if width < 100 else (0, 1),
@@ -115,6 +115,12 @@ def _greedy(values: dict[str, Any]) -> str:
 def _rewards(record: Record) -> list[float]:
     lines = RunFolder(record.path).lines("metrics.jsonl")
     return [line[REWARD] for line in lines if REWARD in line]
+
+
+def _of_prompts(summary: dict[str, Any]) -> str:
+    """How many prompts the samples are of, where some came again."""
+    different = summary.get("eval_prompts") or summary["eval_samples"]
+    return f" of {different} prompts" if different < summary["eval_samples"] else ""
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:
