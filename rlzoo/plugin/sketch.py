@@ -69,9 +69,9 @@ def _files() -> Iterator[tuple[str, str, Path]]:
     found: dict[str, Distribution] = {}
     own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for dist in distributions():
-        if f"[{GROUP}]" in (dist.read_text("entry_points.txt") or ""):
-            if dist.name == OWN or not own_alone:
-                found.setdefault(dist.name, dist)  # as an import, the first on the path
+        ours = f"[{GROUP}]" in (dist.read_text("entry_points.txt") or "")
+        if ours and (dist.name == OWN or not own_alone):
+            found.setdefault(dist.name, dist)  # as an import, the first on the path
     for dist in found.values():
         for point in dist.entry_points.select(group=GROUP):
             if ":" in point.value:
