@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.errors import RlzooError, nearest, of_the_machine
+from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.show.text import printable
 from rlzoo.tools import guide
@@ -31,7 +32,8 @@ VERBS: dict[str, tuple[str, ...]] = {
              "catalog.show"),
     "check": ("NAME | model=PATH | --all", "hold components or a model to a contract", "check"),
     "new": ("KIND NAME", "scaffold a plugin package", "new"),
-    "base": ("NAME --out DIR", "make an embedded base model again", "supervised.base"),
+    "base": ("TASK [key=value ...] --out DIR",
+             "a small model that is sometimes right at a task: a start for RL", "supervised.base"),
     "sweep": ("RECIPE key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
     "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
     "diagnose": ("RECIPE estimator=a,b ... | RUN", "exact bias and variance of estimators"),
@@ -39,6 +41,7 @@ VERBS: dict[str, tuple[str, ...]] = {
                "which estimator and lambda to prefer, by a short pilot"),
     "trace": ("RUN | RECIPE | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
+    "report": ("RUN [--out FILE]", "one page of a run: curves, groups, tokens"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
     "export": ("RUN DIR", "a run's model as a transformers folder with a model card", "export"),
     "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
@@ -59,8 +62,32 @@ MEANT = {
 
 def find_verb(name: str) -> Any:
     """The module of a verb."""
+    if name not in VERBS:
+        return import_module(brought()[name])
     (module,) = VERBS[name][2:] or (f"{name}.command",)
     return import_module(f"rlzoo.tools.{module}")
+
+
+def brought() -> dict[str, str]:
+    """The modules of verbs that plugins bring: entry points of the group `rlzoo.verbs`.
+
+    Such a module is as a verb's in rlzoo.tools; its docstring's first line and its `USAGE` are what
+    the table has of the others.
+    """
+    return {point.name: point.value for point in installed("rlzoo.verbs")}
+
+
+def every_verb() -> list[str]:
+    """The names of the verbs, those that plugins bring last."""
+    return [*VERBS, *(name for name in brought() if name not in VERBS)]
+
+
+def _described(name: str) -> tuple[str, str]:
+    """A verb's usage and help."""
+    if name in VERBS:
+        return VERBS[name][0], VERBS[name][1]
+    verb = find_verb(name)
+    return verb.USAGE, (verb.__doc__ or "").strip().split("\n")[0].rstrip(".")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -76,12 +103,12 @@ class _Parser(argparse.ArgumentParser):
 
 def parser_of(name: str) -> argparse.ArgumentParser:
     """What a verb takes, with examples."""
-    usage, text = VERBS[name][:2]
+    usage, text = _described(name)
     verb = find_verb(name)
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {usage} [--json] ...",
-        description=text,
+        description=guide.fold(text),
         allow_abbrev=not hasattr(verb, "sort_out"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -103,7 +130,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 def parse(argv: list[str]) -> argparse.Namespace:
     """The arguments of a command line; its verb is asked for its own. Exits where they are bad, and
     where it only asks for help."""
-    if not argv or argv[0] not in VERBS:
+    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
         return _without_verb(argv)
     name, *words = argv
     parser = parser_of(name)
@@ -165,12 +192,12 @@ def _without_verb(argv: list[str]) -> NoReturn:
     first, *rest = argv or [""]
     if not first:
         print(guide.start())
-    elif first in ("help", "-h", "--help") and rest and rest[0] in VERBS:
+    elif first in ("help", "-h", "--help") and rest and rest[0] in every_verb():
         parser_of(rest[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
     elif first in ("help", "-h", "--help") and not rest:
-        print(guide.table({name: verb[:2] for name, verb in VERBS.items()}))
+        print(guide.table({name: _described(name) for name in every_verb()}))
     elif first == "--version":
         print(f"rlzoo {__version__}")
     else:
@@ -183,7 +210,7 @@ def _no_verb(word: str) -> str:
 
     if word.startswith("recipe=") or name_recipe([word]) != [word]:
         return f"no verb is given; did you mean `rlzoo run {word}`?"
-    hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, VERBS)
+    hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
     return f"no verb {word!r}{hint} (`rlzoo help` lists them)"
 
 
@@ -197,7 +224,7 @@ def main(argv: list[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         from rlzoo.tools.completion import complete
 
-        complete(VERBS, parser_of)
+        complete(every_verb(), parser_of)
     try:
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)

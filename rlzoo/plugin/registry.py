@@ -182,7 +182,8 @@ def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
     plugins: further ones beside the installed: modules, module names or paths of `.py` files.
-        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them.
+        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; where
+        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, nothing that others installed is loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
     with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
@@ -228,8 +229,11 @@ class _Loader:
 
     def discover(self, extra: Any) -> Iterator[Found]:
         """Each plugin that can be imported."""
+        own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
         for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
             name = point.dist.name if point.dist else "?"
+            if own_alone and name != OWN:
+                continue
             dist = f"{name} {point.dist.version}" if point.dist else "?"
             if ":" in point.value:
                 yield from self.load(f"{point.value} ({dist})", name, point.load)

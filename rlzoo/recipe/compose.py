@@ -7,6 +7,7 @@ value keeps its origin. `KEYS` says what the core knows; the options of a compon
 signature. All faults are one line: the key, where it was set, and the nearest right word.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,8 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
     name = _name(file or defaults)
-    layers = _select_model(layers)
+    for section in ("model", "teacher"):
+        layers = _select_model(layers, section)
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
@@ -160,7 +162,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
-        if not Path(name).is_file():
+        if not os.path.isfile(name):
             raise RecipeError(f"recipe: no file {name}")
         return Path(name), rest
     if name not in known:
@@ -183,12 +185,13 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(COMMAND_LINE, values)
 
 
-def _select_model(layers: list[Layer]) -> list[Layer]:
-    """model.name and model.path exclude each other: the highest layer that sets one decides."""
+def _select_model(layers: list[Layer], section: str) -> list[Layer]:
+    """A model's name and its path exclude each other: the highest layer that sets one decides."""
+    path, name = f"{section}.path", f"{section}.name"
     for i in range(len(layers) - 1, -1, -1):
-        chosen = [k for k in ("model.path", "model.name") if layers[i].values.get(k) is not None]
+        chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
         if chosen:
-            other = {"model.path": "model.name", "model.name": "model.path"}[chosen[0]]
+            other = {path: name, name: path}[chosen[0]]
             return [_without(layer, {other} if j < i else set()) for j, layer in enumerate(layers)]
     return layers
 
@@ -215,9 +218,10 @@ def _without(layer: Layer, keys: set[str]) -> Layer:
 
 
 def _presets(layers: list[Layer]) -> list[Layer]:
-    """The preset files of the chosen model and task; they replace the name that chose them."""
+    """The preset files of the chosen model, teacher and task; they replace the name that chose
+    them. A teacher is a preset of a model, of which it takes the path."""
     presets = []
-    for section in ("model", "task"):
+    for section, folder in (("model", "model"), ("teacher", "model"), ("task", "task")):
         key = f"{section}.name"
         chosen = next((ly for ly in reversed(layers) if ly.values.get(key) is not None), None)
         if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
@@ -225,18 +229,21 @@ def _presets(layers: list[Layer]) -> list[Layer]:
         name = chosen.values[key]
         if not isinstance(name, str | int | float):
             raise RecipeError(f"{key} ({chosen.origin}): must be a str. Got {name!r}")
-        file = find_config(section, str(name))
+        file = find_config(folder, str(name))
         if file:
             preset = read_layer(file)
+            if section == "teacher":
+                path = preset.values.get("model.path")
+                preset = replace(preset, values={"teacher.path": path})
             presets.append(preset)
             if key in preset.values:
                 for layer in layers:
                     layer.values.pop(key, None)
-        elif section == "model":
+        elif folder == "model":
             known = list_configs("model")
             raise RecipeError(
-                f"model.name ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
-                f"(there are: {', '.join(known)}; a folder goes into model.path)"
+                f"{key} ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
+                f"(there are: {', '.join(known)}; a folder goes into {section}.path)"
             )
     return presets
 

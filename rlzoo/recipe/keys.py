@@ -56,6 +56,12 @@ _KEYS: dict[str, Any] = {
     "model.lora.targets": Annotated[
         list[str] | None, "layers with an adapter; null: all linear ones but the head"
     ],
+    "teacher.name": Annotated[
+        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe asks for"
+    ],
+    "teacher.path": Annotated[
+        str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
+    ],
     "parallel.strategy": Annotated[
         Literal["replicate", "shard"],
         "of several processes, each holds all weights, or a share of them (FSDP2)",
@@ -73,9 +79,16 @@ _KEYS: dict[str, Any] = {
         Range(0, 1, closed="right"),
         "sample among the likeliest of this mass, of what top_k leaves",
     ],
+    "rollout.staleness": Annotated[
+        int,
+        Range(0, 1000),
+        "batches are sampled by the policy of so many steps ago, of which copies are kept; 0: of "
+        "now",
+    ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed in half precision, and where sampling is not as scoring",
+        "auto: recomputed in half precision, where sampling is not as scoring, and after "
+        "rollout.staleness",
     ],
     "rollout.truncation": Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],

@@ -1,8 +1,8 @@
 """The tools: what stands behind each verb of the command line.
 
 May import `train` and what lies below. Verbs do not know each other; a sweep alone ends in a
-comparison, and a run's closing table asks what compares. A module with `add_arguments` and
-`command` imports no torch at its top.
+comparison, a run's closing table asks what compares, and a report asks the doctor. A module with
+`add_arguments` and `command` imports no torch at its top.
 
     advise      which estimator to prefer, by a short pilot
     bench       what a step costs
@@ -16,6 +16,7 @@ comparison, and a run's closing table asks what compares. A module with `add_arg
     export      a run's model as a transformers folder
     guide       what to do first, examples of each verb, keys
     new         a plugin package that works, to be changed
+    report      one page of a run: its trend, a step's groups, a response's tokens
     run         `run` and `resume`, and what they show
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes

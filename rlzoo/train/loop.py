@@ -17,7 +17,15 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
+from rlzoo.train.checkpoint import (
+    keep_best,
+    load_checkpoint,
+    mend_best,
+    place_of,
+    prune,
+    save_checkpoint,
+)
+from rlzoo.train.delayed import FILE
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 from rlzoo.train.trainer import Trainer
@@ -94,8 +102,8 @@ class Loop:
         self._record(self.last)
         if self.ranks.first:
             write_samples(self.folder, batch, step, run.samples)
-            if run.save_batches:
-                save_batch(self.folder, batch, step, run.save_batches)
+        if run.save_batches:
+            save_batch(self.folder, self.models, batch, step, run.save_batches)
         self.display.step(self.last, self._spent())
         self._show_notes()
         if metrics["train/skipped"]:
@@ -154,6 +162,7 @@ class Loop:
             trainer.optimizers,
             state,
             self.ranks.first,
+            {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
         )
 
     def seconds(self) -> float:
@@ -183,6 +192,8 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
+            if trainer.delayed:
+                trainer.delayed.load(place_of(self.folder.checkpoints, trainer.steps))
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
             self.saved = trainer.steps

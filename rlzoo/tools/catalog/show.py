@@ -52,6 +52,7 @@ def run(arguments: argparse.Namespace) -> Result:
         "needs": sorted(plan.needs),
         "critic": plan.critic,
         "reference": plan.reference,
+        "teacher": plan.teacher,
         "memory": memory.document() if memory else None,
     }
     return Result(document, view)

@@ -87,7 +87,7 @@ def recipe_view(recipe: Any, values: dict[str, Any], plan: Any, width: int) -> l
         style = "dim" if origin.endswith("defaults.yaml") else ""
         short = origin.removeprefix("shipped ") if narrow else origin
         table.add_row(key, Text("null" if value is None else str(value)), short, style=style)
-    built = {"critic": plan.critic, "reference": plan.reference}
+    built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
     columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
     return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]

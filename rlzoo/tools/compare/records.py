@@ -155,8 +155,8 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
                 continue
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
-                notes.append(f"{row.label}, seed {record.seed}: {older} gives way to the newer "
-                             f"{record.path.name}")  # fmt: skip
+                notes.append(f"{row.label}, seed {record.seed}: of two runs the newer counts, "
+                             f"{record.path.name}, not {older}")  # fmt: skip
             row.runs[record.seed] = record
         row.lost = gathered.failed.get(row.label, {})
     return [row for row in rows if row.runs], notes

@@ -181,7 +181,7 @@ class Panelled(Silent):
         room = width - 4
         curve = curve_text(self.rewards, room)
         texts = [curve, *packed(numbers, room), self.evaluated, below]
-        shown = [self.bar, *(text for text in texts if text)]
+        shown: list[Any] = [self.bar, *(text for text in texts if text)]
         title = Text(self.title)
         title.truncate(room - 2, overflow="ellipsis")  # else the panel would grow with it
         return Panel(Group(*shown), title=title, width=width)

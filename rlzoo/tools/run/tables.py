@@ -23,7 +23,7 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
     """Before and after, beside earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
-    parts = [beside_earlier(mine, earlier, width), samples_table(folder)]
+    parts: list[Any] = [beside_earlier(mine, earlier, width), samples_table(folder)]
     if others:
         text = (
             f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
@@ -36,7 +36,8 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
 def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
     """Finished runs in the folder beside that differ by their method or seed alone, the last
     `most` of them, oldest first; and how many others there are."""
-    found, others, wanted = [], 0, terms(mine)
+    found: list[Record] = []
+    others, wanted = 0, terms(mine)
     for run in reversed(list_runs(mine.path.parent)):
         if run.path == mine.path or len(found) == most:
             continue
