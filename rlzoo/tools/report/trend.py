@@ -63,9 +63,7 @@ class Trend:
             blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
         if len(record.steps) >= SMOOTH:
             steps = 2 * _reach(len(record.steps)) + 1
-            blocks.append(
-                tag("p", f"Thin: each step. Thick: a mean over {steps}.", "muted")
-            )
+            blocks.append(tag("p", f"Thin: each step. Thick: a mean over {steps}.", "muted"))
         self.html = "".join(blocks)
 
     def card(self, title: str, keys: tuple[str, ...]) -> str:
