@@ -118,11 +118,11 @@ def table(head: Iterable[str], rows: Iterable[str]) -> str:
 
 def settings(values: Mapping[str, Any]) -> str:
     """A recipe's keys and values, folded."""
-    cells = (
-        (tag("td", key, "left mono"), tag("td", str(v), "left long")) for key, v in values.items()
-    )
     heads = [tag("th", "key", "left"), tag("th", "value", "left")]
-    return folded("<h2>Settings</h2>", table(heads, map(row, cells)))
+    rows = [
+        row([tag("td", k, "left mono"), tag("td", str(values[k]), "left long")]) for k in values
+    ]
+    return folded("<h2>Settings</h2>", table(heads, rows))
 
 
 def figure(drawing: str, caption: str = "") -> str:

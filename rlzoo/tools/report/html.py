@@ -72,10 +72,8 @@ def page(report: Report, refresh: float | None = None) -> str:
     panels = [("trend", "Trend", trend.html),
               ("step", "Step", groups_tab(report.groups, report.samples)),
               ("token", "Token", tokens)]  # fmt: skip
-    shown = {
-        k: v for k, v in sorted(record.recipe.items()) if v not in (None, "") and k != "recipe"
-    }
-    blocks += [tabs("views of the run", panels), html.settings(shown)]
+    told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
+    blocks += [tabs("views of the run", panels), html.settings(told)]
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
     css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     title = report.path.resolve().name
