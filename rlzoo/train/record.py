@@ -32,6 +32,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "seed": config.seed,
         "eval_metric": what,
         "eval_samples": config.eval.samples,
+        "eval_prompts": evaluations[-1].get("eval/prompts"),
         "eval_before": before,
         "eval_before_interval": before_interval,
         "eval_after": after,
@@ -44,6 +45,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "eval_greedy_after": evaluations[-1].get(GREEDY),
         "model_contract": models.contract,
         "tokens": models.meter.tokens,
+        "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }

@@ -15,7 +15,7 @@ ALGORITHMIC = (
     "rewards",
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
-TORCH_FREE = ("recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
+TORCH_FREE = ("api", "recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
               "tools.compare", "tools.doctor", "tools.eval.command",
               "tools.export", "tools.report", "tools.sweep", "tools.trace.command",
               "tools.diagnose.command",

@@ -24,8 +24,8 @@ from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import KL_COEF
-from rlzoo.tools.trace.make import CREDITED, make_trace
-from rlzoo.tools.trace.trace import Trace
+from rlzoo.tools.trace.make import make_trace
+from rlzoo.tools.trace.trace import CREDITED, Trace
 from rlzoo.train.checkpoint import damage, load_networks
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
