@@ -21,7 +21,8 @@ def test_two_processes_make_the_run_of_one(tmp_path):
     prompts are no multiple of two processes."""
     words = ["recipe=ppo_gae", *WORDS, "train.steps=8", "train.minibatches=2", "run.samples=20",
              "model.dtype=float64", "whiten=group", "policy_loss=tpo", "kl.controller=adaptive",
-             "kl.place=loss", "kl=k2", "train.microbatch=3", "critic.epochs=2", "run.save_batches=1"]  # fmt: skip
+             "kl.place=loss", "kl=k2", "train.microbatch=3", "critic.epochs=2",
+             "run.save_batches=1"]  # fmt: skip
     assert main(["run", *words, f"run.dir={tmp_path / '1'}"]) == 0
     status, said = ranks(tmp_path, *[["run", *words, f"run.dir={tmp_path / '2'}"]] * 2)
     assert status == 0, said
