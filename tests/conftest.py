@@ -65,15 +65,6 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log)
 
 
-MICRO = {
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-}
-
-
 @pytest.fixture(scope="session", autouse=True)
 def models_are_examined_once():
     """Where torch is loaded anyway."""
@@ -98,17 +89,9 @@ def zoo():
 @pytest.fixture(scope="session")
 def model_dir(tmp_path_factory):
     """A random character model of some 5,000 parameters, as a transformers folder."""
-    import torch
+    from helpers.micro import make_model
 
-    from rlzoo.lm.tiny import build_model, build_tokenizer, save
-
-    folder = tmp_path_factory.mktemp("micro")
-    tokenizer = build_tokenizer()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = build_model(MICRO, tokenizer)
-    save(model, tokenizer, folder)
-    return folder
+    return make_model(tmp_path_factory.mktemp("micro"))
 
 
 @pytest.fixture

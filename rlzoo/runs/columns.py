@@ -11,12 +11,19 @@ Line = Mapping[str, Any]
 class Columns(Sequence[Line]):
     """A sequence of lines that keeps 4 or 8 bytes a number, and makes a line when it is asked for.
 
-    wanted: whether a name is kept; all are where it is not given. `not_finite` is of the first
-    line with a NaN or an infinity, kept or not: (its step, the names).
+    wanted: whether a name is kept; all are where it is not given.
+    single: 4 bytes a number, also where it was no float32: off by 6e-8 of itself at most.
+    `not_finite` is of the first line with a NaN or an infinity, kept or not: (its step, the names).
     """
 
-    def __init__(self, lines: Iterable[Line] = (), wanted: Callable[[str], bool] | None = None):
+    def __init__(
+        self,
+        lines: Iterable[Line] = (),
+        wanted: Callable[[str], bool] | None = None,
+        single: bool = False,
+    ):
         self._count = 0
+        self._off = 1e-7 if single else 0.0  # how far a float32 may be from its number
         self.numbers: dict[str, array] = {}
         self.there: dict[str, bytearray] = {}  # of a column with gaps: 1 where there is a value
         self.others: dict[int, dict[str, Any]] = {}  # what is no number
@@ -50,7 +57,8 @@ class Columns(Sequence[Line]):
     def _put(self, name: str, value: float, n: int) -> bool:
         column = self.numbers.get(name)
         if column is None:
-            column = self.numbers[name] = array("q" if type(value) is int else "f")
+            kind = "q" if type(value) is int else "f"  # most are of tensors in float32
+            column = self.numbers[name] = array(kind)
         if len(column) < n:  # not in some lines before
             there = self.there.setdefault(name, bytearray(b"\1" * len(column)))
             there.extend(bytes(n - len(there)))
@@ -61,14 +69,14 @@ class Columns(Sequence[Line]):
             column.append(value)
         except OverflowError:  # an integer beyond 64 bits
             return False
-        if column.typecode == "f" and column[-1] != value:  # most are of tensors in float32
+        if column.typecode == "f" and not math.isclose(column[-1], value, rel_tol=self._off):
             self.numbers[name] = array("d", column)
             self.numbers[name][-1] = value
         if name in self.there:
             self.there[name].append(1)
         return True
 
-    def column(self, name: str) -> tuple[Sequence[int], Sequence[float]]:
+    def column(self, name: str) -> tuple[array, array]:
         """(steps, values) of a metric where it is finite; raises KeyError where it was not
         wanted."""
         if not self._keeps(name):

@@ -181,7 +181,7 @@ def _read_line(raw: bytes) -> dict[str, Any] | None:
         line = json.loads(raw.decode())
     except (ValueError, RecursionError):
         return None
-    return line if isinstance(line, dict) and "step" in line else None
+    return line if isinstance(line, dict) and type(line.get("step")) is int else None
 
 
 def saved_steps(place: Path, suffix: str = "") -> list[Path]:

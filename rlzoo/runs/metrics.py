@@ -29,6 +29,7 @@ RATIO = "actor/ratio_mean"
 FIRST_RATIO_GAP = "actor/first_ratio_gap"
 RIGHT_CORR = "score/right_corr"
 AT_END = "score/at_end"
+PAID_TOKENS = "score/paid_tokens"
 ADVANTAGE_CORR = "raw_advantages/score_corr"
 DISTINCT = "prompts/distinct"
 MC_CORR = "critic/mc_corr"
@@ -70,6 +71,8 @@ score/right_corr | | a notion of right | correlation of the score with whether t
 right, over at most 64 responses; not there where either does not vary
 score/at_end | share | | of the scores' absolute size, what stands at the last action of its \
 response; not there where all scores are 0
+score/paid_tokens | tokens | | actions of a response with a score that is not 0, of responses that \
+have one
 rewards/* | reward | | of the responses' rewards: scores minus the KL penalty where it is \
 placed in the reward
 response_length/* = | tokens | | actions in a response, the end-of-sequence token included

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -108,17 +109,18 @@ class Record:
         values = [x for n, x in zip(*self.steps.column(name), strict=True) if n >= since]
         return sum(values) / len(values) if values else None
 
-    def points(self, name: str) -> Sequence[tuple[int, float]]:
+    def points(self, name: str) -> Iterator[tuple[int, float]]:
         """(step, value) of a metric where it is finite."""
-        return [(n, float(x)) for n, x in zip(*self.steps.column(name), strict=True)]
+        return ((n, float(x)) for n, x in zip(*self.steps.column(name), strict=True))
 
     def steps_of(self, name: str) -> Sequence[int]:
         """The steps of `points`."""
         return self.steps.column(name)[0]
 
-    def series(self, name: str) -> list[float]:
-        """The values of `points`."""
-        return [float(x) for x in self.steps.column(name)[1]]
+    def series(self, name: str) -> Sequence[float]:
+        """The values of `points`: an array, since a list would take eight times its memory."""
+        values = self.steps.column(name)[1]
+        return array("d", values) if values.typecode == "q" else values
 
     def has(self, name: str) -> bool:
         return name in self.steps.names()
@@ -129,16 +131,19 @@ class Record:
         return default if value is None else value
 
 
-def read_record(path: Path, wanted: Callable[[str], bool] | None = None) -> Record:
+def read_record(
+    path: Path, wanted: Callable[[str], bool] | None = None, single: bool = False
+) -> Record:
     """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
     or damaged. Raises OSError.
 
     wanted: whether a metric of a step is kept, by its name; all are where it is not given.
+    single: steps' numbers are held in single precision.
     """
     folder = RunFolder(path)
     troubles: list[str] = []
     config: Flat = {}
-    steps, evaluations = Columns(wanted=wanted), Columns()
+    steps, evaluations = Columns(wanted=wanted, single=single), Columns()
     summary: dict[str, Any] = {}
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
@@ -147,7 +152,13 @@ def read_record(path: Path, wanted: Callable[[str], bool] | None = None) -> Reco
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
     if (path / "metrics.jsonl").exists():
         for line in folder.lines("metrics.jsonl", troubles):
-            (evaluations if is_evaluation(line) else steps).append(line)
+            if not is_evaluation(line):
+                steps.append(line)
+            elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
+                where = f"metrics.jsonl: the evaluation of step {line['step']} is left out"
+                troubles.append(f"{where}: its {odd[0]} is no number")
+            else:
+                evaluations.append(line)
     else:
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:

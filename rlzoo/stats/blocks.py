@@ -10,7 +10,7 @@ import numpy as np
 
 from rlzoo.stats.intervals import ALPHA, Array, Interval
 from rlzoo.stats.signs import smallest_p
-from rlzoo.stats.student import critical, normal, within
+from rlzoo.stats.student import critical, normal, where, within
 
 POWER = 0.8
 
@@ -132,14 +132,7 @@ def power(effect: float, n: int, rows: int = 2, *, reference: bool = False) -> f
 
 @cache
 def _detectable(n: int, rows: int, reference: bool) -> float:
-    low, high = 0.0, 1.0
-    while power(high, n, rows, reference=reference) < POWER:
-        low, high = high, 2 * high
-    for _ in range(20):
-        middle = (low + high) / 2
-        weak = power(middle, n, rows, reference=reference) < POWER
-        low, high = (middle, high) if weak else (low, middle)
-    return high
+    return where(lambda effect: power(effect, n, rows, reference=reference), POWER)
 
 
 def detectable(sd: float, n: int, rows: int = 2, *, reference: bool = False) -> float | None:

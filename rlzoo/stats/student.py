@@ -4,7 +4,7 @@ scipy has the first two, and would be a dependency for these alone; tests hold t
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -49,17 +49,21 @@ def within(c: float, freedom: int, rows: int = 2, *, reference: bool = False) ->
     return float(min(1.0, (f * inside).sum() / f.sum()))
 
 
-@cache
-def critical(level: float, freedom: int, rows: int = 2, *, reference: bool = False) -> float:
-    """The c at which `within` is `level`."""
-    low, high = 0.0, 4.0
-    while within(high, freedom, rows, reference=reference) < level:
+def where(rising: Callable[[float], float], level: float) -> float:
+    """The x > 0 at which a rising function comes to `level`, by bisection."""
+    low, high = 0.0, 1.0
+    while rising(high) < level:
         low, high = high, 2 * high
     for _ in range(32):
         middle = (low + high) / 2
-        below = within(middle, freedom, rows, reference=reference) < level
-        low, high = (middle, high) if below else (low, middle)
+        low, high = (middle, high) if rising(middle) < level else (low, middle)
     return high
+
+
+@cache
+def critical(level: float, freedom: int, rows: int = 2, *, reference: bool = False) -> float:
+    """The c at which `within` is `level`."""
+    return where(lambda c: within(c, freedom, rows, reference=reference), level)
 
 
 def student_quantile(p: float, freedom: int) -> float:

@@ -60,6 +60,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     """Whether scores say what is right, where they stand, and whether advantages follow them."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     size = batch["scores"].abs()
+    paid = masked_sum((size > 0).float(), mask)  # (B,)
     last = at_last_action(torch.ones_like(total), mask)
     every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
     right = right_rows(plan, batch.select(every))
@@ -71,6 +72,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
         names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
         if size.any()
         else None,
+        names.PAID_TOKENS: paid[paid > 0].mean().item() if paid.any() else None,
         names.ADVANTAGE_CORR: _correlation(total, mean),
         names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
     }

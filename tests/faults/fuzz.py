@@ -181,9 +181,10 @@ READERS = (["doctor", "run"], ["compare", "run"], ["export", "run", "out"], ["re
 def folders(place, trials, seed):
     """(what became of the trials, faults): a file of a run's folder damaged, then read."""
     from faults import kills
+    from helpers.micro import make_model
 
     place.mkdir(parents=True)
-    model = kills.make_model(place / "model")
+    model = make_model(place / "model")
     words = ["run", "recipe=ppo_gae", *kills.small(model), "checkpoint.every=1", "run.dir=run"]
     for name in ("done", "cut"):
         (place / name).mkdir()

@@ -1,4 +1,4 @@
-"""Memory and time over a run's folder of many lines: `python tests/faults/growth.py [LINES]`.
+"""Memory and time over a folder of many lines: `python tests/faults/growth.py [LINES [VERB]]`.
 
 What a tool takes beyond its imports, for a folder of 100 lines and for one of a million: each in a
 process of its own, so that the peak is its own.
@@ -66,9 +66,10 @@ def measure(words):
 def prepare(place, lines):
     """A finished run and one that can be resumed, both of so many lines."""
     from faults import harness, kills
+    from helpers.micro import make_model
 
     harness.preload()
-    model = kills.make_model(place / "model")
+    model = make_model(place / "model")
     words = ["run", "recipe=ppo_gae", *kills.small(model), "checkpoint.every=1", "loggers=csv"]
     cut = place / "cut"
     assert harness.rlzoo([*words, f"run.dir={cut}"], place).status == 0
@@ -103,6 +104,8 @@ def main():
         worst = 0.0
         for name, words in {"doctor": ["doctor", "done"], "compare": ["compare", "done"],
                             "resume": ["resume", "cut"]}.items():  # fmt: skip
+            if sys.argv[2:] and name not in sys.argv[2:]:
+                continue
             small, large = (measure([words[0], place / str(n) / words[1]]) for n in (100, lines))
             more = large[1] - small[1]
             worst = max(worst, more)

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from faults.harness import contents, differences, rlzoo
-
-MICRO = {
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 64,
-}
+from helpers.micro import make_model
 
 RUNS = {  # name -> recipe and words
     "run, two checkpoints": ["recipe=ppo_gae"],
@@ -41,20 +34,6 @@ class Case:
     before: Callable[[Path], None] = lambda folder: None
     worker: bool = False
     limit: float = 1200.0
-
-
-def make_model(place):
-    """A random character model of some 5,000 parameters."""
-    import torch
-
-    from rlzoo.lm.tiny import build_model, build_tokenizer, save
-
-    tokenizer = build_tokenizer()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        model = build_model(MICRO, tokenizer)
-    save(model, tokenizer, place)
-    return place
 
 
 def small(model):

@@ -148,12 +148,12 @@ def says_yes_or_no(run: Record) -> bool:
     columns = [run.series(f"score/{x}") for x in ("mean", "std", "min", "max")]
     if not all(columns):
         return False
-    gaps = [
+    gaps = (
         abs(sd**2 - (mean - low) * (high - mean)) / max((high - low) ** 2, 1e-12)
         for mean, sd, low, high in zip(*columns, strict=True)
         if high > low
-    ]
-    return bool(gaps) and max(gaps) < 1e-4
+    )
+    return max(gaps, default=1.0) < 1e-4
 
 
 @rule("rewards/mean", names.REF_KL_PER_RESPONSE, least=3, explains=SYMPTOMS)
@@ -185,7 +185,8 @@ def right_ends(run: Record) -> tuple[float | None, float | None]:
 def reward_at_the_wrong_index(run: Record) -> Finding | None:
     """Nothing is ever paid at the last token, where a verdict on the whole answer stands."""
     values = run.series(names.AT_END)
-    if max(values) > 0.02:
+    part_by_part = max(run.series(names.PAID_TOKENS), default=1.0) > 1.5  # a word, a turn, a step
+    if max(values) > 0.02 or part_by_part:
         return None
     return Finding(
         "problem",

@@ -4,6 +4,7 @@ How far the estimator leans on it is measured, not read off a name: `critic/mc_c
 advantages are Monte Carlo returns less V, and less the more the values of later states count.
 """
 
+from itertools import chain
 from statistics import median
 
 from rlzoo.runs import metrics as names
@@ -70,7 +71,8 @@ def critic_diverges(run: Record) -> Finding | None:
     """Values vary far more than what they are to predict: the critic's rate is too high."""
     times = run.key("critic.lr", 0.0) / default("critic.lr")
     values, paid = late(run, "values/std"), late(run, "rewards/std", 0.0)
-    most = max(map(abs, run.series("rewards/max") + run.series("rewards/min")), default=0.0)
+    bounds = chain(run.series("rewards/max"), run.series("rewards/min"))
+    most = max(map(abs, bounds), default=0.0)
     level = max(map(abs, run.series("values/mean")), default=0.0)
     ev = median(last(run.series(names.EXPLAINED_VARIANCE) or [0.0]))
     wild = ev < -0.3 or values > 3 * paid or (most > 0 and level > 1.5 * most)

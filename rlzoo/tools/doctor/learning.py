@@ -34,17 +34,16 @@ def well(run: Record) -> bool:
 @rule(names.SKIPPED, explains=SYMPTOMS)
 def updates_skipped(run: Record) -> Finding | None:
     """Loss or gradient was not finite, so optimizer steps were left out."""
-    skipped = [(n, value) for n, value in run.points(names.SKIPPED) if value > 0]
-    if not skipped:
+    steps = [n for n, value in run.points(names.SKIPPED) if value > 0]
+    if not steps:
         return None
-    total = sum(n for _, n in skipped)
-    share = len(skipped) / len(run.steps)
+    total, share = sum(run.series(names.SKIPPED)), len(steps) / len(run.steps)
     return Finding(
         "problem" if share > 0.05 else "warning",
-        f"{total:g} updates were skipped, in {len(skipped)} of {len(run.steps)} steps (the first "
-        f"at step {skipped[0][0]}): their loss or gradient was not finite.",
+        f"{total:g} updates were skipped, in {len(steps)} of {len(run.steps)} steps (the first "
+        f"at step {steps[0]}): their loss or gradient was not finite.",
         "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
-        {"updates": total, "steps": [step for step, _ in skipped]},
+        {"updates": total, "steps": steps[:100]},
     )
 
 

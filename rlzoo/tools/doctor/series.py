@@ -37,7 +37,7 @@ def last(items: Sequence) -> Sequence:
     return items[-max(1, len(items) // 3) :]
 
 
-def trend(values: list[float]) -> tuple[float, float]:
+def trend(values: Sequence[float]) -> tuple[float, float]:
     """(last third minus first third, standard error of that), by differences between neighbours:
     a slope does not count as noise."""
     gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
@@ -56,7 +56,7 @@ def spans(run: Record, name: str) -> tuple[str, str]:
     return span(first(numbers)), span(last(numbers))
 
 
-def ends(values: list[float]) -> tuple[float, float]:
+def ends(values: Sequence[float]) -> tuple[float, float]:
     """(mean of the first third, mean of the last)."""
     return fmean(first(values)), fmean(last(values))
 
@@ -130,12 +130,18 @@ def movement(run: Record) -> float | None:
 def judged(metric: str) -> bool:
     """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
-    return not extreme and not metric.startswith(("timing_s/", "tokens/"))
+    return not extreme and not metric.startswith(UNREAD)
+
+
+UNREAD = (
+    "timing_s/", "tokens/", "perf/", "prompt_length/", "advantages/", "response_length/std",
+    "critic/vf_explained_var/", "critic/vf_ceiling/",
+)  # fmt: skip
 
 
 def read_run(folder: RunFolder) -> Record:
     """A run's record; its troubles say too where it is not finished."""
-    record = read_record(folder.path, judged)
+    record = read_record(folder.path, judged, single=True)  # a run may have a million steps
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")

@@ -176,7 +176,8 @@ def test_lines_end_at_newlines_alone(tmp_path):
     assert list(folder.lines("samples.jsonl")) == [{"step": n, "answer": ODD} for n in (1, 2)]
 
 
-@pytest.mark.parametrize("bad", [b'{"step": 2, "re', b"\0" * 20, b"[2]", b"\xff\xfe", b"[" * 9000])
+@pytest.mark.parametrize("bad", [b'{"step": 2, "re', b"\0" * 20, b"[2]", b"\xff\xfe", b"[" * 9000,
+                                 b'{"step": "2"}'])  # fmt: skip
 def test_a_damaged_line_costs_itself_and_a_note(tmp_path, bad):
     good = [b'{"step": %d}' % n for n in range(1, 6)]
     (tmp_path / "metrics.jsonl").write_bytes(b"\n".join([*good[:2], bad, *good[2:], b""]))

@@ -54,6 +54,11 @@ def test_credit_is_what_its_words_say(zoo, words):
     fine = logged(ends * half[:, None], mask * sign[:, None])
     assert fine["score/right_corr"] == pytest.approx(1)
     assert fine["score/at_end"] == pytest.approx(1)
+    assert fine["score/paid_tokens"] == 1.0  # of the rows that are paid
+    assert logged(mask * half[:, None], mask)["score/paid_tokens"] == pytest.approx(
+        float(mask.sum(1)[half > 0].mean())
+    )
+    assert "score/paid_tokens" not in logged(0 * mask, mask)
     assert fine["raw_advantages/score_corr"] == pytest.approx(1)
     assert fine["prompts/distinct"] == 1.0
     first = torch.zeros_like(mask)

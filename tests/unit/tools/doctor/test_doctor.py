@@ -277,6 +277,13 @@ def test_every_rule_has_its_case():
     assert {r.name for r in RULES} == set(CASES)
 
 
+def test_what_pays_part_by_part_need_not_pay_at_the_end():
+    at_one_token = {"score/at_end": 0.0, "score/paid_tokens": 1.0}
+    assert "reward_at_the_wrong_index" in names(record(at_one_token))
+    word_by_word = {"score/at_end": 0.0, "score/paid_tokens": 3.0}
+    assert "reward_at_the_wrong_index" not in names(record(word_by_word))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
     bad, good = CASES[name]

@@ -1,0 +1,23 @@
+"""A random character model of some 5,000 parameters: every run with it takes a second."""
+
+MICRO = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 64,
+}
+
+
+def make_model(folder):
+    """The same weights each time, as a transformers folder; the folder."""
+    import torch
+
+    from rlzoo.lm.tiny import build_model, build_tokenizer, save
+
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = build_model(MICRO, tokenizer)
+    save(model, tokenizer, folder)
+    return folder

@@ -1,0 +1,45 @@
+"""Numbers of a run read back: in single precision where a doctor asks, and what is no number."""
+
+import math
+
+import pytest
+
+from rlzoo.runs.columns import Columns
+from rlzoo.runs.record import read_record
+
+LINES = [{"step": n, "x": n / 3 + 1e-9, "y": n, "lr": 1e-45 * (n + 1)} for n in range(50)]
+
+
+def test_a_number_is_off_by_a_float32_at_most():
+    steps, values = Columns(LINES, single=True).column("x")
+    assert list(steps) == list(range(50))
+    for n, x in enumerate(values):
+        assert math.isclose(x, LINES[n]["x"], rel_tol=1e-7)
+
+
+def test_it_takes_half_the_memory():
+    exact, single = Columns(LINES), Columns(LINES, single=True)
+    assert exact.numbers["x"].itemsize == 8
+    assert single.numbers["x"].itemsize == 4
+
+
+@pytest.mark.parametrize("value", [1e-45, 1e-300, 1e300, -1e39])
+def test_what_float32_does_not_reach_is_kept_as_it_is(value):
+    columns = Columns([{"step": 0, "x": 0.5}, {"step": 1, "x": value}], single=True)
+    assert math.isclose(columns[1]["x"], value, rel_tol=1e-7)
+
+
+def test_whole_numbers_stay_exact():
+    assert list(Columns([{"step": 2**40 + 1}], single=True).column("step")[0]) == [2**40 + 1]
+
+
+def test_an_evaluation_with_a_text_for_a_number_is_left_out_and_named(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("# x\nseed: 0\n")
+    lines = ['{"step": 0, "eval/score": 0.5}', '{"step": 1, "eval/score": "x"}']
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, ""]))
+    record = read_record(tmp_path)
+    assert [line["step"] for line in record.evaluations] == [0]
+    (trouble,) = record.troubles
+    assert trouble == (
+        "metrics.jsonl: the evaluation of step 1 is left out: its eval/score is no number"
+    )
