@@ -199,7 +199,7 @@ def _load(plugins: Any) -> Zoo:
         for origin, distribution, plugin in loader.discover(plugins):
             with loader.attempt(origin):
                 for component in _components(manager, plugin, origin):
-                    named = dataclasses.replace(component, distribution=_normal(distribution))
+                    named = dataclasses.replace(component, distribution=normal(distribution))
                     zoo.shelves[component.kind].add(named)
     _drop_unmet_needs(zoo)
     for shelf in zoo.shelves.values():
@@ -212,7 +212,7 @@ def _load(plugins: Any) -> Zoo:
     return zoo
 
 
-def _normal(distribution: str) -> str:
+def normal(distribution: str) -> str:
     """A distribution's name as indexes compare them; it holds no dot, which keys are split at."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 

@@ -89,6 +89,7 @@ rounding or a faulty cache part the two
 actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout
 actor/ref_kl_per_response | nats per response | a reference | the same, summed over each response; \
 what an adaptive controller steers by
+actor/teacher_kl | nats per token | a teacher | mean of log pi - log pi_teacher at rollout
 [estimator]
 raw_advantages/* | reward | | what the estimator gave
 raw_advantages/score_corr | | | correlation of a response's score with the mean of its \

@@ -19,6 +19,7 @@ from rlzoo.data.pairs import hold_out
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, sync, write_json
+from rlzoo.runs.display import Silent
 from rlzoo.tools.verb import Result
 from rlzoo.train.interrupt import asked_to_stop
 
@@ -287,7 +288,7 @@ def fit(
         callbacks=[Progress()],
     )
     trainer.remove_callback(PrinterCallback)
-    with asked_to_stop() as asked:
+    with asked_to_stop(Silent().stopping) as asked:
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.now:
         stopped = KeyboardInterrupt(f"stopped after step {trainer.state.global_step}")

@@ -19,8 +19,8 @@ from rlzoo.tools.verb import Result
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.usage = (
-        "rlzoo trace RUN | recipe=NAME [key=value ...] | --rewards R,R,... [--values V,V,...]\n"
-        "                   [--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
+        "rlzoo trace RUN | RECIPE [key=value ...] | --rewards R,R,... [--values V,V,...] "
+        "[--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
     )
     sub.epilog = (
         "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "

@@ -12,7 +12,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import add_advantages, loss_mask
 from rlzoo.show.numbers import number
-from rlzoo.show.text import readable
+from rlzoo.show.text import token_texts
 from rlzoo.tools.trace.explain import explain_credit, explain_shared, td_errors
 from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace, option_text
 
@@ -188,9 +188,5 @@ def _ending(plan: Plan, batch: Batch, row: int) -> str:
 
 def _texts(tokenizer: Any, batch: Batch, row: int, length: int) -> list[str]:
     ids = batch["response_ids"][row, :length].tolist()
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    special = set(tokenizer.all_special_ids)
-    return [
-        piece if i in special else readable(tokenizer.decode([i], skip_special_tokens=False), piece)
-        for i, piece in zip(ids, pieces, strict=True)
-    ]
+    texts = token_texts(tokenizer, ids)
+    return [texts[i] for i in ids]
