@@ -288,9 +288,9 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     from generate import table, with_block
 
+    runs = table(*first_runs(folder))
     page = HERE / "families.md"
-    text = with_block(page.read_text(encoding="utf-8"), "runs", table(*first_runs(folder)))
-    page.write_text(text, encoding="utf-8")
+    page.write_text(with_block(page.read_text(encoding="utf-8"), "runs", runs), encoding="utf-8")
 
 
 if __name__ == "__main__":
