@@ -19,10 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from common import plan_of
 from rlzoo.checks.made_up import made_up
 from rlzoo.plugin.component import Component
-from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Plan
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs" / "recipes"
@@ -198,7 +198,7 @@ def recipes(zoo: Any) -> Table:
             "steps a batch", "beside it"]  # fmt: skip
     rows = []
     for path in sorted(CONFIGS.glob("*.yaml")):
-        plan = make_plan(compose([f"recipe={path.stem}", "device=cpu"], zoo), zoo)
+        plan = plan_of(path.stem, zoo)
         rows.append([f"`{path.stem}`", *facts(plan)])
     return head, sorted(rows, key=lambda row: (row[2], row[1], row[0]))
 
@@ -232,7 +232,7 @@ def standings(zoo: Any) -> Table:
     kinds: dict[str, list[str]] = {}
     for name in ranks:
         if (CONFIGS / f"{name}.yaml").is_file():
-            plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
+            plan = plan_of(name, zoo)
             kinds.setdefault(baseline(plan.estimator.component), []).append(name)
     head = ["compares with", "recipes", "best mean rank", "worst", f"of {len(ranks)} rows"]
     rows = []

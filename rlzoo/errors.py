@@ -2,7 +2,10 @@
 
 import difflib
 import errno
+import os
+import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RlzooError(Exception):
@@ -12,6 +15,11 @@ class RlzooError(Exception):
     """
 
     status = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: the line, below the traceback of what a plugin raised."""
+        cause = traceback.format_exception(self.__cause__) if self.__cause__ else []
+        return [*cause, f"{type(self).__name__}: {self}"]
 
 
 class UsageError(RlzooError):
@@ -77,6 +85,22 @@ def words_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def typed_path(text: str) -> Path:
+    """A path as somebody typed it, `~` filled in where there is such a home. Raises RlzooError
+    where no file can have that name."""
+    path = os.path.expanduser(text)
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise RlzooError(
+                f"{text[:40]}...: no file has a name of {len(text)} characters"
+            ) from None
+    except ValueError:
+        raise RlzooError(f"{text!r}: no file has a name with a zero byte") from None
+    return Path(path)
 
 
 def of_the_machine(error: BaseException) -> str | None:

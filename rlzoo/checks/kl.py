@@ -104,9 +104,10 @@ def rounding_moves_no_gradient(s: Subject) -> None:
     """As a loss: where policy = reference, rounding of 1e-7 moves its gradient by as little."""
     s.require("log_probs")
     for options, columns in s.trials():
-        at = {**columns, "log_probs": columns["ref_log_probs"]}
+        anchor = "teacher_log_probs" if "teacher_log_probs" in s.needs else "ref_log_probs"
+        at = {**columns, "log_probs": columns[anchor]}
         exact = s.gradient(at, **options)["log_probs"]
-        worst = rounding_gap(s, columns, "ref_log_probs", exact, options)
+        worst = rounding_gap(s, columns, anchor, exact, options)
         assert worst < 1e-3, (
             f"rounding moves its gradient at the reference by {worst:.3g}{show(options)}: a kink?"
         )
@@ -139,9 +140,12 @@ def _enumerated(s: Subject, logits: Tensor, reference: Tensor) -> tuple[Columns,
     for name in ("log_probs", "old_log_probs", "sampler_log_probs"):
         columns[name] = log_probs.reshape(count, 1)
     columns["old_log_probs"] = columns["sampler_log_probs"] = columns["log_probs"].detach()
-    columns["ref_log_probs"] = reference.log_softmax(-1).reshape(count, 1)
-    # Made at rollout: a number by the time of the loss.
-    columns["full_kl"] = _kl(logits, reference).detach().repeat_interleave(VOCABULARY)[:, None]
+    # The reference or the teacher: what the penalty is to. The full KL is made at rollout: a
+    # number by the time of the loss.
+    kl = _kl(logits, reference).detach().repeat_interleave(VOCABULARY)[:, None]
+    for name in ("ref_log_probs", "teacher_log_probs"):
+        columns[name] = reference.log_softmax(-1).reshape(count, 1)
+    columns["full_kl"] = columns["teacher_kl"] = kl
     columns["entropy"] = (
         -(log_probs.exp() * log_probs).sum(-1).repeat_interleave(VOCABULARY)[:, None]
     )

@@ -115,6 +115,7 @@ def resources(
         "score": Score(*rows),
         "policy": models.policy,
         "reference": models.reference,
+        "teacher": models.teacher,
         "tokenizer": models.tokenizer,
     }
 

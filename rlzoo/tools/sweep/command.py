@@ -4,10 +4,11 @@ import argparse
 import os
 import re
 import warnings
+from functools import partial
 from pathlib import Path
 
 from rlzoo.errors import RecipeError, Unfinished
-from rlzoo.plugin.registry import load_zoo
+from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
@@ -15,9 +16,9 @@ from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, write_index
 from rlzoo.tools.sweep.forecast import forecast
-from rlzoo.tools.sweep.plan import Sweep, plan_sweep
+from rlzoo.tools.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo.tools.sweep.workers import run_all
-from rlzoo.tools.verb import Result
+from rlzoo.tools.verb import WORDS_HELP, Result
 
 
 def default_jobs(sweep: Sweep, runs: int) -> int:
@@ -62,7 +63,7 @@ def _read(path: str) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="+", metavar="key=value")
+    add("words", nargs="+", metavar="key=value", help=WORDS_HELP)
     add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
     add(
@@ -81,7 +82,8 @@ def run(arguments: argparse.Namespace) -> Result:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
     if not 0 < arguments.patience < float("inf"):
         raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
-    sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
+    zoo = load_zoo_after(partial(try_words, arguments.words))
+    sweep = plan_sweep(arguments.words, zoo, arguments.dir)
     check_folder(sweep)
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
@@ -110,7 +112,10 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
+        # Lines, in a notebook too; none where a Python caller wants none.
+        quiet = getattr(arguments, "quiet", False)
+        console = SafeConsole(stderr=arguments.json, quiet=quiet, force_jupyter=False)
+        with make_board(console, sweep, len(missing), jobs) as board:
             run_all(missing, jobs, sweep.path, board, 60 * arguments.patience)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):

@@ -14,8 +14,9 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
@@ -106,7 +107,8 @@ class Crew:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=work, args=(theirs, self.folder / "workers.log", gpu))
-        process.start()
+        with _without_main():
+            process.start()
         theirs.close()  # so that the pipe ends when the worker does
         return Worker(process, ours)
 
@@ -166,6 +168,18 @@ class Crew:
         for worker in self.workers:
             worker.process.join()
             worker.pipe.close()
+
+
+@contextlib.contextmanager
+def _without_main() -> Iterator[None]:
+    """A worker begins with what its parent's main module does, unless that has no file: a script
+    that sweeps would sweep again in each."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
 def run_all(

@@ -1,0 +1,88 @@
+"""One call of an estimator and one of a policy loss, the same for every trainer.
+
+Components go by their names, so that what a trainer registers can be sent to its other processes.
+"""
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from torch import Tensor
+
+from rlzoo import load_zoo
+from rlzoo.errors import ComponentError
+from rlzoo.ops import whiten
+from rlzoo_bridges.columns import Columns
+from rlzoo_bridges.hosts import PREFIX, Host
+
+WHITENINGS = ("none", "batch", "group")
+log = logging.getLogger("rlzoo")
+
+
+@cache
+def zoo() -> Any:
+    """The zoo of this process; raises ComponentError where there is none."""
+    found = load_zoo()
+    if not found.estimators:
+        raise ComponentError("no estimator is installed; pip install rlzoo-llm brings the zoo")
+    return found
+
+
+def find(host: Host, kind: str, name: str) -> Any:
+    """The component of that name; raises ComponentError where it cannot run in this trainer."""
+    component = zoo().shelves[kind][name.removeprefix(PREFIX)]
+    if text := host.refusal(component):
+        raise ComponentError(text)
+    return component
+
+
+def estimate(
+    host: Host,
+    name: str,
+    columns: Columns,
+    options: Mapping[str, Any],
+    usual: Mapping[str, Any] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns (B, T) of the estimator `name`.
+
+    options: its own, and `whiten` (none, batch or group) with `whiten_ddof` (1, as the trainers
+        have it): trainers whiten inside their estimators, rlzoo after them.
+    usual:   the trainer's own gamma and lam, for an estimator that has options of these names.
+    """
+    component = find(host, "estimators", name)
+    own = {k: v for k, v in (usual or {}).items() if k in component.options and v is not None}
+    own |= options
+    how, ddof = own.pop("whiten", "none"), own.pop("whiten_ddof", 1)
+    if how not in WHITENINGS:
+        raise ComponentError(f"whiten: must be one of {', '.join(WHITENINGS)}. Got {how!r}")
+    out = component(columns, **own)
+    advantages = out["advantages"]
+    returns = out.get("returns", advantages)
+    if how != "none":
+        groups = columns["group_ids"] if how == "group" else None
+        advantages = whiten(advantages, columns["response_mask"], groups, ddof=int(ddof))
+    return advantages, returns
+
+
+def lose(
+    host: Host,
+    name: str,
+    log_probs: Tensor,
+    old_log_probs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    options: Mapping[str, Any],
+) -> tuple[Tensor, dict[str, float]]:
+    """The policy loss of each token (B, T), and means of its metrics over the actions in `mask`."""
+    component = find(host, "policy_losses", name)
+    mask = mask.to(log_probs.dtype)
+    columns = {
+        "log_probs": log_probs,
+        "old_log_probs": old_log_probs.to(log_probs.dtype),
+        "advantages": advantages.to(log_probs.dtype).expand_as(log_probs),
+        "response_mask": mask,
+    }
+    losses, metrics = component(columns, **options)
+    count = mask.sum().clamp(min=1)
+    return losses, {k: ((x * mask).sum() / count).item() for k, x in metrics.items()}

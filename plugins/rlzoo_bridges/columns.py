@@ -1,0 +1,88 @@
+"""A trainer's tensors by rlzoo's names, each made when it is asked for.
+
+A bridge says how a column is made of the trainer's own data; those that follow from others are made
+here, the same for every trainer (`hosts.DERIVED` lists them for those who have no torch).
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import ComponentError
+from rlzoo.ops import masked_sum
+from rlzoo_bridges.hosts import Host
+
+
+def sequence_rewards(rewards: Tensor, response_mask: Tensor) -> Tensor:
+    return masked_sum(rewards, response_mask)
+
+
+def sequence_scores(scores: Tensor, response_mask: Tensor) -> Tensor:
+    return masked_sum(scores, response_mask)
+
+
+def bootstrap_values(values: Tensor, response_mask: Tensor) -> Tensor:
+    """0, as if every response had ended: no trainer keeps V after the last token."""
+    return values.new_zeros(len(response_mask))
+
+
+def turn_ids(response_mask: Tensor) -> Tensor:
+    """Runs of actions between observations, (B, T) from 1; 0 off the mask."""
+    mask = response_mask.bool()
+    before = torch.nn.functional.pad(mask, (1, 0))[:, :-1]
+    return (mask & ~before).long().cumsum(1) * mask
+
+
+DERIVED: dict[str, Callable[..., Tensor]] = {
+    f.__name__: f for f in (sequence_rewards, sequence_scores, bootstrap_values, turn_ids)
+}
+
+
+class Columns(Mapping[str, Any]):
+    """A batch of a trainer as an estimator reads it.
+
+    own: column -> what makes it of the trainer's data; it raises KeyError where they lack it.
+    """
+
+    def __init__(self, host: Host, own: Mapping[str, Callable[[], Any]]):
+        self.host, self.own = host, own
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.host.columns:
+            raise KeyError(name)
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> Any:
+        if name not in self.own:
+            make = DERIVED[name]
+            return make(*(self[n] for n in inspect.signature(make).parameters))
+        try:
+            return self.own[name]()
+        except KeyError as missing:
+            ask = self.host.asks.get(name)
+            how = f"; it takes {ask}" if ask else ""
+            raise ComponentError(
+                f"rlzoo in {self.host.title}: {name!r} is made of {missing.args[0]!r}, which the "
+                f"batch does not hold{how}"
+            ) from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.host.columns
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.host.columns)
+
+    def __len__(self) -> int:
+        return len(self.host.columns)
+
+
+def numbered(ids: Sequence[Any], device: Any = None) -> Tensor:
+    """Group ids (B,) int64 of any names, numbered as they come."""
+    order: dict[Any, int] = {}
+    return torch.tensor([order.setdefault(name, len(order)) for name in ids], device=device)

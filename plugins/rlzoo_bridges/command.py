@@ -1,0 +1,64 @@
+"""the zoo in verl, SkyRL, slime and TRL: what each can take, and the lines that start a recipe
+
+Without a recipe: what the trainer can be given and what not, and why.
+"""
+
+import argparse
+from typing import Any
+
+from rlzoo.tools.verb import Result
+from rlzoo_bridges.hosts import HOSTS, find_host
+
+USAGE = "verl|skyrl|slime|trl [recipe=NAME key=value ...]"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("trainer", metavar="TRAINER", help=", ".join(HOSTS))
+    parser.add_argument("words", nargs="*", metavar="key=value")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    from rlzoo import load_zoo
+
+    host = find_host(arguments.trainer)
+    zoo = load_zoo()
+    return _recipe(host, arguments.words, zoo) if arguments.words else _table(host, zoo)
+
+
+def _recipe(host: Any, words: list[str], zoo: Any) -> Result:
+    from rlzoo_bridges.lines import lines
+
+    found = lines(host.name, words, zoo)
+    document = {
+        "trainer": host.name,
+        "recipe": found.recipe,
+        "start": found.start,
+        "words": found.words,
+        "files": dict(found.files),
+        "left": found.left,
+    }
+    notes = [f"not carried over: {text}" for text in found.left]
+    return Result(document, lambda console: [found.text], notes=notes)
+
+
+def _table(host: Any, zoo: Any) -> Result:
+    """What it can take and what not."""
+    kinds = ("estimators", "policy_losses")
+    found = {
+        kind: {name: host.refusal(c) for name, c in zoo.shelves[kind].items()} for kind in kinds
+    }
+
+    def view(_: Any) -> list[str]:
+        out = [f"{host.title} {host.version} can be given:"]
+        for kind, components in found.items():
+            names = [name for name, why in components.items() if not why]
+            out.append(f"  {len(names)} {kind.replace('_', ' ')}: {', '.join(names) or 'none'}")
+        asks = {c: how for c, how in host.asks.items() if c != "ref_log_probs"}
+        out += ["", "with", *(f"  {column}: {how}" for column, how in asks.items())] if asks else []
+        refused = [why for components in found.values() for why in components.values() if why]
+        if not host.losses:
+            refused = [why for why in refused if "policy loss of its own" not in why]
+            refused.append(f"policy losses: {host.title} has its own")
+        return [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]
+
+    return Result({"trainer": host.name, "version": host.version, **found}, view)

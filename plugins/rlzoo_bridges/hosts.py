@@ -1,0 +1,211 @@
+"""What each trainer's data can feed and what not, and why. No trainer is imported here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rlzoo.errors import UsageError, nearest
+
+PREFIX = "rlzoo/"  # in a trainer's registries the zoo's names begin with it
+
+# Column -> the columns that it follows from, in any trainer (`columns.py` makes it).
+DERIVED = {
+    "sequence_rewards": ("rewards", "response_mask"),
+    "sequence_scores": ("scores", "response_mask"),
+    "bootstrap_values": ("values", "response_mask"),
+    "turn_ids": ("response_mask",),
+}
+
+LOSS_COLUMNS = ("log_probs", "old_log_probs", "advantages", "response_mask")
+
+# Columns that no trainer has, or hands to a policy loss.
+NOWHERE = {
+    "state_keys": "what marks equal states of an environment is kept by rlzoo alone",
+    "branch_values": "rlzoo makes it by sampling again from inside a response",
+    "branch_steps": "rlzoo makes it by sampling again from inside a response",
+    "implicit_rewards": "rlzoo makes it with a reward model that is trained along",
+    "noise": "a random number for each token, a function of the run's seed",
+}
+
+
+@dataclass(frozen=True)
+class Host:
+    """A trainer, and what of its data the zoo is given.
+
+    feeds:   column of an estimator -> what it is there.
+    lacks:   column -> why it is not there, where somebody may look for it.
+    asks:    column -> what makes it be there, where it is not there by itself.
+    losses:  whether the zoo's policy losses can run there.
+    scaled:  whether advantages reach a loss multiplied by the weights of its mean: then only a loss
+             that is proportional to them is itself.
+    """
+
+    name: str
+    title: str
+    version: str
+    feeds: Mapping[str, str]
+    lacks: Mapping[str, str]
+    asks: Mapping[str, str] = field(default_factory=dict)
+    losses: bool = True
+    scaled: bool = False
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """What an estimator can be given."""
+        made = {
+            n for n, of in DERIVED.items() if n not in self.lacks and set(of) <= set(self.feeds)
+        }
+        return frozenset(self.feeds) | made
+
+    def missing(self, component) -> list[str]:
+        """The columns of an estimator or policy loss that cannot be had."""
+        given = self.columns if component.kind == "estimators" else LOSS_COLUMNS
+        return [name for name in component.needs if name not in given]
+
+    def refusal(self, component) -> str:
+        """Why an estimator or policy loss cannot run here; empty where it can."""
+        cannot = f"{component.label} cannot run in {self.title}"
+        if component.kind == "policy_losses" and not self.losses:
+            return f"{cannot}, which has a policy loss of its own"
+        if missing := self.missing(component):
+            whys: dict[str, list[str]] = {}  # a reason that several share is said once
+            for column in missing:
+                whys.setdefault(self.why(column, component.kind), []).append(repr(column))
+            told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
+            return f"{cannot}: it needs {told}"
+        if component.kind == "policy_losses" and self.scaled:
+            from rlzoo_bridges.proportional import proportional  # imports torch
+
+            if not proportional(component):
+                return (
+                    f"{cannot}: advantages get there multiplied by the weights of the loss's mean, "
+                    "and this loss is not proportional to them"
+                )
+        return ""
+
+    def why(self, column: str, kind: str) -> str:
+        """Why a column is not to be had."""
+        if kind == "policy_losses" and column not in NOWHERE:
+            return "it is not handed to a policy loss there"
+        return self.lacks.get(column) or NOWHERE.get(column) or "it is not there"
+
+
+HOSTS: dict[str, Host] = {
+    host.name: host
+    for host in (
+        Host(
+            "verl",
+            "verl",
+            "0.9.1",
+            feeds={
+                "rewards": "`token_level_rewards`",
+                "scores": "`token_level_scores`, before KL",
+                "response_mask": "`response_mask`",
+                "group_ids": "`uid`",
+                "values": "`values`",
+                "old_log_probs": "`old_log_probs`",
+                "sampler_log_probs": "`rollout_log_probs`",
+                "ref_log_probs": "`ref_log_prob`",
+                "sum_pi_squared": "`sum_pi_squared`",
+                "greedy_scores": "`reward_baselines`",
+                "score_components": "the columns named by `algorithm.gdpo_reward_keys`",
+                "score_weights": "`algorithm.gdpo_reward_weights`",
+            },
+            lacks={},
+            asks={
+                "values": "critic.enable=true",
+                "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
+                "ref_log_probs": "a KL penalty, for which a reference is built",
+                "sum_pi_squared": "actor_rollout_ref.actor.calculate_sum_pi_squared=true and "
+                "trainer.use_v1=false",
+                "greedy_scores": "a trainer that makes reward_baselines, as verl's does for its "
+                "own remax alone",
+                "score_components": "algorithm.gdpo_reward_keys and trainer.use_v1=false",
+                "score_weights": "algorithm.gdpo_reward_keys",
+            },
+        ),
+        Host(
+            "skyrl",
+            "SkyRL",
+            "0.3.0",
+            feeds={
+                "rewards": "`token_level_rewards`",
+                "scores": "the same, where `use_kl_in_reward` is off",
+                "response_mask": "`response_mask`",
+                "group_ids": "`index`, the uids",
+                "values": "`values`",
+            },
+            lacks={
+                "turn_ids": "its mask counts observations among the response",
+                "old_log_probs": "estimators are handed no log-probabilities",
+                "sampler_log_probs": "estimators are handed no log-probabilities",
+                "sum_pi_squared": "estimators are handed no log-probabilities",
+                "greedy_scores": "it samples no greedy response",
+                "score_components": "estimators are handed one reward",
+                "score_weights": "estimators are handed one reward",
+            },
+            asks={
+                "values": "trainer.critic.model.path=MODEL",
+                "scores": "trainer.algorithm.use_kl_in_reward=false",
+            },
+            scaled=True,
+        ),
+        Host(
+            "slime",
+            "slime",
+            "624b824, 2026-08-21",
+            feeds={
+                "rewards": "`rewards` at the last action, less `--kl-coef` times `kl`",
+                "scores": "`rewards` at the last action",
+                "response_mask": "`loss_masks`",
+                "group_ids": "`sample_indices` over `--n-samples-per-prompt`",
+                "values": "`values`",
+                "old_log_probs": "`log_probs`",
+                "sampler_log_probs": "`rollout_log_probs`",
+                "ref_log_probs": "`ref_log_probs`",
+            },
+            lacks={
+                "sum_pi_squared": "it is not computed",
+                "greedy_scores": "it samples no greedy response",
+                "score_components": "a response has one reward",
+                "score_weights": "a response has one reward",
+            },
+            asks={
+                "values": "--advantage-estimator ppo, for which a critic is built",
+                "old_log_probs": "a critic, --kl-coef, or more than one step for a rollout",
+                "sampler_log_probs": "a rollout function that returns log-probabilities",
+                "ref_log_probs": "--kl-coef or --use-kl-loss",
+            },
+            losses=False,
+        ),
+        Host(
+            "trl",
+            "TRL",
+            "1.16.0",
+            feeds={
+                "rewards": "the weighted sum of the reward functions, at the last action",
+                "scores": "the same: there is no KL in the reward",
+                "response_mask": "`completion_mask` times `tool_mask`",
+                "group_ids": "rows over `num_generations`",
+                "score_components": "what each reward function gives",
+                "score_weights": "`reward_weights`",
+            },
+            lacks={
+                "values": "it has no critic",
+                "bootstrap_values": "it has no critic",
+                "old_log_probs": "it is often not computed",
+                "sampler_log_probs": "it is often not computed",
+                "sum_pi_squared": "it is not computed",
+                "greedy_scores": "it samples no greedy response",
+            },
+        ),
+    )
+}
+
+
+def find_host(name: str) -> Host:
+    """The trainer of that name; raises UsageError."""
+    if name not in HOSTS:
+        raise UsageError(
+            f"no bridge to {name!r}; there are {', '.join(HOSTS)}{nearest(name, HOSTS)}"
+        )
+    return HOSTS[name]

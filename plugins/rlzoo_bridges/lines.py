@@ -1,0 +1,290 @@
+"""The lines that start a recipe's algorithm in another trainer.
+
+What a recipe says of the algorithm is carried over: estimator, whitening, policy loss, aggregation,
+KL, sampling, batch, learning rate. What the other trainer cannot do is refused; model, data and
+rewards are its own business, and are left to the reader.
+"""
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rlzoo.errors import UsageError
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo_bridges.hosts import PREFIX, Host, find_host
+
+Words = list[str]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What to type. words: the command line's; files: name -> text; left: what is not carried."""
+
+    host: str
+    recipe: str | None
+    start: str
+    words: Words
+    files: Mapping[str, str]
+    left: Words
+
+    @property
+    def text(self) -> str:
+        """To be pasted into a shell."""
+        parts = [f"cat > {name} <<'EOF'\n{text}EOF" for name, text in self.files.items()]
+        parts.append(" \\\n  ".join([self.start, *map(_quoted, self.words)]))
+        return "\n".join(parts)
+
+
+def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
+    """The lines of a recipe for a trainer; raises RlzooError where it cannot run there."""
+    found = find_host(host)
+    plan = make_plan(compose(list(words), zoo), zoo)
+    for bound in (plan.estimator, plan.policy_loss):
+        own = bound.component.kind == "estimators" or found.losses
+        if own and (text := found.refusal(bound.component)):
+            raise UsageError(text)
+    start, said, files = WRITERS[host](found, plan)
+    return Lines(host, plan.recipe.name, start, said, files, left(plan))
+
+
+def left(plan: Plan) -> Words:
+    """What the other trainer is not told, and has its own way of."""
+    config = plan.recipe.config
+    out = ["model, data and reward function: the trainer's own keys, yours to add"]
+    if plan.columns:
+        out.append(f"columns {', '.join(c.name for c in plan.columns)}: rlzoo makes them by itself")
+    if plan.sampler is not plan.base_sampler:
+        out.append(f"sampler={plan.sampler.name}: the trainer samples as it does")
+    if plan.correction:
+        out.append(f"correction={plan.correction}: the trainer has its own")
+    if plan.critic:
+        out.append("value_loss and the critic's own settings: the trainer's")
+        out.append("truncated responses: no trainer keeps V after the last token, it counts as 0")
+    if config.rollout.truncation != "zero":
+        out.append(f"rollout.truncation={config.rollout.truncation}: the trainer's own")
+    return out
+
+
+# ---------------------------------------------------------------- each trainer's words
+
+
+def verl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    config, actor = plan.recipe.config, "actor_rollout_ref.actor"
+    words = [f"algorithm.adv_estimator={PREFIX}{plan.estimator.name}"]
+    words += [f"+algorithm.rlzoo.{k}={_value(v)}" for k, v in _estimator_options(plan).items()]
+    words.append(f"critic.enable={str(plan.critic).lower()}")
+    loss = f"{actor}.policy_loss"
+    words.append(f"{loss}.loss_mode={PREFIX}{plan.policy_loss.name}")
+    if plan.policy_loss.options:
+        words.append(f"{loss}._target_=rlzoo_bridges.verl.PolicyLossConfig")
+        words += [f"+{loss}.rlzoo.{k}={_value(v)}" for k, v in plan.policy_loss.options.items()]
+    means = ("token_mean", "token_sum", "seq_mean_token_sum", "seq_mean_token_mean",
+             "seq_mean_token_sum_norm")  # fmt: skip
+    mean = _theirs(host, plan.aggregation, {name: name.replace("_", "-") for name in means})
+    words.append(f"{actor}.loss_agg_mode={mean}")
+    if length := plan.aggregation.options.get("length"):
+        words.append(f"{actor}.loss_scale_factor={length}")
+    if plan.kl:
+        names = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs", "k1_plus": "k1+",
+                 "k3_plus": "k3+", "full": "full"}  # fmt: skip
+        kind = _theirs(host, plan.kl, names)
+        if config.kl.place == "reward":
+            words += ["algorithm.use_kl_in_reward=true", f"algorithm.kl_penalty={kind}"]
+            words.append(f"algorithm.kl_ctrl.kl_coef={config.kl.coef}")
+        else:
+            words += [f"{actor}.use_kl_loss=true", f"{actor}.kl_loss_type={kind}"]
+            words.append(f"{actor}.kl_loss_coef={config.kl.coef}")
+    words += _asks(plan, {
+        "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
+        "sum_pi_squared": f"{actor}.calculate_sum_pi_squared=true",
+    })  # fmt: skip
+    if "sum_pi_squared" in plan.estimator.needs:
+        words.append("trainer.use_v1=false")
+    rollout, train = config.rollout, config.train
+    words += [
+        f"data.train_batch_size={rollout.prompts}",
+        f"data.max_response_length={rollout.max_new_tokens}",
+        f"actor_rollout_ref.rollout.n={rollout.samples}",
+        f"actor_rollout_ref.rollout.temperature={rollout.temperature}",
+        f"{actor}.ppo_mini_batch_size={max(1, rollout.prompts // train.minibatches)}",
+        f"{actor}.ppo_epochs={train.epochs}",
+        f"{actor}.entropy_coeff={config.actor.entropy_coef}",
+        f"{actor}.optim.lr={config.actor.lr}",
+    ]
+    return "python -m verl.trainer.main_ppo", words, {}
+
+
+def skyrl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    config, key = plan.recipe.config, "trainer.algorithm"
+    words = [f"{key}.advantage_estimator={PREFIX}{plan.estimator.name}"]
+    words += [f"rlzoo.estimator.{k}={_value(v)}" for k, v in _estimator_options(plan).items()]
+    words.append(f"{key}.policy_loss_type={PREFIX}{plan.policy_loss.name}")
+    own = plan.policy_loss.options
+    words += [f"rlzoo.policy_loss.{k}={_value(v)}" for k, v in own.items()]
+    means = {"token_mean": "token_mean", "seq_mean_token_mean": "sequence_mean",
+             "seq_mean_token_sum_norm": "seq_mean_token_sum_norm"}  # fmt: skip
+    mean = _theirs(host, plan.aggregation, means)
+    words.append(f"{key}.loss_reduction={mean}")
+    if length := plan.aggregation.options.get("length"):
+        words.append(f"{key}.max_seq_len={length}")
+    inside = bool(plan.kl) and config.kl.place == "reward"
+    if inside and {"scores", "sequence_scores"} & set(plan.estimator.needs):
+        raise UsageError(f"{plan.estimator.component.label} reads scores before KL, which SkyRL "
+                         "does not keep; put kl.place=loss")  # fmt: skip
+    words += [f"{key}.use_kl_in_reward={str(inside).lower()}",
+              f"{key}.use_kl_loss={str(bool(plan.kl) and not inside).lower()}"]  # fmt: skip
+    if plan.kl:
+        kinds = {name: name for name in ("k1", "k2", "k3", "abs")}
+        words.append(f"{key}.kl_estimator_type={_theirs(host, plan.kl, kinds)}")
+        words.append(f"{key}.kl_loss_coef={config.kl.coef}")
+    if plan.critic:
+        words.append("trainer.critic.model.path=MODEL")
+    rollout, train = config.rollout, config.train
+    words += [
+        f"trainer.train_batch_size={rollout.prompts}",
+        f"trainer.policy_mini_batch_size={max(1, rollout.prompts // train.minibatches)}",
+        f"trainer.update_epochs_per_batch={train.epochs}",
+        f"trainer.policy.optimizer_config.lr={config.actor.lr}",
+        f"generator.n_samples_per_prompt={rollout.samples}",
+        f"generator.sampling_params.temperature={rollout.temperature}",
+        f"generator.sampling_params.max_generate_length={rollout.max_new_tokens}",
+    ]
+    return "python -m rlzoo_bridges.skyrl", words, {}
+
+
+def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    config, loss = plan.recipe.config, plan.policy_loss
+    own = {"ppo_clip": "ppo" if plan.critic else "grpo", "ppo_dual_clip": "grpo"}
+    if plan.critic:
+        own["ppo_dual_clip"] = "ppo"
+    else:
+        own |= {"gspo": "gspo", "cispo": "cispo"}
+    words = ["--advantage-estimator", _theirs(host, loss, own)]
+    words += ["--eps-clip", str(loss.options["clip_low"])]
+    words += ["--eps-clip-high", str(loss.options["clip_high"])]
+    if loss.name == "ppo_dual_clip":
+        words += ["--eps-clip-c", str(loss.options["c"])]
+    words += ["--custom-advantage-function-path", "rlzoo_bridges.slime.advantages"]
+    words += ["--custom-config-path", "rlzoo.yaml", "--disable-rewards-normalization"]
+    means = {"token_mean": ["--calculate-per-token-loss"], "seq_mean_token_mean": []}
+    words += _theirs(host, plan.aggregation, means)
+    if plan.kl:
+        kind = _theirs(host, plan.kl, {name: name for name in ("k1", "k2", "k3")})
+        if config.kl.place == "reward":
+            words += ["--kl-coef", str(config.kl.coef), "--kl-loss-type", kind]
+        else:
+            words += ["--use-kl-loss", "--kl-loss-coef", str(config.kl.coef)]
+            words += ["--kl-loss-type", kind]
+    rollout, train = config.rollout, config.train
+    if train.epochs > 1:
+        raise UsageError(
+            f"slime takes each rollout once; the recipe has train.epochs={train.epochs}"
+        )
+    words += ["--rollout-batch-size", str(rollout.prompts)]
+    words += ["--n-samples-per-prompt", str(rollout.samples)]
+    rows = rollout.prompts * rollout.samples
+    words += ["--global-batch-size", str(max(1, rows // train.minibatches))]
+    words += ["--rollout-max-response-len", str(rollout.max_new_tokens)]
+    words += ["--rollout-temperature", str(rollout.temperature)]
+    words += ["--entropy-coef", str(config.actor.entropy_coef), "--lr", str(config.actor.lr)]
+    said = {"estimator": plan.estimator.name, **_estimator_options(plan)}
+    yaml = "rlzoo:\n" + "".join(f"  {k}: {_value(v)}\n" for k, v in said.items())
+    pairs = _flags(words)
+    return "python train.py", pairs, {"rlzoo.yaml": yaml}
+
+
+def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    config = plan.recipe.config
+    means = {"token_mean": "dapo", "seq_mean_token_mean": "grpo", "seq_mean_token_sum": "luspo",
+             "seq_mean_token_sum_norm": "dr_grpo"}  # fmt: skip
+    settings: dict[str, Any] = {
+        "output_dir": "out",
+        "loss_type": _theirs(host, plan.aggregation, means),
+    }
+    length = plan.aggregation.options.get("length")
+    if length not in (None, config.rollout.max_new_tokens):
+        raise UsageError(
+            f"TRL divides by max_completion_length; the recipe has aggregation.length={length}"
+        )
+    if plan.kl and (config.kl.place == "reward" or plan.kl.name != "k3"):
+        raise UsageError(
+            f"TRL has k3 in the loss alone; the recipe has kl={plan.kl.name} in the "
+            f"{config.kl.place} (kl.name=k3 kl.place=loss, or kl.place=none)"
+        )
+    settings["beta"] = config.kl.coef if plan.kl else 0.0
+    rollout, train = config.rollout, config.train
+    rows = rollout.prompts * rollout.samples
+    settings |= {
+        "num_generations": rollout.samples,
+        "per_device_train_batch_size": max(1, rows // train.minibatches),
+        "steps_per_generation": train.minibatches,
+        "num_iterations": train.epochs,
+        "max_completion_length": rollout.max_new_tokens,
+        "temperature": rollout.temperature,
+        "learning_rate": config.actor.lr,
+    }
+    text = "from trl import GRPOConfig\n\nfrom rlzoo_bridges.trl import ZooGRPOTrainer\n\n"
+    text += "config = GRPOConfig(\n"
+    text += "".join(f"    {k}={v!r},\n" for k, v in settings.items()) + ")\n"
+    text += "trainer = ZooGRPOTrainer(\n    model=..., reward_funcs=..., train_dataset=...,\n"
+    text += f"    args=config,\n    estimator={plan.estimator.name!r},\n"
+    text += f"    options={_estimator_options(plan)!r},\n"
+    text += f"    policy_loss={plan.policy_loss.name!r},\n"
+    text += f"    loss_options={dict(plan.policy_loss.options)!r},\n)\ntrainer.train()\n"
+    return "python train.py", [], {"train.py": text}
+
+
+WRITERS: dict[str, Callable[[Host, Plan], tuple[str, Words, dict[str, str]]]] = {
+    "verl": verl,
+    "skyrl": skyrl,
+    "slime": slime,
+    "trl": trl,
+}
+
+
+def _estimator_options(plan: Plan) -> dict[str, Any]:
+    """The estimator's options and how its advantages are whitened."""
+    config = plan.recipe.config
+    out = dict(plan.estimator.options)
+    if config.whiten != "none":
+        out |= {"whiten": config.whiten, "whiten_ddof": config.whiten_ddof}
+    return out
+
+
+def _asks(plan: Plan, words: Mapping[str, str]) -> Words:
+    return [word for column, word in words.items() if column in plan.estimator.needs]
+
+
+def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
+    """What the trainer calls it; raises UsageError where it has nothing of the kind."""
+    if bound.component.name not in names:
+        raise UsageError(
+            f"{host.title} has nothing like {bound.component.label}; it has {', '.join(names)}"
+        )
+    return names[bound.component.name]
+
+
+def _value(value: Any) -> str:
+    """As YAML and hydra read it."""
+    return (
+        "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )
+
+
+def _flags(words: Words) -> Words:
+    """`--flag value` as one line each."""
+    out: Words = []
+    for word in words:
+        if word.startswith("--") or not out:
+            out.append(word)
+        else:
+            out[-1] += f" {word}"
+    return out
+
+
+def _quoted(word: str) -> str:
+    return (
+        " ".join(map(shlex.quote, word.split(" "))) if word.startswith("--") else shlex.quote(word)
+    )

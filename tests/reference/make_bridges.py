@@ -1,0 +1,96 @@
+"""What docs/agreement.md says of the bridges: `python tests/reference/make_bridges.py [HOST ...]`.
+
+Makes an environment with the newest verl, SkyRL and TRL that can be installed on a CPU (once;
+--env says where) and a checkout of slime (--slime), runs bridges/in_HOST.py in it for each host,
+and keeps what they found in bridges.json. About 5 minutes and 1.5 GB; none is a dependency.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+HOSTS = ("verl", "skyrl", "slime", "trl")
+SLIME = "https://github.com/THUDM/slime"
+SLIME_COMMIT = "624b824a898ab0ec1fcb4d373004c7f3852bf515"
+# What the call paths import. verl and SkyRL themselves come without theirs: they ask for CUDA, for
+# transformers of another version each, and SkyRL for Ray 2.56.
+LIBRARIES = (
+    "torch", "transformers", "gymnasium", "pluggy", "hydra-core", "rich", "matplotlib",
+    "safetensors", "accelerate", "peft", "regex", "tensordict", "codetiming", "datasets", "trl",
+    "ray", "torchdata", "orjson", "loguru", "jaxtyping", "cachetools", "uvicorn", "fastapi",
+    "pyzmq", "msgspec", "aiohttp", "httpx", "hatchling", "editables", "typing_extensions",
+)  # fmt: skip
+BARE = ("verl", "skyrl", "skyrl-gym", "TransferQueue")
+OTHERWISE = ("omegaconf", "antlr4", "latex2sympy")  # pins that hydra-core cannot live with
+TYPED_DICT = """\
+import sys, typing, typing_extensions
+
+if sys.version_info < (3, 12):
+    typing.TypedDict = typing_extensions.TypedDict
+"""
+
+
+def make_environment(place: Path) -> Path:
+    """Its interpreter; an environment that is there already stays."""
+    python = place / "bin" / "python"
+    if (place / "whole").exists():
+        return python
+    venv.create(place, with_pip=True)
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints = place / "constraints.txt"
+    constraints.write_text("\n".join(p for p in pins if not p.startswith(OTHERWISE)))
+    pip = [str(python), "-m", "pip", "install", "-q"]
+    subprocess.run([*pip, "-c", str(constraints), *LIBRARIES], check=True)
+    subprocess.run([*pip, "--no-deps", *BARE], check=True)
+    # rlzoo itself, so that verl finds it by its entry point
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
+    # SkyRL is written for Python 3.12, whose TypedDict pydantic takes; also in Ray's processes.
+    site = next((place / "lib").glob("python3*/site-packages"))
+    (site / "sitecustomize.py").write_text(TYPED_DICT)
+    (place / "whole").touch()
+    return python
+
+
+def checkout(place: Path) -> Path:
+    if not (place / "slime").is_dir():
+        subprocess.run(["git", "clone", "-q", SLIME, str(place)], check=True)
+        subprocess.run(["git", "-C", str(place), "checkout", "-q", SLIME_COMMIT], check=True)
+    return place
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("hosts", nargs="*", default=HOSTS, metavar="HOST", help=", ".join(HOSTS))
+    parser.add_argument("--env", type=Path, default=Path("/tmp/rlzoo-bridges"))
+    parser.add_argument("--slime", type=Path, help="a checkout; default: one is cloned into --env")
+    arguments = parser.parse_args()
+    python = make_environment(arguments.env)
+    record = HERE / "bridges.json"
+    found = json.loads(record.read_text()) if record.exists() else {}
+    for host in arguments.hosts:
+        extra = {
+            "slime": lambda: [str(checkout(arguments.slime or arguments.env / "slime"))],
+            "trl": lambda: [str(ROOT / "configs" / "model" / "tiny")],
+        }.get(host, list)()
+        out = arguments.env / f"{host}.json"
+        script = HERE / "bridges" / f"in_{host}.py"
+        # Ray's processes are to stay on the loopback address, and the scripts beside each other.
+        env = os.environ | {"OMP_NUM_THREADS": "1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+        subprocess.run(
+            [str(python), "-W", "ignore", str(script), *extra, str(out)], env=env, check=True
+        )
+        found[host] = json.loads(out.read_text())
+    found["python"] = platform.python_version()
+    record.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    print(f"written: {record.relative_to(ROOT)}; now python docs/generate.py", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

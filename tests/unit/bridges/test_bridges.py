@@ -1,0 +1,311 @@
+"""The bridges without their trainers: what is fed, what is refused, and the lines of a recipe.
+
+That a trainer takes what is said here is tried with the trainers: tests/reference/make_bridges.py.
+"""
+
+from argparse import Namespace
+
+import pytest
+import torch
+
+from rlzoo import cli
+from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.ops import whiten
+from rlzoo.plugin.columns import COLUMNS
+from rlzoo.recipe.files import list_configs
+from rlzoo_bridges import calls, columns, command, hosts, slime
+from rlzoo_bridges.hosts import HOSTS, Host, find_host
+from rlzoo_bridges.lines import WRITERS, lines
+from rlzoo_bridges.proportional import proportional
+
+MASK = torch.tensor([[1, 1, 0, 1], [1, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]]).double()
+REWARDS = torch.tensor([[0, 0, 9, 1], [2, 9, 9, 9], [0, 0, 0, 3], [9, 0, 1, 9]]).double() * MASK
+VALUES = torch.linspace(-1, 1, 16).double().reshape(4, 4)
+GROUPS = ["b", "a", "b", "a"]
+
+
+@pytest.fixture(autouse=True)
+def one_zoo(zoo, monkeypatch):
+    monkeypatch.setattr(calls, "zoo", lambda: zoo)
+
+
+def batch(**more):
+    own = {
+        "rewards": lambda: REWARDS,
+        "scores": lambda: REWARDS,
+        "response_mask": lambda: MASK,
+        "values": lambda: VALUES,
+        "group_ids": lambda: columns.numbered(GROUPS),
+    }
+    return columns.Columns(HOSTS["verl"], own | more)
+
+
+# ---------------------------------------------------------------- what is fed
+
+
+def test_what_a_host_says_of_a_column_is_about_a_column(zoo):
+    known = {*COLUMNS, *zoo.columns}
+    for host in HOSTS.values():
+        for part in (host.feeds, host.lacks, host.asks):
+            assert set(part) <= known, host.name
+        assert not set(host.feeds) & set(host.lacks)
+        assert set(host.asks) <= set(host.feeds)
+    assert set(hosts.DERIVED) == set(columns.DERIVED)
+    assert set(hosts.NOWHERE) <= known
+
+
+@pytest.mark.parametrize(
+    ("host", "estimators", "losses"),
+    [("verl", 20, 17), ("skyrl", 15, 14), ("slime", 17, 0), ("trl", 10, 17)],
+)
+def test_how_much_of_the_zoo_runs_where(zoo, host, estimators, losses):
+    """At least what ran there when this was written; who takes something away sees it here."""
+    for kind, count in (("estimators", estimators), ("policy_losses", losses)):
+        runs = [n for n, c in zoo.shelves[kind].items() if not HOSTS[host].refusal(c)]
+        assert len(runs) >= count, runs
+
+
+def test_a_refusal_names_the_component_the_column_and_the_reason(zoo):
+    text = HOSTS["verl"].refusal(zoo.estimators["gigpo"])
+    assert text.startswith("estimator 'gigpo' (")
+    assert "cannot run in verl: it needs 'state_keys' (what marks" in text
+    text = HOSTS["verl"].refusal(zoo.estimators["vineppo"])
+    assert "'branch_values', 'branch_steps' (rlzoo makes it by sampling" in text  # once for both
+    text = HOSTS["trl"].refusal(zoo.policy_losses["tpo"])
+    assert "'group_ids' (it is not handed to a policy loss there)" in text
+    assert "has a policy loss of its own" in HOSTS["slime"].refusal(zoo.policy_losses["gspo"])
+
+
+def test_a_component_of_ones_own_falls_under_the_same_rule(zoo):
+    class Mine:
+        kind, name, label, needs = "estimators", "mine", "estimator 'mine' (me.py:1)", ("values",)
+
+    assert HOSTS["verl"].refusal(Mine) == ""
+    assert "it has no critic" in HOSTS["trl"].refusal(Mine)
+
+
+def test_an_unknown_trainer_is_told():
+    with pytest.raises(RlzooError, match="no bridge to 'verk'.*did you mean 'verl'"):
+        find_host("verk")
+
+
+def test_which_losses_are_proportional_to_the_advantages(zoo):
+    not_so = {n for n, c in zoo.policy_losses.items() if not set(c.needs) - set(hosts.LOSS_COLUMNS)
+              and not proportional(c)}  # fmt: skip
+    assert {"awr", "dro", "kl_cov"} <= not_so
+    assert not {"ppo_clip", "cispo", "gspo", "gmpo", "sapo", "reinforce"} & not_so
+    assert "not proportional to them" in HOSTS["skyrl"].refusal(zoo.policy_losses["awr"])
+    assert HOSTS["trl"].refusal(zoo.policy_losses["awr"]) == ""  # there they come as they are
+
+
+# ---------------------------------------------------------------- columns and calls
+
+
+def test_columns_that_follow_from_others():
+    found = batch()
+    assert found["sequence_rewards"].tolist() == [1, 2, 3, 1]
+    assert found["turn_ids"].tolist() == [[1, 1, 0, 2], [1, 0, 0, 0], [1, 1, 1, 1], [0, 1, 1, 0]]
+    assert found["bootstrap_values"].tolist() == [0, 0, 0, 0]
+    assert found["group_ids"].tolist() == [0, 1, 0, 1]
+    assert "state_keys" not in found
+
+
+def test_what_the_batch_lacks_is_told_with_what_it_takes():
+    def values():
+        raise KeyError("values")
+
+    with pytest.raises(
+        ComponentError, match="'values', which the batch does not hold; it takes cri"
+    ):
+        calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
+
+
+def test_a_call_is_the_estimator_itself(zoo):
+    want = zoo.estimators["gae"](batch(), gamma=0.9, lam=0.5)
+    usual = {"gamma": 0.9, "lam": 0.3}
+    got = calls.estimate(HOSTS["verl"], "rlzoo/gae", batch(), {"lam": 0.5}, usual)
+    assert torch.equal(got[0], want["advantages"])
+    assert torch.equal(got[1], want["returns"])
+    rloo = calls.estimate(HOSTS["verl"], "rloo", batch(), {}, usual)  # has no option of that name
+    assert torch.equal(rloo[0], rloo[1])
+
+
+@pytest.mark.parametrize("how", ["batch", "group"])
+def test_whitening_is_an_option_beside_the_estimator_s(how):
+    plain, _ = calls.estimate(HOSTS["verl"], "gae", batch(), {})
+    got, returns = calls.estimate(HOSTS["verl"], "gae", batch(), {"whiten": how})
+    groups = columns.numbered(GROUPS) if how == "group" else None
+    assert torch.equal(got, whiten(plain, MASK, groups, ddof=1))
+    assert torch.equal(returns, calls.estimate(HOSTS["verl"], "gae", batch(), {})[1])
+    with pytest.raises(
+        ComponentError, match="whiten: must be one of none, batch, group. Got 'all'"
+    ):
+        calls.estimate(HOSTS["verl"], "gae", batch(), {"whiten": "all"})
+
+
+def test_names_and_options_are_checked():
+    with pytest.raises(RlzooError, match="no estimator 'gea'; did you mean 'gae'"):
+        calls.estimate(HOSTS["verl"], "rlzoo/gea", batch(), {})
+    with pytest.raises(ComponentError, match="no option 'lamb'.*did you mean 'lam'"):
+        calls.estimate(HOSTS["verl"], "gae", batch(), {"lamb": 0.5})
+    with pytest.raises(ComponentError, match="cannot run in TRL.*no critic"):
+        calls.find(HOSTS["trl"], "estimators", "gae")
+
+
+def test_a_policy_loss_and_its_metrics(zoo):
+    x = VALUES * MASK - 1
+    old, advantages = x - 0.3 * REWARDS, torch.ones(4, 1).double()
+    losses, metrics = calls.lose(HOSTS["trl"], "ppo_clip", x, old, advantages, MASK, {})
+    per_token, own = zoo.policy_losses["ppo_clip"](
+        {"log_probs": x, "old_log_probs": old, "advantages": advantages.expand(4, 4),
+         "response_mask": MASK})  # fmt: skip
+    assert torch.equal(losses, per_token)
+    assert metrics == {k: pytest.approx((v * MASK).sum().item() / 10) for k, v in own.items()}
+
+
+# ---------------------------------------------------------------- slime: no package is needed
+
+
+def rollout(**more):
+    ends = [4, 1, 4, 3]
+    return {
+        "loss_masks": [MASK[i, :n].int() for i, n in enumerate(ends)],
+        "values": [VALUES[i, :n] for i, n in enumerate(ends)],
+        "kl": [torch.full((n,), 0.5) for n in ends],
+        "rewards": [1.0, 2.0, 3.0, 1.0],
+        "sample_indices": [2, 0, 3, 1],
+        **more,
+    }
+
+
+def slimes(estimator, **more):
+    given = {
+        "n_samples_per_prompt": 2, "kl_coef": 0.0, "advantage_estimator": "ppo", "gamma": 1.0,
+        "rewards_normalization": True, "lambd": 0.5, "rlzoo": {"estimator": estimator},
+    }  # fmt: skip
+    return Namespace(**given | more)
+
+
+@pytest.fixture
+def one_rank(monkeypatch):
+    monkeypatch.setattr(slime, "_ranks", lambda what: 1)
+
+
+def test_slime_s_lists_are_filled(zoo, one_rank):
+    data = rollout()
+    slime.advantages(slimes("gae"), data)
+    want = zoo.estimators["gae"](batch(), lam=0.5)
+    assert [len(x) for x in data["advantages"]] == [4, 1, 4, 3]
+    for i, (a, r) in enumerate(zip(data["advantages"], data["returns"], strict=True)):
+        assert torch.equal(a, want["advantages"][i, : len(a)])
+        assert torch.equal(r, want["returns"][i, : len(r)])
+
+
+def test_slime_s_kl_and_groups(zoo, one_rank):
+    found = slime.columns(slimes("rloo", kl_coef=0.1), rollout())
+    assert found["group_ids"].tolist() == [1, 0, 1, 0]
+    assert torch.allclose(
+        found["sequence_rewards"], torch.tensor([1, 2, 3, 1]) - 0.05 * MASK.sum(1)
+    )
+    assert found["sequence_scores"].tolist() == [1, 2, 3, 1]  # before KL
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"rlzoo": {}}, "names no rlzoo.estimator"),
+        ({"rlzoo": None}, "names no rlzoo.estimator"),
+        ({"rlzoo": {"estimator": "gigpo"}}, "'gigpo'.*cannot run in slime"),
+        ({"rlzoo": {"estimator": "rloo"}, "advantage_estimator": "grpo"}, "--disable-rewards-norm"),
+    ],
+)
+def test_slime_is_refused(one_rank, given, text):
+    with pytest.raises(ComponentError, match=text):
+        slime.advantages(slimes("gae", **given), rollout())
+
+
+def test_slime_s_context_parallelism_is_refused(monkeypatch):
+    monkeypatch.setattr(slime, "_ranks", lambda what: 2 if "context" in what else 1)
+    with pytest.raises(ComponentError, match="--context-parallel-size must be 1"):
+        slime.advantages(slimes("gae"), rollout())
+
+
+# ---------------------------------------------------------------- the lines of a recipe
+
+
+def test_every_recipe_has_its_lines_or_a_reason(zoo):
+    """In each trainer; a recipe that runs there asks for a component that runs there."""
+    for host in WRITERS:
+        ran, reasons = 0, []
+        for recipe in list_configs("recipes"):
+            try:
+                found = lines(host, [f"recipe={recipe}"], zoo)
+            except RlzooError as error:
+                reasons.append(str(error))
+                continue
+            ran += 1
+            assert found.text.endswith((*found.words[-1:], "train.py"))
+        assert ran >= 10, host
+        assert [why for why in reasons if HOSTS[host].title not in why] == []
+
+
+def test_the_lines_of_a_recipe_in_verl(zoo):
+    words = lines("verl", ["recipe=vc_ppo", "estimator.lam_actor=.9", "kl.coef=.02"], zoo).words
+    for word in (
+        "algorithm.adv_estimator=rlzoo/gae_decoupled",
+        "+algorithm.rlzoo.lam_actor=0.9",
+        "+algorithm.rlzoo.whiten=batch",
+        "critic.enable=true",
+        "actor_rollout_ref.actor.policy_loss.loss_mode=rlzoo/ppo_clip",
+        "actor_rollout_ref.actor.loss_agg_mode=token-mean",
+        "algorithm.use_kl_in_reward=true",
+        "algorithm.kl_ctrl.kl_coef=0.02",
+    ):
+        assert word in words
+    grpo = lines("verl", ["recipe=grpo"], zoo).words
+    assert "critic.enable=false" in grpo
+    assert "actor_rollout_ref.actor.kl_loss_type=low_var_kl" in grpo
+
+
+@pytest.mark.parametrize(
+    ("host", "recipe", "text"),
+    [
+        ("verl", "gigpo", "'gigpo'.*cannot run in verl"),
+        ("skyrl", "rloo", "nothing like aggregation 'seq_mean_token_sum'"),
+        ("slime", "gmpo", "nothing like policy_loss 'gmpo'"),
+        ("trl", "rloo", "k3 in the loss alone"),
+        ("trl", "ppo_gae", "no critic"),
+    ],
+)
+def test_a_recipe_that_cannot_run_there(zoo, host, recipe, text):
+    with pytest.raises(RlzooError, match=text):
+        lines(host, [f"recipe={recipe}"], zoo)
+
+
+def test_the_table_and_the_document():
+    result = command.run(Namespace(trainer="verl", words=[]))
+    text = "\n".join(result.view(None))
+    assert "20 estimators: " in text or "estimators: " in text
+    assert result.document["estimators"]["gae"] == ""
+    assert "state_keys" in result.document["estimators"]["gigpo"]
+
+
+# ---------------------------------------------------------------- a verb that a plugin brings
+
+
+def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
+    monkeypatch.setattr(cli, "brought", lambda: {"bridge": "rlzoo_bridges.command"})
+    assert cli.main(["bridge", "skyrl", "recipe=grpo"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("python -m rlzoo_bridges.skyrl \\\n")
+    assert "not carried over: model, data" in err
+    with pytest.raises(SystemExit):
+        cli.parse(["--help"])
+    assert "bridge" in capsys.readouterr().out
+    assert cli.main(["bridge", "verl", "recipe=gigpo"]) == 2
+    assert "cannot run in verl" in capsys.readouterr().err
+
+
+def test_a_host_is_data_alone():
+    host = Host("x", "X", "1", feeds={"rewards": "r"}, lacks={})
+    assert host.columns == {"rewards"}
