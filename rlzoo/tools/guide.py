@@ -76,10 +76,6 @@ EXAMPLES: dict[str, Lines] = {
     "base": [
         ("rlzoo base addition --out start", "a model that is right now and then, to start from")
     ],
-    "report": [
-        ("rlzoo report runs/a", "runs/a/report.html"),
-        ("rlzoo report runs/a --watch", "again and again, while it runs"),
-    ],
 }
 
 KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout.prompts",
