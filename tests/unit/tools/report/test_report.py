@@ -8,7 +8,9 @@ import threading
 import time
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import rlzoo
 from helpers.made_up_reports import HOSTILE, made_up_report_run, page_of
@@ -113,8 +115,6 @@ def test_a_page_has_three_tabs_and_every_number(tmp_path):
     # token: the numbers that were saved
     newest = page.data["tokens"]["batches"][0]
     assert newest["step"] == 20
-    from safetensors.numpy import load_file
-
     saved = load_file(run / "batches" / "step-00000020.safetensors")
     for row in newest["rows"]:
         n, r = row["length"], row["row"]
@@ -225,6 +225,9 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     (place / "step-00000020.safetensors").write_bytes(b"no tensors")
     (place / "step-00000019.json").write_text("{")
     (place / "step-00000018.json").unlink()
+    alone = load_file(place / "step-00000017.safetensors")
+    alone["group_ids"] = np.arange(12)  # groups of one: nothing to compare, so none is flat
+    save_file(alone, place / "step-00000017.safetensors")
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 21, "reward/me')
     page = read(page_of(run))
@@ -233,6 +236,12 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
         assert f"batches/{name}.safetensors cannot be read" in page.text
     assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are left out" in page.text
     assert [b["step"] for b in page.data["tokens"]["batches"]] == [17]
+    assert "12 groups; no group is flat" in page.text
+    alone["advantages"][0, 0] = np.nan
+    save_file(alone, place / "step-00000017.safetensors")
+    page = read(rlzoo.report(run))
+    assert "cannot be read: advantages is not finite" in page.text
+    assert page.data["tokens"] == {}
     bare = made_up_report_run(tmp_path / "bare", steps=0, batches=0, finished=False)
     assert "No step has been taken yet." in read(page_of(bare)).text
     (bare / "metrics.jsonl").write_text("")
@@ -261,14 +270,14 @@ def test_the_command_tells_what_it_wrote(tmp_path, capsys):
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path, words, zoo):
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file as load_tensors
 
     from rlzoo.train.record import save_batch
 
     trainer = rlzoo.open_recipe("ppo_gae", words, zoo=zoo)
     batch, _ = trainer.step()
     save_batch(RunFolder(tmp_path), trainer.models, batch, 1, keep=1)
-    saved = load_file(tmp_path / "batches" / "step-00000001.safetensors")
+    saved = load_tensors(tmp_path / "batches" / "step-00000001.safetensors")
     with torch.no_grad():
         now = trainer.models.policy.log_prob_stats(batch, want=("entropy",))
     torch.testing.assert_close(saved["log_probs"], now["log_probs"])
