@@ -8,6 +8,7 @@ from typing import Any
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.keys import KEYS
 from rlzoo.recipe.plan import TEACHER_COLUMNS
 from rlzoo.recipe.variants import variants
 from rlzoo.recipe.words import is_run
@@ -132,6 +133,8 @@ def _typed_and_options(
             options.append((name, value))
         elif name in columns:
             typed[name] = value
+        elif name in KEYS or "." in name:
+            raise UsageError(f"--{name}: a key of the recipe is written {name}={value}")
         else:
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]

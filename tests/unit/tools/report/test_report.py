@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import rlzoo
-from helpers.made_up_reports import HOSTILE, made_up_report_run
+from helpers.made_up_reports import HOSTILE, made_up_report_run, page_of
 from rlzoo.cli import main
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.runs.folder import RunFolder
@@ -88,7 +88,7 @@ def assert_sound(page):
 
 def test_a_page_has_three_tabs_and_every_number(tmp_path):
     run = made_up_report_run(tmp_path / "run")
-    place = rlzoo.report(run)
+    place = page_of(run)
     assert place == run / "report.html"
     page = read(place)
     assert_sound(page)
@@ -131,7 +131,7 @@ def test_hostile_texts_are_text(tmp_path):
     run = made_up_report_run(
         tmp_path / "run", texts=HOSTILE, extra=HOSTILE[:8], groups=9, tokens=60
     )
-    text = rlzoo.report(run).read_text(encoding="utf-8")
+    text = page_of(run).read_text(encoding="utf-8")
     page = Page(text)
     assert_sound(page)
     assert text.replace("\n", "").isprintable()
@@ -146,7 +146,7 @@ def test_a_long_run_is_drawn_in_few_points_and_keeps_its_extremes(tmp_path):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     odd = json.loads(lines[501]) | {"actor/spike": 77.0}
     (run / "metrics.jsonl").write_text("\n".join([*lines[:501], json.dumps(odd), *lines[502:]]))
-    place = rlzoo.report(run)
+    place = page_of(run)
     page = read(place)
     assert_sound(page)
     assert place.stat().st_size < 5e6
@@ -170,7 +170,7 @@ def test_a_remark_stands_where_it_could_first_be_made(tmp_path):
     report = read_report(RunFolder(run))
     (skipped,) = [r for r in report.remarks if r.finding.rule == "updates_skipped"]
     assert skipped.since == 20
-    page = read(rlzoo.report(run))
+    page = read(page_of(run))
     (item,) = page.all("li", id=f"remark-{skipped.number}")
     assert item["class"] == "warning"
     marks = page.all("a", href=f"#remark-{skipped.number}")
@@ -212,7 +212,7 @@ def test_a_page_is_loaded_anew_only_while_its_run_goes_on(tmp_path, capsys):
 
 def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
-    page = read(rlzoo.report(run, tmp_path / "there" / "page.html"))
+    page = read(page_of(run, tmp_path / "there" / "page.html"))
     assert_sound(page)
     assert page.text.count("Train with run.save_batches=2") == 2
     assert "Samples through the run" in page.text
@@ -230,7 +230,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     save_file(alone, place / "step-00000017.safetensors")
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 21, "reward/me')
-    page = read(rlzoo.report(run))
+    page = read(page_of(run))
     assert_sound(page)
     for name in ("step-00000020", "step-00000019", "step-00000018"):
         assert f"batches/{name}.safetensors cannot be read" in page.text
@@ -243,14 +243,14 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert "cannot be read: advantages is not finite" in page.text
     assert page.data["tokens"] == {}
     bare = made_up_report_run(tmp_path / "bare", steps=0, batches=0, finished=False)
-    assert "No step has been taken yet." in read(rlzoo.report(bare)).text
+    assert "No step has been taken yet." in read(page_of(bare)).text
     (bare / "metrics.jsonl").write_text("")
-    assert_sound(read(rlzoo.report(bare)))
+    assert_sound(read(page_of(bare)))
     with pytest.raises(RunError, match="is no run folder"):
-        rlzoo.report(tmp_path / "nowhere")
+        page_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(RlzooError, match="--out: cannot write"):
-        rlzoo.report(run, tmp_path / "file" / "page.html")
+        page_of(run, tmp_path / "file" / "page.html")
     assert main(["report", str(run), "--watch", "0"]) == 2
     assert "--watch: seconds, 1 or more" in capsys.readouterr().err
 
