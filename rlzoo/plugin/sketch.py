@@ -16,7 +16,7 @@ from typing import Any
 
 from rlzoo.plugin.component import KINDS, Component, name_of, path_below_root
 from rlzoo.plugin.options import Option
-from rlzoo.plugin.registry import GROUP, Zoo, load_zoo, normal
+from rlzoo.plugin.registry import GROUP, OWN, Zoo, load_zoo, normal
 
 HOOKS = {f"register_{kind}": kind for kind in KINDS}
 
@@ -67,10 +67,11 @@ def _files() -> Iterator[tuple[str, str, Path]]:
     """(origin, distribution, file) of each module that `load_zoo` would import."""
     # Not `entry_points()`, which reads the description of everything that is installed.
     found: dict[str, Distribution] = {}
+    own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for dist in distributions():
         if f"[{GROUP}]" in (dist.read_text("entry_points.txt") or ""):
             found.setdefault(dist.name, dist)  # as an import, the first on the path
-    for dist in found.values():
+    for dist in [d for d in found.values() if d.name == OWN or not own_alone]:
         for point in dist.entry_points.select(group=GROUP):
             if ":" in point.value:
                 raise _Unclear
