@@ -326,11 +326,11 @@ def _faults(plan: Plan) -> Iterator[str]:
                 f"{recipe.blame(f'{section}.minibatches')}: {config[section].minibatches} "
                 f"mini-batches of {rows} rows (rollout.prompts x rollout.samples) would be empty"
             )
-    for key in ("epochs", "minibatches"):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] is not None:
+    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
+        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
             yield (
-                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk learns in the "
-                f"policy's own passes (train.{key}); use critic.trunk=own"
+                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk reads and learns "
+                "in the policy's own passes; use critic.trunk=own"
             )
 
 
