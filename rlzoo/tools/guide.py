@@ -61,6 +61,10 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
     ],
     "doctor": [("rlzoo doctor runs/a", "finished or not")],
+    "report": [
+        ("rlzoo report runs/a", "writes runs/a/report.html"),
+        ("rlzoo report runs/a --watch", "again and again, while the run goes on"),
+    ],
     "eval": [
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "a model that nobody trained"),
@@ -71,10 +75,6 @@ EXAMPLES: dict[str, Lines] = {
     "reward": [("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences")],
     "base": [
         ("rlzoo base addition --out start", "a model that is right now and then, to start from")
-    ],
-    "report": [
-        ("rlzoo report runs/a", "runs/a/report.html"),
-        ("rlzoo report runs/a --watch", "again and again, while it runs"),
     ],
 }
 

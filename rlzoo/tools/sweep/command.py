@@ -112,9 +112,7 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
         jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
-        # Lines, in a notebook too; none where a Python caller wants none.
-        quiet = getattr(arguments, "quiet", False)
-        console = SafeConsole(stderr=arguments.json, quiet=quiet, force_jupyter=False)
+        console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
         with make_board(console, sweep, len(missing), jobs) as board:
             run_all(missing, jobs, sweep.path, board, 60 * arguments.patience)
     failed = [job for job in sweep.jobs if not job.done]
