@@ -105,4 +105,5 @@ STAGE_OF_KIND: dict[str, str] = {
     "value_losses": "update",
     "aggregations": "update",
     "loggers": "update",
+    "executors": "rollout",
 }

@@ -1,13 +1,12 @@
 """`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
 
 import argparse
-import os
-import re
 import warnings
-from pathlib import Path
 
 from rlzoo.errors import RecipeError, Unfinished
-from rlzoo.plugin.registry import load_zoo
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.plan import Bound
+from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
@@ -16,61 +15,40 @@ from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, write_index
 from rlzoo.tools.sweep.forecast import forecast
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep
-from rlzoo.tools.sweep.workers import run_all
+from rlzoo.tools.sweep.work import work
 from rlzoo.tools.verb import Result
 
 
-def default_jobs(sweep: Sweep, runs: int) -> int:
-    """As many as there are cores, and as fit into memory; one per GPU where there are GPUs."""
-    from rlzoo.lm.loading import resolve_path
-    from rlzoo.parallel.device import pick_device
-
-    config = sweep.rows[0].recipe.config
-    if pick_device(config.device).type == "cuda":
-        import torch
-
-        return min(runs, torch.cuda.device_count() if config.device in ("auto", "cuda") else 1)
-    weights = sum(f.stat().st_size for f in resolve_path(config.model.path).glob("*.safetensors"))
-    # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
-    need = 600e6 + 24 * weights
-    return max(1, min(runs, _cores(), int(_free_memory() / need)))
-
-
-def _cores() -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _read("/sys/fs/cgroup/cpu.max").split()
-    if len(quota) == 2 and quota[0].isdigit():
-        return max(1, min(cores or 1, round(int(quota[0]) / int(quota[1]))))
-    return cores or 1
-
-
-def _free_memory() -> float:
-    available = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
-    free = int(available[1]) * 1024.0 if available else float("inf")
-    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
-    if limit.strip().isdigit() and used.strip().isdigit():
-        free = min(free, float(int(limit) - int(used)))
-    return free
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text()
-    except OSError:
-        return ""
+def read_executor(on: list[str], words: list[str], zoo: Zoo) -> tuple[Bound, list[str]]:
+    """The executor of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: what is
+    no option of the executor is one of these. Raises RlzooError where it cannot run here."""
+    name, _, address = on[0].partition(":")
+    component = zoo.executors[name]
+    mine = [w for w in on[1:] if w.partition("=")[0] in component.options]
+    mine += [f"address={address}"] if address else []
+    bound = Bound(component, component.check_options(read_options(mine)))
+    component.refuse(bound.options)
+    return bound, [*words, *(w for w in on[1:] if w not in mine)]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="+", metavar="key=value")
-    add("--jobs", type=int, metavar="N", help="runs at a time; default: by cores and memory")
+    add("words", nargs="*", metavar="key=value")
+    add(
+        "--on",
+        nargs="+",
+        default=["local"],
+        metavar="EXECUTOR",
+        help="where runs happen: local, slurm, with options behind it, minutes=60; default: local",
+    )
+    add("--jobs", type=int, metavar="N", help="runs at a time; default: what the executor can")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
     add(
         "--patience",
         type=float,
-        default=30.0,
         metavar="MINUTES",
-        help="a run without a step for so long is taken up by another worker; default: 30",
+        help="a run without a step for so long is taken up by another worker; as --on local "
+        "patience=MINUTES",
     )
     add("--reference", metavar="ROW", help="the row to compare with")
     add("--threshold", type=float, metavar="X", help="score to count steps to")
@@ -79,9 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
-    if not 0 < arguments.patience < float("inf"):
-        raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
-    sweep = plan_sweep(arguments.words, load_zoo(), arguments.dir)
+    if arguments.patience is not None:
+        if not 0 < arguments.patience < float("inf"):
+            raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
+        arguments.on = [*arguments.on, f"patience={arguments.patience}"]
+    zoo = load_zoo()
+    executor, words = read_executor(arguments.on, arguments.words, zoo)
+    sweep = plan_sweep(words, zoo, arguments.dir)
     check_folder(sweep)
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
@@ -90,7 +72,7 @@ def run(arguments: argparse.Namespace) -> Result:
     again = f"the same command goes on with what is missing in {sweep.path}"
     try:
         with locked(sweep.path):
-            return _run(sweep, arguments)
+            return _run(sweep, executor, arguments)
     except KeyboardInterrupt:
         raise Unfinished(f"interrupted; {again}") from None
     except OSError as error:
@@ -100,7 +82,7 @@ def run(arguments: argparse.Namespace) -> Result:
         raise Unfinished(f"{where}no space left on device; free some space: {again}") from None
 
 
-def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
+def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
     from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
@@ -109,9 +91,10 @@ def _run(sweep: Sweep, arguments: argparse.Namespace) -> Result:
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
     if missing:
-        jobs = min(arguments.jobs or default_jobs(sweep, len(missing)), len(missing))
+        runs = executor({})
+        jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
         with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
-            run_all(missing, jobs, sweep.path, board, 60 * arguments.patience)
+            runs.run(missing, work, board, sweep.path, jobs)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}
