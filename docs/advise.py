@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from common import put, table
 from rlzoo.tools.advise.pilot import advise
 
 HERE = Path(__file__).resolve().parent
@@ -63,12 +64,9 @@ def main() -> None:
         ])  # fmt: skip
     lines.append(["all", "", "", "", *(f"{n}/{asked[rule]}" for rule, n in hits.items()), ""])
     header = ["setting", "world", "best at the end", "the advisor chose", *hits, "direction seen"]
-    rows = [header, ["---"] * len(header), *lines]
-    table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    print(table)
-    head, rest = PAGE.read_text(encoding="utf-8").split("<!-- studies -->")
-    tail = rest.split("<!-- /studies -->")[1]
-    PAGE.write_text(f"{head}<!-- studies -->\n\n{table}\n\n<!-- /studies -->{tail}", "utf-8")
+    made = table(header, lines)
+    print(made)
+    put(PAGE, "studies", made)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ Runs land in FOLDER, runs/conversations by default; the text around the table st
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean, stdev
 
+from common import put, rlzoo, table
 from rlzoo.stats import student_quantile
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "conversations.md"
-START, END = "<!-- results -->", "<!-- /results -->"
 COMMON = [
     "recipe=ppo_gae", "model=turns", "seed=0,1,2,3,4", "train.steps=24", "eval.every=8",
     "eval.samples=512", "checkpoint.every=0", "run.threads=1",
@@ -37,12 +36,12 @@ def mean(rows: list[dict], name: str) -> float:
     return fmean(row[name] for row in rows)
 
 
-def line(task: str, estimator: str, rows: list[dict]) -> str:
+def line(task: str, estimator: str, rows: list[dict]) -> list[str]:
     """Accuracy on held-out samples before and after, and the paired difference with its 95 %
     interval (Student's t over seeds); turns of the policy in the first and the last step."""
     gains = [row["eval_after"] - row["eval_before"] for row in rows]
     half = student_quantile(0.975, len(gains) - 1) * stdev(gains) / len(gains) ** 0.5
-    cells = [
+    return [
         task,
         estimator,
         str(len(rows)),
@@ -52,28 +51,23 @@ def line(task: str, estimator: str, rows: list[dict]) -> str:
         f"{mean(rows, 'turns_before'):.2f}",
         f"{mean(rows, 'turns_after'):.2f}",
     ]
-    return "| " + " | ".join(cells) + " |"
 
 
 def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "runs" / "conversations"
     header = ["task", "estimator", "seeds", "before", "after", "after - before",
               "turns, first step", "turns, last step"]  # fmt: skip
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
+    lines = []
     for task, words in SWEEPS.items():
         place = folder / task
         place.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "rlzoo", "sweep", *COMMON, *words, "--dir", str(place)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        rlzoo("sweep", *COMMON, *words, "--dir", str(place))
         runs = [read(path.parent) for path in sorted(place.rglob("summary.json"))]
         for estimator in words[1].partition("=")[2].split(","):
             lines.append(line(task, estimator, [r for r in runs if r["estimator"] == estimator]))
-    table = "\n".join(lines)
-    print(table)
-    text = PAGE.read_text(encoding="utf-8")
-    head, rest = text.split(START)
-    tail = rest.split(END, 1)[1]
-    PAGE.write_text(f"{head}{START}\n\n{table}\n\n{END}{tail}", encoding="utf-8")
+    made = table(header, lines)
+    print(made)
+    put(PAGE, "results", made)
 
 
 if __name__ == "__main__":

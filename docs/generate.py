@@ -1,8 +1,9 @@
 """Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
 
-Whole files: a page for each component under docs/components/, and their index. Blocks, between
-`<!-- NAME -->` and `<!-- /NAME -->` in a file that is otherwise written by hand: `BLOCKS` lists
-them. `--check` writes nothing, names what is stale, and exits 1 if anything is.
+Whole files: a page for each component under docs/components/, their index, and the gallery of
+recipes (`docs/gallery.py` draws its curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
+in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes nothing, names
+what is stale, and exits 1 if anything is.
 """
 
 import ast
@@ -11,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from functools import cache
 from importlib import import_module
@@ -18,6 +20,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gallery
+import rlzoo
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -27,8 +32,7 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo.tools.doctor.rules import RULES
 
-ROOT = Path(__file__).resolve().parent.parent
-DOCS, CONFIGS = ROOT / "docs", ROOT / "configs"
+CONFIGS = ROOT / "configs"
 
 TITLES = {
     "estimators": "Advantage estimators",
@@ -103,25 +107,13 @@ def cell(text: str) -> str:
     return prose(text).replace("|", "\\|").replace("\n", " ")
 
 
-def prose(text: str) -> str:
-    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
-    parts = re.split(r"(`[^`]*`)", text)
-    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
 def value_text(value: Any) -> str:
     if value is None:
         return "`null`"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value != "" else '`""`'
+    text = str(value).replace("\n", "\\n")  # a table's row is one line
+    return f"`{text}`" if text else '`""`'
 
 
 def options_table(options: Iterable[Option]) -> str:
@@ -180,15 +172,6 @@ def page(c: Component, zoo: Zoo) -> str:
 def source(c: Component) -> str:
     """All of the citation: it may go on over several lines."""
     return " ".join(c.doc.partition("Source:")[2].split()) or c.source or "none given"
-
-
-def parts_of(c: Component) -> tuple[str, str]:
-    """The docstring's first paragraph, and the others without the source."""
-    first, _, rest = c.doc.partition("\n\n")
-    if not rest and "\nSource:" in first:
-        first = first.partition("\nSource:")[0]
-    rest = re.split(r"(?:^|\n)Source:", rest)[0]
-    return first.strip(), " ".join(rest.split())
 
 
 def sentences(text: str) -> list[str]:
@@ -544,8 +527,62 @@ def in_trainers_block(zoo: Zoo) -> str:
     return table(["trainer", "what", "found"], rows)
 
 
+def functions_block(zoo: Zoo) -> str:
+    """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
+    found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
+    found = {
+        name: f
+        for name, f in found.items()
+        if inspect.isfunction(f) and f.__module__.startswith("rlzoo.api.")
+    }
+    docs = {name: inspect.getdoc(f) or "" for name, f in found.items()}
+    rows = [[f"[{n}](#{n})", cell(" ".join(docs[n].split("\n\n")[0].split()))] for n in found]
+    out = [table(["function", "what it is for"], rows)]
+    for name, function in found.items():
+        whole = f"rlzoo.{name}{signature(function)}".replace(" ", "\0").replace(",\0", ", ")
+        said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
+        doc = textwrap.indent(docs[name], "    ")
+        out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
+    return "\n\n".join(out)
+
+
+def signature(function: Callable) -> str:
+    """Annotations without their modules, the longest by their name."""
+    said = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(inspect.signature(function)))
+    return said.replace("str | PathLike[str]", "PathOrRun").replace("Sequence[str]", "Words")
+
+
+def run_block(zoo: Zoo) -> str:
+    """What a `Run` has."""
+    rows = [["`path`, `summary`", "its folder, as given; what summary.json says, empty while it is "
+             "not finished"]]  # fmt: skip
+    for name in dir(rlzoo.Run):
+        found = inspect.getattr_static(rlzoo.Run, name)
+        if name[0] == "_" or name == "summary":
+            continue
+        call = name
+        if inspect.isfunction(found):
+            call += signature(found).replace("self, ", "").replace("self", "")
+        doc = inspect.getdoc(getattr(found, "func", found)) or ""
+        rows.append([f"`{call.replace(' -> Any', '')}`", cell(doc.split("\n\n")[0])])
+    return table(["name", "what it is"], rows)
+
+
 def first_line_of(function: Callable) -> str:
     return (function.__doc__ or "").strip().splitlines()[0]
+
+
+def families_block(name: str) -> Callable[[Zoo], str]:
+    """A table of docs/families.py: what components do on a few rows."""
+
+    def block(zoo: Zoo) -> str:
+        if str(DOCS) not in sys.path:
+            sys.path.append(str(DOCS))
+        families = import_module("families")
+        kind = {"losses": "policy_losses", "estimators": "estimators"}.get(name)
+        return table(*getattr(families, name)(zoo, *([shipped(zoo, kind)] if kind else [])))
+
+    return block
 
 
 # file -> the blocks in it
@@ -554,7 +591,11 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
     "docs/design.md": {"packages": packages_block},
     "docs/plugin-authors.md": {"public": public_block},
+    "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},
+    "docs/families.md": {
+        name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
+    },
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {"in trainers": in_trainers_block},
     "docs/columns.md": {
@@ -570,22 +611,13 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
 }
 
 
-def with_block(text: str, name: str, block: str) -> str:
-    """`text` with what stands between the markers replaced; as it is where it has none."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    if begin not in text or end not in text:
-        return text
-    before, _, rest = text.partition(begin)
-    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
-
-
 def read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def wanted(zoo: Zoo) -> dict[Path, str]:
     """file -> what it should hold, for every file with a generated part."""
-    out = {DOCS / "components" / "README.md": index(zoo)}
+    out = {DOCS / "components" / "README.md": index(zoo), gallery.PAGE: gallery.page(zoo)}
     for c in shipped(zoo):
         out[DOCS / "components" / c.kind / f"{c.name}.md"] = page(c, zoo)
     for name, blocks in BLOCKS.items():

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from common import put, table
 from rlzoo.show.figure import add_axes, ink, line, new_figure, write_figure
 from rlzoo.stats import block
 
@@ -134,11 +135,6 @@ def failure(run: Played, gap: float) -> str:
 
 def gained(runs: Mapping[str, list[Played]]) -> float:
     return max(fmean(r.after - r.before for r in seeds) for seeds in runs.values())
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
@@ -323,9 +319,5 @@ def write(
         "failures": failures_table(league),
         "advice": advice_tables(league, advice, even),
     }
-    text = PAGE.read_text(encoding="utf-8")
-    for block_name, made in blocks.items():
-        start, end = f"<!-- {block_name} -->", f"<!-- /{block_name} -->"
-        head, rest = text.split(start)
-        text = f"{head}{start}\n\n{made}\n\n{end}{rest.split(end, 1)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
+    for name, made in blocks.items():
+        put(PAGE, name, made)

@@ -7,11 +7,11 @@ arguments make those alone; `--as-is` takes the runs that are there.
 """
 
 import json
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
+from common import put, rlzoo, table
 from rlzoo.stats import student_quantile
 
 HERE = Path(__file__).resolve().parent
@@ -32,16 +32,6 @@ SWEEPS = {
 }  # fmt: skip
 BEST = "ppo_gae lam=0.8"
 LATE = 4  # steps that a critic's numbers are means of: the last ones
-
-
-def rlzoo(*words: str) -> str:
-    command = [sys.executable, "-m", "rlzoo", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def mean(xs: list[float]) -> float:
@@ -252,11 +242,8 @@ def main() -> None:
         "critic": critic,
     }
     for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        page = next(p for p in PAGES if start in p.read_text(encoding="utf-8"))
-        made = blocks[name]()
-        head, rest = page.read_text(encoding="utf-8").split(start)
-        page.write_text(f"{head}{start}\n\n{made}\n\n{end}{rest.split(end, 1)[1]}", "utf-8")
+        page = next(p for p in PAGES if f"<!-- {name} -->" in p.read_text(encoding="utf-8"))
+        put(page, name, blocks[name]())
         print(f"{name}: written", flush=True)
 
 

@@ -10,6 +10,7 @@ import json
 import sys
 from pathlib import Path
 
+from common import with_block
 from rlzoo.tools.bench.tables import markdown, sections
 
 PAGE = Path(__file__).resolve().parent / "speed.md"
@@ -62,12 +63,10 @@ def made(document: dict) -> dict[str, str]:
 def main(files: list[str]) -> None:
     text = PAGE.read_text(encoding="utf-8")
     for name, new in made(joined(files)).items():
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        if start not in text:
+        if f"<!-- {name} -->" not in text:
             print(f"{name}: no such place in {PAGE.name}")
             continue
-        head, _, rest = text.partition(start)
-        text = f"{head}{start}\n\n{new}\n\n{end}{rest.partition(end)[2]}"
+        text = with_block(text, name, new)
         print(f"{name}: written")
     PAGE.write_text(text, encoding="utf-8")
 

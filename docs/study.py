@@ -6,9 +6,10 @@ Runs land in runs/study/; the text around the tables stays as it is.
 """
 
 import json
-import subprocess
 import sys
 from pathlib import Path
+
+from common import put, rlzoo, table
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "study.md"
@@ -23,16 +24,6 @@ COMMON = [
     "train.steps=24", "rollout.prompts=16", "eval.every=6", "eval.samples=512",
     "checkpoint.every=0",
 ]  # fmt: skip
-
-
-def rlzoo(*words: str) -> str:
-    command = [sys.executable, "-m", "rlzoo", *words]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
 
 
 def small(x: float) -> str:
@@ -103,12 +94,7 @@ def main() -> None:
     }
     chosen = sys.argv[1:] or list(blocks)
     for name in chosen:
-        made = blocks[name]()
-        text = PAGE.read_text(encoding="utf-8")
-        start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-        head, rest = text.split(start)
-        tail = rest.split(end, 1)[1]
-        PAGE.write_text(f"{head}{start}\n\n{made}\n\n{end}{tail}", encoding="utf-8")
+        put(PAGE, name, blocks[name]())
         print(f"{name}: written", flush=True)
 
 

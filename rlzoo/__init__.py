@@ -3,7 +3,8 @@
 Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch. The floors, from
 the top; a package imports those below it, never one beside or above it (`lint-imports`):
 
-    __main__, cli                 the command line; a verb is looked up by name
+    __main__, api                 the verbs as functions; a run as an object
+    cli                           the command line; a verb is looked up by name
     tools                         what stands behind each verb
     train                         the loop, the update, checkpoints
     rollout, env                  from prompts to a batch; the same rules for gymnasium
@@ -32,11 +33,22 @@ _HOMES = {
     "hookimpl": "rlzoo.plugin.hookspecs",
     "secret": "rlzoo.plugin.permissions",
     "load_zoo": "rlzoo.plugin.registry",
-    "export": "rlzoo.tools.export",
     "new": "rlzoo.tools.new",
     "open_recipe": "rlzoo.train.start",
-    "resume": "rlzoo.train.start",
-    "run": "rlzoo.train.start",
+    "report": "rlzoo.tools.report.command",
+    "Run": "rlzoo.api.runs",
+    "load_run": "rlzoo.api.runs",
+    "resume": "rlzoo.api.runs",
+    "run": "rlzoo.api.runs",
+    "advise": "rlzoo.api.verbs",
+    "check": "rlzoo.api.verbs",
+    "compare": "rlzoo.api.verbs",
+    "diagnose": "rlzoo.api.verbs",
+    "doctor": "rlzoo.api.verbs",
+    "evaluate": "rlzoo.api.verbs",
+    "export": "rlzoo.api.verbs",
+    "sweep": "rlzoo.api.verbs",
+    "trace": "rlzoo.api.verbs",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",
     "group_sum": "rlzoo.ops",

@@ -1,42 +1,47 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command line: a table of verbs, and how one is found, read and run.
 
 Each verb's module is imported when it is asked for: `--help` loads neither torch nor rich.
 """
 
 import argparse
+import difflib
 import os
 import re
 import sys
 import warnings
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, NoReturn
 
 from rlzoo import __version__
-from rlzoo.errors import RlzooError, of_the_machine
+from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.show.text import printable
+from rlzoo.tools import guide
 from rlzoo.tools.verb import perform
 
 # name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
 VERBS: dict[str, tuple[str, ...]] = {
-    "run": ("recipe=NAME [key=value ...]", "train; leaves a run folder"),
+    "run": ("RECIPE [key=value ...]", "train; leaves a run folder"),
     "resume": ("RUN", "continue an interrupted run from its last checkpoint", "run.resume"),
-    "plugins": ("", "what there is: needs, options, source, origin, broken ones",
+    "plugins": ("[KIND] [WORD]", "the components there are, each with its idea",
                 "catalog.plugins"),
-    "recipes": ("", "the recipes, each with its source", "catalog.recipes"),
-    "show": ("recipe=NAME [key=value ...]", "the resolved recipe, and where each value came from",
+    "recipes": ("[WORD]", "the methods there are, each with its source", "catalog.recipes"),
+    "show": ("RECIPE [key=value ...]", "the resolved recipe, and where each value came from",
              "catalog.show"),
     "check": ("NAME | model=PATH | --all", "hold components or a model to a contract", "check"),
     "new": ("KIND NAME", "scaffold a plugin package", "new"),
-    "base": ("NAME --out DIR", "make an embedded base model again", "supervised.base"),
-    "sweep": ("recipe=NAME key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
+    "base": ("TASK [key=value ...] --out DIR",
+             "a small model that is sometimes right at a task: a start for RL", "supervised.base"),
+    "sweep": ("RECIPE key=a,b,c seed=0,1,2 ...", "several runs, paired by seed"),
     "compare": ("RUN_OR_SWEEP ...", "runs side by side, with intervals and a verdict"),
-    "diagnose": ("recipe=NAME estimator=a,b ... | RUN", "exact bias and variance of estimators"),
-    "advise": ("recipe=NAME train.steps=N [estimator=a,b ...]",
+    "diagnose": ("RECIPE estimator=a,b ... | RUN", "exact bias and variance of estimators"),
+    "advise": ("RECIPE train.steps=N [estimator=a,b ...]",
                "which estimator and lambda to prefer, by a short pilot"),
-    "trace": ("RUN | recipe=NAME | --rewards R,R,...", "one response, token by token"),
+    "trace": ("RUN | RECIPE | --rewards R,R,...", "one response, token by token"),
     "doctor": ("RUN", "what is wrong with a run, in words"),
+    "report": ("RUN [--out FILE]", "one page of a run: curves, groups, tokens"),
     "eval": ("RUN | model=... task=...", "score a policy: accuracy, pass@k, samples"),
     "export": ("RUN DIR", "a run's model as a transformers folder with a model card", "export"),
     "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
@@ -44,6 +49,14 @@ VERBS: dict[str, tuple[str, ...]] = {
             "supervised.sft"),
     "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs",
                "supervised.reward"),
+}  # fmt: skip
+
+
+# What people type who come from elsewhere.
+MEANT = {
+    "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
+    "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
+    "init": "new", "create": "new", "config": "show", "plot": "compare", "benchmark": "bench",
 }  # fmt: skip
 
 
@@ -64,6 +77,11 @@ def brought() -> dict[str, str]:
     return {point.name: point.value for point in entry_points(group="rlzoo.verbs")}
 
 
+def every_verb() -> list[str]:
+    """The names of the verbs, those that plugins bring last."""
+    return [*VERBS, *(name for name in brought() if name not in VERBS)]
+
+
 def _described(name: str) -> tuple[str, str]:
     """A verb's usage and help."""
     if name in VERBS:
@@ -72,19 +90,27 @@ def _described(name: str) -> tuple[str, str]:
     return verb.USAGE, (verb.__doc__ or "").strip().split("\n")[0].rstrip(".")
 
 
-def parse(argv: list[str]) -> argparse.Namespace:
-    """The arguments of a command line; its verb is asked for its own. Exits where they are bad."""
-    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
-        return _table().parse_args(argv)  # --help, --version, or a fault
-    name, *words = argv
+class _Parser(argparse.ArgumentParser):
+    """argparse's, but an option that it does not know is told with the nearest."""
+
+    def error(self, message: str) -> NoReturn:
+        head = "unrecognized arguments: "
+        if message.startswith(head):
+            options = [o for action in self._actions for o in action.option_strings]
+            message += nearest(message.removeprefix(head).split()[0], options)
+        super().error(message)
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """What a verb takes, with examples."""
     usage, text = _described(name)
     verb = find_verb(name)
-    free = hasattr(verb, "sort_out")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {usage} [--json] ...",
         description=text,
-        allow_abbrev=not free,
+        allow_abbrev=not hasattr(verb, "sort_out"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=name)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
@@ -96,11 +122,57 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="the recipe may read this environment variable; may be given again",
     )
     verb.add_arguments(parser)
-    if not free:
-        return parser.parse_intermixed_args(words)  # key=value may follow an option
-    arguments, rest = parser.parse_known_args(_joined(words))
-    verb.sort_out(arguments, rest)
+    parser.usage = guide.usage(str(parser.usage))
+    parser.epilog = guide.epilog(name, parser.epilog or "", takes_keys(parser))
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The arguments of a command line; its verb is asked for its own. Exits where they are bad, and
+    where it only asks for help."""
+    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
+        return _without_verb(argv)
+    name, *words = argv
+    parser = parser_of(name)
+    sort_out = getattr(find_verb(name), "sort_out", None)
+    if sort_out:
+        arguments, rest = parser.parse_known_args(_joined(words))
+        sort_out(arguments, rest)
+    else:  # key=value may follow an option
+        words = _as_keys(words, parser) if takes_keys(parser) else words
+        arguments = parser.parse_intermixed_args(words)
+    if takes_keys(parser) or sort_out:
+        from rlzoo.recipe.words import name_recipe
+
+        arguments.words = name_recipe(arguments.words)
     return arguments
+
+
+def takes_keys(parser: argparse.ArgumentParser) -> bool:
+    """Whether a verb's words are a recipe's."""
+    return any("key=value" in str(a.metavar) for a in parser._get_positional_actions())
+
+
+def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """`--seed 1` and `--train.steps=3` as `seed=1` and `train.steps=3`, unless the verb has an
+    option of that name, or of one so near that it is rather misspelt."""
+    options = [o for action in parser._actions for o in action.option_strings]
+    out: list[str] = []
+    queue = iter(words)
+    for word in queue:
+        flag, equals, value = word.partition("=")
+        key = flag.removeprefix("--").replace("-", "_")
+        own = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
+            flag, options, n=1, cutoff=0.8
+        )
+        if not word.startswith("--") or own or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
+            out.append(word)
+            continue
+        given = value if equals else next(queue, None)
+        if given is None or given.startswith("--"):
+            raise RlzooError(f"{flag}: give it a value: {key}=VALUE")
+        out.append(f"{key}={given}")
+    return out
 
 
 def _joined(words: list[str]) -> list[str]:
@@ -114,25 +186,51 @@ def _joined(words: list[str]) -> list[str]:
     return out
 
 
-def _table() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
-        prog="rlzoo", description="A zoo of token-level RL algorithms for language models."
-    )
-    top.add_argument("--version", action="version", version=f"rlzoo {__version__}")
-    verbs = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in [*VERBS, *(name for name in brought() if name not in VERBS)]:
-        verbs.add_parser(name, help=_described(name)[1])
-    return top
+def _without_verb(argv: list[str]) -> NoReturn:
+    """`rlzoo` alone, `rlzoo help ...`, `--help`, `--version`, and a word that is no verb."""
+    first, *rest = argv or [""]
+    if not first:
+        print(guide.start())
+    elif first in ("help", "-h", "--help") and rest and rest[0] in every_verb():
+        parser_of(rest[0]).print_help()
+    elif first == "help" and rest[:1] == ["keys"]:
+        print(guide.keys(rest[1:]))
+    elif first in ("help", "-h", "--help") and not rest:
+        print(guide.table({name: _described(name) for name in every_verb()}))
+    elif first == "--version":
+        print(f"rlzoo {__version__}")
+    else:
+        raise RlzooError(_no_verb(rest[0] if first == "help" else first))
+    raise SystemExit(0)
+
+
+def _no_verb(word: str) -> str:
+    from rlzoo.recipe.words import name_recipe
+
+    if word.startswith("recipe=") or name_recipe([word]) != [word]:
+        return f"no verb is given; did you mean `rlzoo run {word}`?"
+    hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
+    return f"no verb {word!r}{hint} (`rlzoo help` lists them)"
 
 
 def main(argv: list[str] | None = None) -> int:
     warnings.showwarning = _show_warning
+    # Read when torch is loaded: a thread that waits for the others of its step sleeps.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # of a terminal that lacks a character
+    if "_ARGCOMPLETE" in os.environ:
+        from rlzoo.tools.completion import complete
+
+        complete(every_verb(), parser_of)
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
-        with allow_env(arguments.allow_env):
-            status = perform(find_verb(arguments.command), arguments)
-        sys.stdout.flush()
-        return status
+        try:
+            arguments = parse(sys.argv[1:] if argv is None else argv)
+            with allow_env(arguments.allow_env):
+                return perform(find_verb(arguments.command), arguments)
+        finally:
+            sys.stdout.flush()
     except RlzooError as error:
         print(f"rlzoo: {printable(str(error))}", file=sys.stderr)
         return error.status

@@ -2,6 +2,7 @@
 
 import difflib
 import errno
+import traceback
 from collections.abc import Iterable
 
 
@@ -12,6 +13,11 @@ class RlzooError(Exception):
     """
 
     status = 2
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it: the line, below the traceback of what a plugin raised."""
+        cause = traceback.format_exception(self.__cause__) if self.__cause__ else []
+        return [*cause, f"{type(self).__name__}: {self}"]
 
 
 class UsageError(RlzooError):

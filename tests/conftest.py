@@ -8,6 +8,9 @@ import sys
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# What else is installed or asked for is none of these tests' affair.
+os.environ["RLZOO_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+os.environ.pop("RLZOO_PLUGINS", None)
 # Models this small gain nothing by threads, and parallel workers would fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell starts in the background ignores Ctrl-C, and so would all that is started here.
@@ -21,6 +24,14 @@ FORKING = (
     "tests/unit/tools/bench/",
     "tests/unit/test_cli.py",
 )
+
+
+def pytest_configure(config):
+    """`-q`: a line for each twentieth of the tests, where there are many, in place of dots."""
+    if config.option.verbose == -1 and not hasattr(config, "workerinput"):
+        from helpers.progress import Progress
+
+        config.pluginmanager.register(Progress(config))
 
 
 def pytest_collection_modifyitems(items):

@@ -9,6 +9,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.ops import next_action
 
 _PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}
+_TEACHER = {"teacher_log_probs", "teacher_kl"}
 
 
 def reward_raises_its_own_advantage(s: Subject) -> None:
@@ -79,10 +80,13 @@ def baseline_is_the_groups_own(s: Subject) -> None:
         same(s.call(_raised(columns, own)), before, fault)
 
 
+ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
+
+
 def equal_rewards_give_zeros(s: Subject) -> None:
     """No signal, no advantage: equal rewards (.1 + .2 and .3 are) and groups of one give 0."""
     _with_group_baseline(s)
-    if not _reward_needs(s) <= _PER_RESPONSE or s.exotic():
+    if not _reward_needs(s) <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
         raise NotApplicable("sees more than one reward per response")
     for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         for options in s.variants():
@@ -93,11 +97,14 @@ def equal_rewards_give_zeros(s: Subject) -> None:
                 nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
             alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
             for case, columns in (
-                ("equal rewards", made_up.paid(plain, nearly)),
+                (f"rewards that are equal up to rounding{ROUNDING}", made_up.paid(plain, nearly)),
                 ("groups of one", alone),
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
-                assert worst <= tiny, f"advantages up to {worst:.3g} from {case}{show(options)}"
+                assert worst <= tiny, (
+                    f"advantages up to {worst:.3g} from {case}{show(options)}; they are to be 0 "
+                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                )
 
 
 def discount_is_marked(s: Subject) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlzoo.checks.functions import float64_is_kept
 from rlzoo.checks.losses import rounding_gap
 from rlzoo.checks.made_up import Columns
-from rlzoo.checks.subject import Subject, show
+from rlzoo.checks.subject import NotApplicable, Subject, show
 
 STATES, VOCABULARY = 6, 7
 
@@ -75,13 +75,39 @@ def gradient_leads_to_the_reference(s: Subject) -> str:
     return note
 
 
+def gradient_is_the_slope(s: Subject) -> None:
+    """Where it weighs by a ratio to `old_log_probs`: the gradient of its mean over what another
+    policy sampled is the slope of that mean. Others may be straight-through."""
+    if "old_log_probs" not in s.needs:
+        raise NotApplicable("needs no old_log_probs: may be straight-through")
+    reference, direction = _logits(0), _logits(3)
+    logits, old = reference + 0.7 * _logits(1), reference + 0.5 * _logits(2)
+    for options in s.variants():
+
+        def mean(x: Tensor, options: dict = options) -> Tensor:
+            columns, _ = _enumerated(s, x, reference)
+            columns["old_log_probs"] = old.log_softmax(-1).reshape(-1, 1)
+            penalty = s.call(columns, **options)["penalty"]
+            return old.softmax(-1).reshape(-1, 1) * penalty
+
+        along = float((_slope(mean, logits) * direction).sum())
+        with torch.no_grad():
+            ahead, behind = (mean(logits + h * direction).sum() for h in (1e-5, -1e-5))
+        slope = float(ahead - behind) / 2e-5
+        assert abs(along - slope) <= 1e-5 * max(1.0, abs(slope)), (
+            f"its gradient is {along:.6g} along a direction in which it rises by {slope:.6g}"
+            f"{show(options)}: does the target carry a gradient?"
+        )
+
+
 def rounding_moves_no_gradient(s: Subject) -> None:
     """As a loss: where policy = reference, rounding of 1e-7 moves its gradient by as little."""
     s.require("log_probs")
     for options, columns in s.trials():
-        at = {**columns, "log_probs": columns["ref_log_probs"]}
+        anchor = "teacher_log_probs" if "teacher_log_probs" in s.needs else "ref_log_probs"
+        at = {**columns, "log_probs": columns[anchor]}
         exact = s.gradient(at, **options)["log_probs"]
-        worst = rounding_gap(s, columns, "ref_log_probs", exact, options)
+        worst = rounding_gap(s, columns, anchor, exact, options)
         assert worst < 1e-3, (
             f"rounding moves its gradient at the reference by {worst:.3g}{show(options)}: a kink?"
         )
@@ -114,9 +140,12 @@ def _enumerated(s: Subject, logits: Tensor, reference: Tensor) -> tuple[Columns,
     for name in ("log_probs", "old_log_probs", "sampler_log_probs"):
         columns[name] = log_probs.reshape(count, 1)
     columns["old_log_probs"] = columns["sampler_log_probs"] = columns["log_probs"].detach()
-    columns["ref_log_probs"] = reference.log_softmax(-1).reshape(count, 1)
-    # Made at rollout: a number by the time of the loss.
-    columns["full_kl"] = _kl(logits, reference).detach().repeat_interleave(VOCABULARY)[:, None]
+    # The reference or the teacher: what the penalty is to. The full KL is made at rollout: a
+    # number by the time of the loss.
+    kl = _kl(logits, reference).detach().repeat_interleave(VOCABULARY)[:, None]
+    for name in ("ref_log_probs", "teacher_log_probs"):
+        columns[name] = reference.log_softmax(-1).reshape(count, 1)
+    columns["full_kl"] = columns["teacher_kl"] = kl
     columns["entropy"] = (
         -(log_probs.exp() * log_probs).sum(-1).repeat_interleave(VOCABULARY)[:, None]
     )
@@ -145,6 +174,6 @@ def _gradient(s: Subject, logits: Tensor, reference: Tensor, options: dict) -> T
 
 
 ALL = (
-    value_is_a_divergence, gradient_leads_to_the_reference, rounding_moves_no_gradient,
-    float64_is_kept,
+    value_is_a_divergence, gradient_leads_to_the_reference, gradient_is_the_slope,
+    rounding_moves_no_gradient, float64_is_kept,
 )  # fmt: skip

@@ -113,11 +113,13 @@ def finite_far_off_policy(s: Subject) -> None:
 def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
     """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
 
-    The ratio is 1. Every other response is good, for losses that compare the responses of a group.
+    The ratio is 1, the reference the policy. Every other response is good, for losses that compare
+    the responses of a group.
     """
     assert "log_probs" in s.needs, "needs no log_probs: what should it move?"
     columns = s.batch()
-    columns["log_probs"] = columns["sampler_log_probs"] = columns["old_log_probs"]
+    for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
+        columns[name] = columns["old_log_probs"]
     even = torch.arange(len(columns["group_ids"])) % 2 == 0
     signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
     columns["advantages"] = columns["raw_advantages"] = size * signs

@@ -98,6 +98,8 @@ def made_up(
         "value_preds": uniform(rows, steps, low=0.05, high=0.95),
         "value_logits": normal(rows, steps, BINS),
         "value_support": torch.linspace(-0.5, 1.5, BINS, dtype=torch.float64),
+        "teacher_log_probs": old + normal(rows, steps, scale=0.5),
+        "teacher_kl": uniform(rows, steps, high=0.5),
     }
     for name, plugin in zoo.columns.items():
         columns.setdefault(name, exotic(plugin, draw, mask))

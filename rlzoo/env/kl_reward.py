@@ -65,7 +65,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}
-        columns["log_probs"] = self.policy.log_probs(columns)
+        columns["log_probs"] = columns["old_log_probs"] = self.policy.log_probs(columns)
         if "full_kl" in self.penalty.needs:
             columns |= self.policy.full_kl(columns, self.reference)
         else:

@@ -19,6 +19,7 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
     prompts       from a prompt, text or chat, to tokens
     recompute     gradient checkpointing, in eval mode both times
     reward_model  a sequence classifier with one label that scores responses
+    threads       how many CPU threads a model is worth
     tiny          the small models that ship: made, not downloaded
 """
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, recompute
+from rlzoo.lm import contract, recompute, threads
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     add_lora,
@@ -28,8 +28,6 @@ from rlzoo.recipe.plan import Plan
 def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     """The models that the plan asks for, on the recipe's device."""
     config = plan.recipe.config
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
     torch.manual_seed(config.seed)
     policy = build_policy(config)
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
@@ -42,6 +40,10 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
             shard(models.reference.model)
+    if plan.teacher:
+        models.teacher = _teacher(plan, policy, models.notes)
+        if models.sharded:
+            shard(models.teacher.model)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         c = config.critic
@@ -57,7 +59,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         shard(policy.model)
     if config.model.compile:
         trunk = models.critic.trunk if models.critic else None
-        for one in filter(None, (policy, models.reference)):
+        for one in filter(None, (policy, models.reference, models.teacher)):
             _compile(one.model)
             one.compiled = True
         if trunk is not None:
@@ -97,6 +99,7 @@ def build_policy(config: Any) -> Policy:
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
     policy.recompute = m.gradient_checkpointing
+    threads.choose(config.run.threads, policy.model)
     return policy
 
 
@@ -107,6 +110,49 @@ def _prepare(model: Any, m: Any, base: str) -> None:
         add_lora(model, rank=m.lora.rank, alpha=m.lora.alpha, targets=targets, base=base)
     if m.gradient_checkpointing:
         recompute.allow(model)
+
+
+def _teacher(plan: Plan, policy: Policy, notes: list[str]) -> Policy:
+    """The frozen model that `teacher.path` names: it scores the policy's own tokens, at the
+    policy's temperature and in its precision."""
+    m = plan.recipe.config.model
+    folder = resolve_path(plan.recipe.config.teacher.path, "teacher.path", code=m.trust_remote_code)
+    _same_tokens(policy, folder, "teacher.path", m.trust_remote_code)
+    model = load_causal_lm(
+        folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
+    )
+    check_vocabulary(folder, model.config, policy.tokenizer)
+    teacher = Policy(
+        model.to(policy.device).requires_grad_(False),
+        policy.tokenizer,
+        temperature=policy.temperature,
+        autocast=policy.autocast,
+    )
+    if "teacher_kl" in plan.needs and teacher.vocabulary != policy.vocabulary:
+        raise ModelError(
+            f"teacher.path: {folder} gives {teacher.vocabulary} logits and the policy "
+            f"{policy.vocabulary}, so there is no KL over the whole vocabulary (teacher_kl)"
+        )
+    if teacher.limit:
+        teacher.limit = (teacher.limit[0], teacher.limit[1].replace("model", "teacher", 1))
+    if not set(policy.eos_ids) & set(teacher.eos_ids):
+        ends = policy.tokenizer.convert_ids_to_tokens(teacher.eos_ids)
+        notes.append(
+            f"the teacher ends a response at {' or '.join(ends)}, the policy at "
+            f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}: what the "
+            "teacher says of an end means little"
+        )
+    return teacher
+
+
+def _same_tokens(policy: Policy, folder: Any, key: str, code: bool) -> None:
+    """Refuse a model that cannot read the policy's tokens. It may know more: `rlzoo reward train`
+    adds a padding token where there is none."""
+    theirs = load_tokenizer(folder, trust_remote_code=code)
+    if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
+        raise ModelError(
+            f"{key}: {folder} has another tokenizer than the policy, so it cannot read its tokens"
+        )
 
 
 def critic_folder(plan: Plan) -> str | None:
@@ -126,12 +172,6 @@ def _critic_start(plan: Plan, policy: Policy) -> Any:
     m = plan.recipe.config.model
     folder = resolve_path(name, "critic.init", code=m.trust_remote_code)
     trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
-    theirs = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
-    # It may know more: `rlzoo reward train` adds a padding token where there is none.
-    if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
-        raise ModelError(
-            f"critic.init: {folder} has another tokenizer than the policy, so it cannot read its "
-            "tokens"
-        )
+    _same_tokens(policy, folder, "critic.init", m.trust_remote_code)
     _prepare(trunk, m, lasting_name(name, folder))
     return trunk.to(policy.device), weight

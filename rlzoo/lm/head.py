@@ -181,7 +181,7 @@ def full_kl(
     ours: tuple[Tensor, ...],
     theirs: tuple[Tensor, ...],
     temperature: float = 1.0,
-    softcap: float | None = None,
+    softcaps: tuple[float | None, float | None] = (None, None),
 ) -> Tensor:
     """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias)."""
     n, rows = len(ours[0]), chunk_rows(len(ours[1]), ours[0].device)
@@ -191,7 +191,7 @@ def full_kl(
             _logits(hidden[start : start + rows], weight, bias, temperature, softcap).log_softmax(
                 -1
             )
-            for hidden, weight, bias in (ours, theirs)
+            for (hidden, weight, bias), softcap in zip((ours, theirs), softcaps, strict=True)
         )
         p = log_p.exp()
         found.append(torch.linalg.vecdot(p, log_p.sub_(log_q)))

@@ -1,4 +1,4 @@
-"""A run's networks: the policy, its frozen reference, the critic."""
+"""A run's networks: the policy, its frozen reference, a frozen teacher, the critic."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
@@ -31,6 +31,7 @@ class Models:
     plan: Plan
     policy: Policy
     reference: Policy | None = None
+    teacher: Policy | None = None
     critic: Critic | None = None
     seed: int = 0
     ranks: Ranks = ALONE
@@ -96,7 +97,8 @@ class Models:
 
     def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
         """Within, ranks may sample apart from each other: weights that are spread are whole."""
-        asked = [self.policy, *([self.reference] if "reference" in needs else [])]
+        frozen = {"reference": self.reference, "teacher": self.teacher}
+        asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
     def networks(self) -> dict[str, nn.Module]:

@@ -273,20 +273,22 @@ class Policy:
     def full_kl(self, columns: Mapping[str, Any], other: "Policy") -> dict[str, Tensor]:
         """`full_kl`, KL(self, other) over the whole vocabulary, and the other's log-probs as
         `ref_log_probs`; both (B, T)."""
-        rows, steps = self.layout(columns), columns["response_ids"].shape[1]
         if not (self.plain_head and other.plain_head):
             ours, theirs = (p.log_prob_stats(columns, want=("log_pi",)) for p in (self, other))
             kl = (ours["log_pi"].exp() * (ours["log_pi"] - theirs["log_pi"])).sum(-1)
             return {"full_kl": kl, "ref_log_probs": theirs["log_probs"]}
-        mask = columns["response_mask"][:, : rows.width].bool()
-        picked, ids = rows.at[:, :-1][mask], columns["response_ids"][:, : rows.width][mask]
+        steps = columns["response_ids"].shape[1]
         with whole(dict.fromkeys([self.model, other.model])):  # heads are needed after the pass
             sides = []
-            for policy in (self, other):
-                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
+            for policy in (self, other):  # they may not be alike: each has a layout of its own
+                rows = policy.layout(columns)
+                mask = columns["response_mask"][:, : rows.width].bool()
+                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[rows.at[:, :-1][mask]]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
-            kl = head.full_kl(sides[0], sides[1], self.temperature, self.softcap)
+            ids = columns["response_ids"][:, : rows.width][mask]
+            caps = (self.softcap, other.softcap)
+            kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
         return {name: widen(_placed(x, mask), steps) for name, x in found.items()}

@@ -11,9 +11,10 @@ PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 CHARACTERS = "\n" + "".join(map(chr, range(32, 127)))  # newline and printable ASCII
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """One token per character; adds nothing of its own, so decode(encode(x)) == x."""
-    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS])}
+def build_tokenizer(more: str = "") -> PreTrainedTokenizerFast:
+    """One token per character, of CHARACTERS and `more`; adds nothing of its own, so
+    decode(encode(x)) == x."""
+    vocabulary = {token: i for i, token in enumerate([PAD, EOS, UNK, *CHARACTERS, *more])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
     tokenizer.decoder = decoders.Fuse()

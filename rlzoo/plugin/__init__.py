@@ -10,5 +10,6 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     options    a typed setting with its range, and the words for a value that does not fit
     permissions  which environment variables a recipe may read
     registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
+    sketch     what a zoo holds, read off its source: names and options, in a tenth of a second
     watch      says which plugin takes long to load
 """

@@ -54,6 +54,8 @@ scores            | BT   | score    | weighted rewards before KL; an outcome sit
 sequence_scores   | B    | score    | masked sum of `scores`
 ref_log_probs     | BT   | column   | log-probability under the frozen reference
 full_kl           | BT   | column   | KL(policy, reference) over the whole vocabulary
+teacher_log_probs | BT   | column   | log-probability under the frozen teacher
+teacher_kl        | BT   | column   | KL(policy, teacher) over the whole vocabulary
 sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
 values            | BT   | column   | V(s_t), read before token t is chosen
 bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
@@ -90,6 +92,7 @@ RESOURCES: dict[str, str] = {
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
     "policy": "the policy being trained, frozen while columns are made",
     "reference": "the frozen reference policy",
+    "teacher": "the frozen teacher, of the policy's tokenizer",
     "tokenizer": "the tokenizer",
 }
 

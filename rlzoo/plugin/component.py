@@ -136,7 +136,7 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
     """A Component from a function or class; raises ComponentError, naming its file and fault."""
     if not callable(function):
         raise ComponentError(f"registered {function!r}, which is not a function")
-    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", getattr(function, "__name__", "")).lower()
+    name = name_of(getattr(function, "__name__", ""))
     place = _place(function)
     try:
         if not name.isidentifier():
@@ -163,6 +163,11 @@ def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> 
     return Component(
         kind, name, function, needs, options, doc, _source(doc), origin, place, couples, **extra
     )
+
+
+def name_of(function: str) -> str:
+    """What a function or class of this name goes by: `KeyDoor` is `key_door`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function).lower()
 
 
 def _declaration(function: Callable) -> tuple[tuple[str, ...], Mapping[str, Option]]:
@@ -213,8 +218,12 @@ def _place(function: Callable) -> str:
         file, line = inspect.getsourcefile(code) or "?", _first_line(code)
     except (OSError, TypeError):
         return getattr(function, "__module__", "?")
+    return f"{path_below_root(file)}:{line}"
+
+
+def path_below_root(file: str) -> str:
     roots = [p for p in sys.path if p and file.startswith(p.rstrip("/") + "/")]
-    return f"{file[len(max(roots, key=len)) :].lstrip('/') if roots else file}:{line}"
+    return file[len(max(roots, key=len)) :].lstrip("/") if roots else file
 
 
 def _source(doc: str) -> str:

@@ -182,7 +182,8 @@ def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
     plugins: further ones beside the installed: modules, module names or paths of `.py` files.
-        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them.
+        The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; where
+        `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, nothing that others installed is loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
     """
     with contextlib.redirect_stdout(sys.stderr):  # a plugin that prints must not spoil --json
@@ -198,7 +199,7 @@ def _load(plugins: Any) -> Zoo:
         for origin, distribution, plugin in loader.discover(plugins):
             with loader.attempt(origin):
                 for component in _components(manager, plugin, origin):
-                    named = dataclasses.replace(component, distribution=_normal(distribution))
+                    named = dataclasses.replace(component, distribution=normal(distribution))
                     zoo.shelves[component.kind].add(named)
     _drop_unmet_needs(zoo)
     for shelf in zoo.shelves.values():
@@ -211,7 +212,7 @@ def _load(plugins: Any) -> Zoo:
     return zoo
 
 
-def _normal(distribution: str) -> str:
+def normal(distribution: str) -> str:
     """A distribution's name as indexes compare them; it holds no dot, which keys are split at."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
@@ -228,8 +229,11 @@ class _Loader:
 
     def discover(self, extra: Any) -> Iterator[Found]:
         """Each plugin that can be imported."""
+        own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
         for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
             name = point.dist.name if point.dist else "?"
+            if own_alone and name != OWN:
+                continue
             dist = f"{name} {point.dist.version}" if point.dist else "?"
             if ":" in point.value:
                 yield from self.load(f"{point.value} ({dist})", name, point.load)

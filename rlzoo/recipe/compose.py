@@ -18,7 +18,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import RecipeError, first_line, nearest
+from rlzoo.errors import RecipeError, RlzooError, first_line, nearest
 from rlzoo.plugin.permissions import secret
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import (
@@ -33,7 +33,7 @@ from rlzoo.recipe.files import (
 )
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.validate import validate
-from rlzoo.recipe.words import has_sweep, read_value
+from rlzoo.recipe.words import has_sweep, name_recipe, no_pair, no_recipe, read_value, split_values
 
 COMMAND_LINE = "command line"
 
@@ -79,13 +79,15 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
 
     need_recipe: False where an environment needs no algorithm: then the defaults will do.
     """
+    words = spell_out(name_recipe(words), zoo)
     file, words = _recipe_file(words, need_recipe)
     defaults = _defaults()
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
     name = _name(file or defaults)
-    layers = _select_model(layers)
+    for section in ("model", "teacher"):
+        layers = _select_model(layers, section)
     for section in SECTIONS:
         layers = _keep_options_of_the_chosen(layers, section)
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
@@ -96,6 +98,39 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     config = OmegaConf.create(empty | _nest(merged))
     OmegaConf.set_readonly(config, True)
     return Recipe(name, config, origins, written)
+
+
+def spell_out(words: list[str], zoo: Zoo) -> list[str]:
+    """`lam=.9` as `estimator.lam=.9`: the last part of a key stands for all of it where no other
+    key of the recipe ends so; raises RecipeError where several do."""
+    keys = [word.partition("=")[0].strip() if "=" in word else "" for word in words]
+    short = {k for k in keys if k and k not in WHOLE and k not in KEYS and "." not in k}
+    if not short:
+        return words
+    skip = {*short, "", "seed"}
+    rest = [w.partition("=") for w, k in zip(words, keys, strict=True) if k not in skip]
+    values = {k: split_values(v) for k, _, v in rest}  # several, of a sweep
+    known: dict[str, None] = {}
+    try:
+        for i in range(max(map(len, values.values()), default=1)):
+            row = [f"{k}={some[min(i, len(some) - 1)]}" for k, some in values.items()]
+            known |= dict.fromkeys(compose(row, zoo, need_recipe=False).origins)
+    except RlzooError:
+        return words  # the fault is in another word, and will be said of that
+    full: dict[str, str] = {}
+    for name in short:
+        ends = [key for key in known if key.rpartition(".")[2] == name]
+        if len(ends) > 1:
+            raise RecipeError(f"{name} ({COMMAND_LINE}): say which: {' or '.join(ends)}")
+        if ends and ends[0] in keys:
+            raise RecipeError(f"{ends[0]} is given twice: {name} is short for it")
+        full |= {name: ends[0]} if ends else {}
+    pairs = zip(keys, words, strict=True)
+    return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
+
+
+# First words that stand for themselves.
+WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key in KEYS)}
 
 
 def _name(file: Path) -> str:
@@ -114,7 +149,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     """The recipe's file, if one is chosen, and the other words."""
     for word in words:
         if "=" not in word:
-            raise RecipeError(f"expected key=value, got {word!r}")
+            raise no_pair(word, words)
     chosen = [w.removeprefix("recipe=") for w in words if w.startswith("recipe=")]
     rest = [w for w in words if not w.startswith("recipe=")]
     known = list_configs("recipes")
@@ -132,9 +167,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     if name not in known:
         if "," in name:
             raise RecipeError(f"recipe={name} sweeps over recipes; `rlzoo sweep` does that")
-        raise RecipeError(
-            f"no recipe {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
-        )
+        raise RecipeError(no_recipe(name))
     return known[name], rest
 
 
@@ -151,12 +184,13 @@ def _command_line(words: list[str]) -> Layer:
     return Layer(COMMAND_LINE, values)
 
 
-def _select_model(layers: list[Layer]) -> list[Layer]:
-    """model.name and model.path exclude each other: the highest layer that sets one decides."""
+def _select_model(layers: list[Layer], section: str) -> list[Layer]:
+    """A model's name and its path exclude each other: the highest layer that sets one decides."""
+    path, name = f"{section}.path", f"{section}.name"
     for i in range(len(layers) - 1, -1, -1):
-        chosen = [k for k in ("model.path", "model.name") if layers[i].values.get(k) is not None]
+        chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
         if chosen:
-            other = {"model.path": "model.name", "model.name": "model.path"}[chosen[0]]
+            other = {path: name, name: path}[chosen[0]]
             return [_without(layer, {other} if j < i else set()) for j, layer in enumerate(layers)]
     return layers
 
@@ -183,9 +217,10 @@ def _without(layer: Layer, keys: set[str]) -> Layer:
 
 
 def _presets(layers: list[Layer]) -> list[Layer]:
-    """The preset files of the chosen model and task; they replace the name that chose them."""
+    """The preset files of the chosen model, teacher and task; they replace the name that chose
+    them. A teacher is a preset of a model, of which it takes the path."""
     presets = []
-    for section in ("model", "task"):
+    for section, folder in (("model", "model"), ("teacher", "model"), ("task", "task")):
         key = f"{section}.name"
         chosen = next((ly for ly in reversed(layers) if ly.values.get(key) is not None), None)
         if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
@@ -193,18 +228,21 @@ def _presets(layers: list[Layer]) -> list[Layer]:
         name = chosen.values[key]
         if not isinstance(name, str | int | float):
             raise RecipeError(f"{key} ({chosen.origin}): must be a str. Got {name!r}")
-        file = find_config(section, str(name))
+        file = find_config(folder, str(name))
         if file:
             preset = read_layer(file)
+            if section == "teacher":
+                path = preset.values.get("model.path")
+                preset = replace(preset, values={"teacher.path": path})
             presets.append(preset)
             if key in preset.values:
                 for layer in layers:
                     layer.values.pop(key, None)
-        elif section == "model":
+        elif folder == "model":
             known = list_configs("model")
             raise RecipeError(
-                f"model.name ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
-                f"(there are: {', '.join(known)}; a folder goes into model.path)"
+                f"{key} ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
+                f"(there are: {', '.join(known)}; a folder goes into {section}.path)"
             )
     return presets
 

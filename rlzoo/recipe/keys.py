@@ -18,7 +18,9 @@ _KEYS: dict[str, Any] = {
     "run.save_batches": Annotated[int, Range(0), "keep the last N batches as safetensors"],
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
     "run.threads": Annotated[
-        int | None, Range(1, 1024), "CPU threads of torch; null: torch's choice"
+        int | None,
+        Range(1, 1024),
+        "CPU threads of torch; null: 1 for a small model, else torch's choice",
     ],
     "model.name": Annotated[str | None, "a preset of configs/model/"],
     "model.path": Annotated[str | None, "a folder with a transformers causal LM, or a hub id"],
@@ -54,6 +56,12 @@ _KEYS: dict[str, Any] = {
     "model.lora.targets": Annotated[
         list[str] | None, "layers with an adapter; null: all linear ones but the head"
     ],
+    "teacher.name": Annotated[
+        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe asks for"
+    ],
+    "teacher.path": Annotated[
+        str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
+    ],
     "parallel.strategy": Annotated[
         Literal["replicate", "shard"],
         "of several processes, each holds all weights, or a share of them (FSDP2)",
@@ -71,9 +79,16 @@ _KEYS: dict[str, Any] = {
         Range(0, 1, closed="right"),
         "sample among the likeliest of this mass, of what top_k leaves",
     ],
+    "rollout.staleness": Annotated[
+        int,
+        Range(0, 1000),
+        "batches are sampled by the policy of so many steps ago, of which copies are kept; 0: of "
+        "now",
+    ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed in half precision, and where sampling is not as scoring",
+        "auto: recomputed in half precision, where sampling is not as scoring, and after "
+        "rollout.staleness",
     ],
     "rollout.truncation": Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],
@@ -88,7 +103,7 @@ _KEYS: dict[str, Any] = {
     "whiten": Annotated[Literal["none", "batch", "group"], "standardise advantages over tokens"],
     "whiten_ddof": Annotated[Literal[0, 1], "0: population variance, 1: sample variance"],
     "kl.name": Annotated[str, "the KL penalty to the reference"],
-    "kl.coef": Annotated[float, Range(0), "0: no penalty, and no reference model"],
+    "kl.coef": Annotated[float, Range(0), "of the penalty; 0: none, and no reference model"],
     "kl.place": Annotated[Literal["reward", "loss", "none"], "where the penalty enters"],
     "kl.spread": Annotated[Literal["token", "last"], "in the reward: at each token, or summed"],
     "kl.controller": Annotated[Literal["fixed", "adaptive"], "of the coefficient"],

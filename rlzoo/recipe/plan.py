@@ -24,6 +24,8 @@ CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "
 
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
 
+TEACHER_COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
+
 KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
 
 
@@ -81,6 +83,10 @@ class Plan:
     @cached_property
     def reference(self) -> bool:
         return not self.needs.isdisjoint(REFERENCE_COLUMNS)
+
+    @cached_property
+    def teacher(self) -> bool:
+        return not self.needs.isdisjoint(TEACHER_COLUMNS)
 
     @cached_property
     def one_update(self) -> bool:
@@ -280,6 +286,12 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"Got {config.rollout.samples}"
         )
     yield from _faults_of_conversation(plan)
+    if plan.teacher and config.teacher.path is None:
+        asked = next(name for name in TEACHER_COLUMNS if name in plan.needs)
+        yield (
+            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
+            "or teacher.path (a folder)"
+        )
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
@@ -294,6 +306,11 @@ def _faults(plan: Plan) -> Iterator[str]:
         yield (
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
             f"{plan.estimator.name!r} has none; use zero, drop or penalty"
+        )
+    if config.rollout.staleness and config.parallel.strategy == "shard":
+        yield (
+            f"{recipe.blame('rollout.staleness')}: keeps whole copies of the weights, which "
+            "parallel.strategy=shard spreads over processes; use replicate"
         )
     for key in ("actor.betas", "critic.betas"):
         betas = list(_select(config, key))
@@ -392,6 +409,9 @@ def _warnings(plan: Plan) -> Iterable[str]:
                 f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
                 f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
             )
+    if config.teacher.path is not None and not plan.teacher:
+        columns = " or ".join(TEACHER_COLUMNS[:2])
+        yield f"{plan.recipe.blame('teacher.path')}: nobody asks for {columns}: it is not loaded"
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
@@ -410,6 +430,13 @@ def _warnings(plan: Plan) -> Iterable[str]:
         yield (
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
+        )
+    behind = config.rollout.staleness and config.rollout.old_log_probs != "sampled"
+    if behind and not plan.correction and not weighs:
+        yield (
+            f"rollout.staleness={config.rollout.staleness}: samples come from a policy of then and "
+            "are off-policy; correction=NAME weighs the loss against it, and "
+            "rollout.old_log_probs=sampled lets the loss's own ratio"
         )
 
 

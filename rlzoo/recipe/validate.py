@@ -39,7 +39,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             if not any(name.startswith(f"{key}.") for name in options):
                 checked[key] = value
         elif key not in options:
-            raise RecipeError(_unknown(key, origins[key], options, chosen))
+            raise RecipeError(_unknown(key, origins[key], options, chosen, zoo))
         else:
             try:
                 checked[key] = options[key].check(value)
@@ -74,14 +74,18 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
     try:
         return zoo.shelves[kind][name]
     except RlzooError as error:
-        known = ", ".join(zoo.shelves[kind])
-        raise RecipeError(
-            f"{key} ({origins.get(key, '?')}): {error} (there are: {known})"
-        ) from None
+        known = (
+            f" (there are: {', '.join(zoo.shelves[kind])})" if "did you" not in str(error) else ""
+        )
+        raise RecipeError(f"{key} ({origins.get(key, '?')}): {error}{known}") from None
 
 
 def _unknown(
-    key: str, origin: str, options: Mapping[str, Option], chosen: Mapping[str, Component]
+    key: str,
+    origin: str,
+    options: Mapping[str, Option],
+    chosen: Mapping[str, Component],
+    zoo: Zoo,
 ) -> str:
     section, _, word = key.rpartition(".")
     if section in chosen:
@@ -92,13 +96,21 @@ def _unknown(
     if "." not in key and key in tops:
         inside = ", ".join(sorted(k for k in options if k.startswith(key + ".")))
         return f"{key} ({origin}): holds keys, not a value: {inside}"
+    for kind in KINDS if "." not in key else ():
+        if has := [name for name, c in zoo.shelves[kind].items() if key in c.options]:
+            return (
+                f"{key} ({origin}): no such key; an option of {kind.replace('_', ' ')} that are "
+                f"not chosen: {', '.join(has)}"
+            )
     return f"{key} ({origin}): no such key{_nearest_key(key, options)}"
 
 
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:
-    close = difflib.get_close_matches(key, list(options), n=1, cutoff=0.6)
-    if not close:  # the right word under the wrong roof: `lr` -> `actor.lr`
-        word = key.rpartition(".")[2]
-        close = [k for k in options if k.rpartition(".")[2] == word][:1]
-        close = close or difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
+    """A word alone is held against the last words of keys, too: `lr` is near `actor.lr`."""
+    word = key.rpartition(".")[2]
+    close = difflib.get_close_matches(key, list(options), n=1, cutoff=0.6 if "." in key else 0.75)
+    if not close:
+        last = {k.rpartition(".")[2]: k for k in reversed([*options])}
+        near = difflib.get_close_matches(word, list(last), n=1, cutoff=0.6)
+        close = [last[name] for name in near]
     return f"; did you mean {close[0]!r}?" if close else ""

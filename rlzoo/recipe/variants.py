@@ -7,8 +7,8 @@ from typing import Any
 
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.component import Component
-from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.words import has_sweep, split_values
+from rlzoo.recipe.compose import Recipe, compose, spell_out
+from rlzoo.recipe.words import has_sweep, name_recipe, split_values
 
 EVERYTHING = "all"  # estimator=all
 
@@ -41,10 +41,17 @@ def variants(
     return recipes
 
 
+def in_full(words: list[str], zoo: Any) -> list[str]:
+    """Words with no key and no recipe cut short."""
+    every = [w for w in words if w == f"estimator={EVERYTHING}"]
+    return spell_out(name_recipe([w for w in words if w not in every]), zoo) + every
+
+
 def _sort(
     words: list[str], options: list[tuple[str, str]], zoo: Any
 ) -> tuple[list[str], list[str | None], Swept]:
     """Words that all recipes share, the names of estimators, and their options."""
+    words = in_full(words, zoo)
     fixed: list[str] = []
     names: list[str | None] = [None]
     swept: Swept = {}

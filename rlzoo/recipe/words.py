@@ -1,6 +1,7 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
 import json
+from collections.abc import Iterable
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -10,8 +11,8 @@ import yaml
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rlzoo.errors import RecipeError
-from rlzoo.recipe.files import DEEPEST, refuse_odd_yaml
+from rlzoo.errors import RecipeError, nearest
+from rlzoo.recipe.files import DEEPEST, list_configs, refuse_odd_yaml
 
 
 def read_value(key: str, text: str) -> Any:
@@ -40,6 +41,41 @@ def is_run(word: str) -> bool:
     """Whether a word is a run's folder rather than key=value: a sweep's runs have `=` in their
     names, too."""
     return "=" not in word or (Path(word) / "recipe.yaml").is_file()
+
+
+def name_recipe(words: list[str]) -> list[str]:
+    """`ppo_gae` and `my.yaml` as `recipe=ppo_gae` and `recipe=my.yaml`; all others as they are."""
+    known = list_configs("recipes")
+
+    def is_recipe(word: str) -> bool:
+        named = word in known or word.endswith((".yaml", ".yml"))
+        return named and "=" not in word and not (Path(word) / "recipe.yaml").is_file()
+
+    return [f"recipe={word}" if is_recipe(word) else word for word in words]
+
+
+def no_pair(word: str, others: list[str]) -> RecipeError:
+    """What to say of a word that is neither key=value nor a recipe's name."""
+    if (Path(word) / "recipe.yaml").is_file():
+        said = (
+            f"{word} is a run's folder: `rlzoo resume {word}` goes on with it, "
+            f"recipe={word}/recipe.yaml repeats it"
+        )
+    elif any(other.startswith("recipe=") for other in others):
+        said = f"expected key=value, got {word!r}"
+    else:
+        said = no_recipe(word)
+    return RecipeError(said)
+
+
+def no_recipe(name: str) -> str:
+    """That there is none of the name, with the nearest one, or all."""
+    known = list_configs("recipes")
+    return f"no recipe {name!r}{nearest(name, known) or _all(known)}"
+
+
+def _all(names: Iterable[str]) -> str:
+    return f" (there are: {', '.join(names)})"
 
 
 def read_options(words: list[str]) -> dict[str, Any]:

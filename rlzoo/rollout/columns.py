@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import masked_mean
 from rlzoo.plugin.border import border
@@ -49,7 +51,8 @@ def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | Non
 
 def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
     needs, passes = models.plan.needs, models.passes
-    policy, reference, critic = models.policy, models.reference, models.critic
+    policy, reference, teacher = models.policy, models.reference, models.teacher
+    critic = models.critic
     if forward is not None and "log_probs" in forward and "old_log_probs" not in batch:
         batch.add("old_log_probs", forward["log_probs"].detach())
     if "full_kl" in needs:
@@ -65,6 +68,8 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
     if "ref_log_probs" in needs and "ref_log_probs" not in batch:
         assert reference is not None
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
+    if teacher is not None:
+        _add_teacher_columns(models, batch, teacher)
     if critic is not None:
         if forward is None:
             values = passes.map(batch, critic.values)
@@ -74,6 +79,17 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         bootstrap = models.plan.recipe.config.rollout.truncation == "bootstrap"
         keep = batch["truncated"] & bootstrap
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
+
+
+def _add_teacher_columns(models: Models, batch: Batch, teacher: Policy) -> None:
+    needs, policy = models.plan.needs, models.policy
+    passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
+    if "teacher_kl" in needs:
+        found = passes.map(batch, lambda c: policy.full_kl(c, teacher))
+        batch.add("teacher_kl", found["full_kl"])
+        batch.add("teacher_log_probs", found["ref_log_probs"])
+    elif "teacher_log_probs" in needs:
+        batch.add("teacher_log_probs", passes.map(batch, teacher.log_prob_stats)["log_probs"])
 
 
 @torch.no_grad()
@@ -101,7 +117,7 @@ def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) ->
             **more,
             "response_mask": batch["response_mask"],
         }
-        sampling = models.sampling() if "sample" in bound.needs else nullcontext()
+        sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()
         with sampling, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)

@@ -1,8 +1,9 @@
 """How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import GREEDY
 from rlzoo.runs.metrics import headline as headline
-from rlzoo.stats import mean_interval, wilson
+from rlzoo.stats import mean_over, share_over
 
 
 def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -27,11 +28,13 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     `eval/greedy`.
     And what it is made of: `index`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt, and one greedy response. The same prompts and sampling noise each time, so
+    One sample a prompt, and one greedy response; a prompt that is drawn again is no second one to
+    the intervals. The same prompts and sampling noise each time, so
     evaluations of a run are paired. The tokens are counted apart from the run's budget.
     """
     scores: list[float] = []
     index: list[int] = []
+    kinds: list[tuple[str, str]] = []
     right: list[bool] = []
     parts = dict.fromkeys(models.plan.rewards, 0.0)
     cut = 0
@@ -39,6 +42,7 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         for batch in held_out(models, n):
             scores += batch["sequence_scores"].tolist()
             index += batch["prompt_index"].tolist()
+            kinds += zip(batch["prompts"], map(repr, batch["answers"]), strict=True)
             for name, part in zip(parts, batch["score_components"].sum(0).tolist(), strict=True):
                 parts[name] += part
             cut += int(batch["truncated"].sum())
@@ -47,20 +51,23 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     out: dict[str, Any] = {
         "eval/score": sum(scores) / n,
         "eval/samples": n,
+        "eval/prompts": len(set(kinds)),
         "eval/tokens": meter.tokens,
         "eval/response_length": meter.tokens / n,
         "eval/truncated": cut / n,
     }
+    # A prompt without an index in the task's data is known again by its text.
+    index = [crc32(repr(k).encode()) if i < 0 else i for i, k in zip(index, kinds, strict=True)]
     by_prompt: dict[str, Any] = {"index": np.array(index), "score": np.array(scores, np.float32)}
-    out["eval/score_low"], out["eval/score_high"] = mean_interval(scores)
+    out["eval/score_low"], out["eval/score_high"] = mean_over(scores, kinds)
     out |= {f"eval/reward/{name}": part / n for name, part in parts.items()}
     if right:
         out["eval/accuracy"] = sum(right) / n
-        out["eval/accuracy_low"], out["eval/accuracy_high"] = wilson(sum(right), n)
+        out["eval/accuracy_low"], out["eval/accuracy_high"] = share_over(right, kinds)
         by_prompt["right"] = np.array(right, np.uint8)
     if has_answer_prob(models.plan):
         p = answer_probs(models, n)
-        out |= answer_line(p)
+        out |= answer_line(p, kinds)
         by_prompt["answer_prob"] = np.array(p, np.float32)
     return out | greedy(models, n), by_prompt
 
@@ -123,9 +130,9 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
     return torch.where(fits, total, 0.0).tolist()
 
 
-def answer_line(p: list[float]) -> dict[str, float]:
-    """The metric and its interval."""
-    low, high = mean_interval(p)
+def answer_line(p: list[float], prompts: Sequence[Hashable]) -> dict[str, float]:
+    """The metric and its interval over the prompts."""
+    low, high = mean_over(p, prompts)
     name = "eval/answer_prob"
     return {name: sum(p) / len(p), f"{name}_low": low, f"{name}_high": high}
 

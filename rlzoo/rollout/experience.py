@@ -3,7 +3,7 @@ into the rewards, estimate advantages."""
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from rlzoo.lm.models import Models
@@ -35,16 +35,22 @@ class Experience:
 
 
 def experience(
-    models: Models, step: int, kl_coef: float, *, clock: Callable[[], float] = time.perf_counter
+    models: Models,
+    step: int,
+    kl_coef: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sampling: AbstractContextManager | None = None,
 ) -> Experience:
     """The batch of training step `step`, from 0: all its randomness is a function of the step.
 
-    kl_coef: of the KL in the reward, where the recipe places it there.
+    kl_coef: of the KL in the reward, where the recipe places it there. sampling: within it the
+    policy is the one to sample by, should it be another than that of now.
     """
     rollout = models.plan.recipe.config.rollout
     seconds: dict[str, float] = {}
     before = models.meter.tokens
-    with timed(seconds, "gen", clock):
+    with timed(seconds, "gen", clock), sampling or nullcontext():
         prompts = draw(models, "train", rollout.prompts, "train", step)
         batch = collect(models, prompts, rollout.samples, stream="train", step=step)
     tokens = {"gen": models.meter.tokens - before}

@@ -3,6 +3,7 @@ columns: `sample`, `score`, the models."""
 
 import itertools
 from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,6 +115,7 @@ def resources(
         "score": Score(*rows),
         "policy": models.policy,
         "reference": models.reference,
+        "teacher": models.teacher,
         "tokenizer": models.tokenizer,
     }
 
@@ -145,12 +147,16 @@ class Sample(_Resource):
         greedy: bool = False,
         rows: Tensor | None = None,
         of: Tensor | None = None,
+        reference: bool = False,
     ) -> dict[str, Any]:
         """Responses to prompts (N, P). `rows` (N,) names them to the noise, 0, 1, ... by default.
+        reference: drawn by the frozen reference instead; who asks for that needs `reference` too.
 
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
         `rows` by default: it tells what the environment knows."""
         models, limit = self.models, max_new_tokens or self.max_new_tokens
+        if reference:
+            models = _by_the_reference(models)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
         talks = None
         if models.plan.conversation:
@@ -167,6 +173,18 @@ class Sample(_Resource):
             max_new_tokens=limit,
             talks=talks,
         )
+
+
+def _by_the_reference(models: Models) -> Models:
+    """The same models, the policy's place taken by its frozen reference."""
+    sampler = models.plan.base_sampler
+    if "policy" not in sampler.needs:
+        raise RlzooError(f"sampler {sampler.name!r} draws from no policy but the one it knows; "
+                         "take sampler=transformers")  # fmt: skip
+    assert models.reference is not None
+    twin = copy(models)
+    twin.policy = models.reference
+    return twin
 
 
 class Score(_Resource):

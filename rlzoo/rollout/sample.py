@@ -108,8 +108,10 @@ def _collect(
         max_new_tokens=max_new_tokens,
         greedy=greedy,
     )
-    mode, policy = plan.recipe.config.rollout.old_log_probs, models.policy
+    rollout, policy = plan.recipe.config.rollout, models.policy
+    mode = rollout.old_log_probs
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
+    exact = exact and not rollout.staleness
     if mode == "recomputed" or (mode == "auto" and not exact):
         drawn.pop("old_log_probs", None)
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too

@@ -1,14 +1,27 @@
 """What a run tells while it goes on."""
 
+import os
 from typing import Any
+
+STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once"
 
 
 class Silent:
     """Shows nothing: for Python callers and tests."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
+    def phase(self, name: str) -> None:
+        """What begins now: loading, evaluating, sampling, updating."""
+
+    def ready(self, facts: str) -> None:
+        """The models are there; how large, and on how many threads."""
+
     def step(self, line: dict[str, Any], progress: float) -> None: ...
     def evaluation(self, line: dict[str, Any]) -> None: ...
     def note(self, text: str) -> None: ...
+    def stopping(self) -> None:
+        """Ctrl-C was pressed, perhaps in the middle of a print: nothing but the bare descriptor."""
+        os.write(2, f"\n{STOPPING}\n".encode())
+
     def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
     def close(self) -> None: ...

@@ -40,6 +40,21 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         os.close(handle)
 
 
+def is_locked(place: Path) -> bool:
+    """Whether a process is at work in the folder; its lock is left as it is."""
+    try:
+        handle = os.open(place / ".lock", os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # held; or nobody can tell on this file system
+        return True
+    finally:
+        os.close(handle)
+    return False  # what a killed process left
+
+
 def _take(file: Path) -> int | None:
     """The open file where it could be locked."""
     while True:

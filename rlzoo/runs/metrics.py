@@ -89,6 +89,7 @@ rounding or a faulty cache part the two
 actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout
 actor/ref_kl_per_response | nats per response | a reference | the same, summed over each response; \
 what an adaptive controller steers by
+actor/teacher_kl | nats per token | a teacher | mean of log pi - log pi_teacher at rollout
 [estimator]
 raw_advantages/* | reward | | what the estimator gave
 raw_advantages/score_corr | | | correlation of a response's score with the mean of its \
@@ -149,21 +150,22 @@ timing_s/update | s | | the optimizer steps
 [evaluation]
 step | | | steps done so far: 0 before the first
 eval/accuracy | share | a notion of right | right answers that ended by themselves
-eval/accuracy_low | share | a notion of right | its 95 % interval (Wilson), lower end
+eval/accuracy_low | share | a notion of right | its 95 % interval over prompts (Wilson), lower end
 eval/accuracy_high | share | a notion of right | upper end
 eval/greedy | share or reward | | accuracy, or score without a notion of right, of one greedy \
 response to each of the same prompts
 eval/answer_prob | share | a task with one answer | mean P(the answer, then EOS) over the prompts, \
 its tokens given and not sampled: what accuracy is an estimate of, without the noise of sampling
-eval/answer_prob_low | share | a task with one answer | its 95 % interval (normal, over prompts), \
+eval/answer_prob_low | share | a task with one answer | its 95 % interval over prompts (Student), \
 lower end
 eval/answer_prob_high | share | a task with one answer | upper end
 eval/score | reward | | mean score
-eval/score_low | reward | | its 95 % interval (normal), lower end
+eval/score_low | reward | | its 95 % interval over prompts (Student), lower end
 eval/score_high | reward | | upper end
 eval/reward/NAME | reward | | mean of each reward by itself, before its weight: a learned score \
 beside a true one
 eval/samples | | | how many
+eval/prompts | | | different prompts among them
 eval/tokens | tokens | | sampled for it
 eval/response_length | tokens | | mean
 eval/truncated | share | | responses that ran into the length limit

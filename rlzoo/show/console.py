@@ -1,6 +1,8 @@
 """A terminal that shows texts of data and models, and obeys none of them."""
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +12,12 @@ from rich.segment import Segment
 class SafeConsole(Console):
     """rich's, with one character in the place of each control character of a text (ESC, bells,
     marks that turn the direction of writing): none of a model's reaches the terminal."""
+
+    def on_broken_pipe(self) -> None:
+        """The reader has gone, as with `| head`: the work goes on unheard. rich's ends it."""
+        self.quiet = True
+        with suppress(OSError):  # a file that is none
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
         for segment in super().render(*arguments, **options):

@@ -103,21 +103,32 @@ def svg(figure: Any, name: str) -> str:
 
 def write_figure(draw: Callable[[], Any], *paths: Path) -> None:
     """As files, SVG or PNG by their names, in the light theme on white."""
+    figure = in_light(draw)
+    for path in paths:
+        path.write_bytes(_save(figure, path.suffix[1:], path.stem))
+
+
+def in_light(draw: Callable[[], Any]) -> Any:
+    """A figure in the light theme on white, wherever it is shown."""
     before = _theme.set(1)
     try:
         figure = draw()
         figure.patch.set(visible=True, facecolor="white")
-        for path in paths:
-            path.write_bytes(_save(figure, path.suffix[1:], path.stem))
+        return figure
     finally:
         _theme.reset(before)
 
 
-def _save(figure: Any, kind: str, name: str) -> bytes:
+def png(figure: Any) -> bytes:
+    """For a screen, where dots are dear."""
+    return _save(figure, "png", "", 90)
+
+
+def _save(figure: Any, kind: str, name: str, dpi: int = 160) -> bytes:
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format=kind, dpi=160,
+        figure.savefig(buffer, format=kind, dpi=dpi,
                        metadata={"Date": None} if kind == "svg" else None)  # fmt: skip
     return buffer.getvalue()

@@ -2,8 +2,9 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import Any
 
 
 @cache
@@ -34,6 +35,16 @@ def readable(decoded: str, piece: str) -> str:
     return "".join(_visible(c, i) for i, c in enumerate(decoded))
 
 
+def token_texts(tokenizer: Any, ids: Iterable[int]) -> dict[int, str]:
+    """Each of some tokens as a reader can see it; a special one by its name."""
+    special, texts = set(tokenizer.all_special_ids), {}
+    for i in dict.fromkeys(ids):
+        piece = tokenizer.convert_ids_to_tokens(i)
+        decoded = tokenizer.decode([i], skip_special_tokens=False)
+        texts[i] = piece if i in special else readable(decoded, piece)
+    return texts
+
+
 def _visible(char: str, place: int) -> str:
     if char == " ":
         return "␣"
@@ -48,6 +59,5 @@ def printable(text: str) -> str:
     """A text with its control characters escaped, line breaks apart."""
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
+    odd = (c for c in set(text) if not c.isprintable() and c != "\n")
+    return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})

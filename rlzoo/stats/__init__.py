@@ -4,6 +4,7 @@ May import `numpy` alone. Its names are taken from the package, `stats.block`.
 
     aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
     blocks      rows paired by seed: which differ, and what so many seeds could show
+    clusters    intervals where values come in clusters: samples of one prompt
     intervals   intervals of shares and means, and numbers of one curve
     signs       sign-flip tests of paired differences, and Holm's correction
     student     Student's t, Tukey's range, Dunnett's t, and intervals that rest on them
@@ -29,6 +30,7 @@ from rlzoo.stats.blocks import (
     power,
     seeds_to_show,
 )
+from rlzoo.stats.clusters import mean_over, share_over
 from rlzoo.stats.intervals import (
     ALPHA,
     Interval,
@@ -66,6 +68,7 @@ __all__ = [
     "iqm_interval",
     "jackknife_se",
     "mean_interval",
+    "mean_over",
     "over_prompts",
     "paired",
     "performance_profile",
@@ -73,6 +76,7 @@ __all__ = [
     "reached",
     "seeds_needed",
     "seeds_to_show",
+    "share_over",
     "smallest_p",
     "student_quantile",
     "t_interval",

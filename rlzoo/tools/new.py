@@ -23,7 +23,16 @@ def run(arguments: argparse.Namespace) -> Result:
     written = [str(path) for path in new(arguments.kind, arguments.name, Path(arguments.dir))]
     folder = Path(written[0]).parent
     hint = f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}"
-    return Result({"files": written}, lambda _: [*written, hint])
+    then = [f"then:  {_THEN[arguments.kind].format(name=arguments.name)}"] * (
+        arguments.kind in _THEN
+    )
+    return Result({"files": written}, lambda _: [*written, hint, *then])
+
+
+_THEN = {  # what trains with it
+    "task": "rlzoo base {name} --out start    (a model to begin with: docs/own-task.md)",
+    "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} seed=0,1,2,3,4",
+}
 
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}

@@ -1,4 +1,4 @@
-"""The frame of the command line's verbs: what one gives back, and the one place that shows it.
+"""The frame of the verbs: what one gives back, and the one place that shows it on a terminal.
 
 A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. One that takes
 options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
@@ -15,6 +15,8 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.show.text import printable
+
+WORDS_HELP = "the recipe's name, and settings"
 
 
 @dataclass
@@ -36,17 +38,23 @@ class Result:
     files: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
 
 
+def work(verb: Any, arguments: Any) -> Result:
+    """Run a verb and write the files that its options name."""
+    result: Result = verb.run(arguments)
+    for option, write in result.files.items():
+        if path := getattr(arguments, option):
+            _write(option, Path(path), write)
+    return result
+
+
 def perform(verb: Any, arguments: Any) -> int:
-    """Run a verb, write its files, print what it gives back; returns the exit status.
+    """Let a verb work and print what it gives back; returns the exit status.
 
     With --json stdout carries one document: whatever a plugin, a library or a process of theirs
     prints goes to stderr.
     """
     with _all_to_stderr() if arguments.json else nullcontext():
-        result = verb.run(arguments)
-        for option, write in result.files.items():
-            if path := getattr(arguments, option):
-                _write(option, Path(path), write)
+        result = work(verb, arguments)
     if arguments.json:
         print(_json(result.document))
     else:

@@ -4,6 +4,7 @@ May import `rollout`, `env` and what lies below.
 
     checkpoint      weights and optimizers as safetensors and JSON, with checksums
     critic_quality  how much a critic explains, where, and whether it is calibrated
+    delayed         sampling by a policy of some updates ago
     interrupt       Ctrl-C: the first asks for a checkpoint and an end
     loop            the loop and one training step: it reads like the algorithm
     metrics         what a batch looks like in numbers

@@ -22,6 +22,11 @@ from rlzoo.runs.disk import sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
 
 
+def place_of(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / f"step-{step:08d}"
+
+
 def save_checkpoint(
     folder: Path,
     step: int,
@@ -29,10 +34,13 @@ def save_checkpoint(
     optimizers: Mapping[str, torch.optim.Optimizer],
     state: dict[str, Any],
     first: bool = True,
+    more: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> Path:
     """Write `folder/step-N`. Of several ranks all are here, for weights may be spread over them;
-    the `first` writes. One of this step that is there already is taken for damaged."""
-    final = folder / f"step-{step:08d}"
+    the `first` writes. One of this step that is there already is taken for damaged.
+
+    more: other tensors, by the names of their files."""
+    final = place_of(folder, step)
     if not first:
         for network in networks.values():
             whole_tensors(_trained(network), keep=False)
@@ -51,6 +59,8 @@ def save_checkpoint(
     for name, optimizer in optimizers.items():
         tensors, scalars[name] = _optimizer_tensors(optimizer)
         write_tensors(aside / f"{name}_optimizer.safetensors", whole_tensors(tensors, keep=True))
+    for file, tensors in (more or {}).items():
+        write_tensors(aside / file, tensors)
     write_synced(
         aside / "state.json", json.dumps({**state, "optimizers": scalars}, indent=1).encode()
     )

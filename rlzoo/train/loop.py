@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, Unfinished
+from rlzoo.lm import threads
 from rlzoo.lm.build import build_models
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.plugin.border import border
@@ -16,7 +17,15 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.train import stopping
-from rlzoo.train.checkpoint import keep_best, load_checkpoint, mend_best, prune, save_checkpoint
+from rlzoo.train.checkpoint import (
+    keep_best,
+    load_checkpoint,
+    mend_best,
+    place_of,
+    prune,
+    save_checkpoint,
+)
+from rlzoo.train.delayed import FILE
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 from rlzoo.train.trainer import Trainer
@@ -36,7 +45,9 @@ class Loop:
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display, self.ranks = folder, display, ranks
         display.start(plan, folder)
+        display.phase("loading the model")
         self.models = build_models(plan, ranks)
+        display.ready(threads.told(self.models.policy.model))
         self.trainer = Trainer(self.models)
         self.earlier = 0.0  # seconds before an interruption
         self.skipped, self.in_vain = 0, 0
@@ -48,6 +59,7 @@ class Loop:
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
         self.evaluations: list[dict[str, Any]] = []
         self.last: Mapping[str, Any] | None = None
+        self.flat = stopping.Flat(plan.critic)
         self._read_lines()
 
     def run(self) -> dict[str, Any]:
@@ -56,7 +68,7 @@ class Loop:
         At Ctrl-C it ends with a checkpoint and raises KeyboardInterrupt.
         """
         self._show_notes()
-        with asked_to_stop() as asked:
+        with asked_to_stop(self.display.stopping) as asked:
             if not self.evaluations:
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
@@ -75,7 +87,11 @@ class Loop:
 
     def step(self, progress: float) -> None:
         """One training step, written down and shown."""
-        batch, metrics = self.trainer.step(progress)
+        self.display.phase("sampling")
+        experience = self.trainer.sample()
+        batch = experience.batch
+        self.display.phase("updating")
+        metrics = self.trainer.update(experience, progress)
         step, run = self.trainer.steps, self.config.run
         self.skipped += int(metrics["train/skipped"])
         taken = {name for name in self.trainer.optimizers if f"{name}/grad_norm" in metrics}
@@ -86,18 +102,21 @@ class Loop:
         self._record(self.last)
         if self.ranks.first:
             write_samples(self.folder, batch, step, run.samples)
-            if run.save_batches:
-                save_batch(self.folder, batch, step, run.save_batches)
+        if run.save_batches:
+            save_batch(self.folder, self.models, batch, step, run.save_batches)
         self.display.step(self.last, self._spent())
         self._show_notes()
         if metrics["train/skipped"]:
             self.display.note(f"step {step}: loss or gradient not finite; that update was skipped")
+        if text := self.flat.hear(self.last, self.evaluations):
+            self.display.note(f"step {step}: {text}; `rlzoo doctor {self.folder.path}` says more")
         if self.in_vain >= IN_VAIN:
             self.save()
             raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
 
     def evaluate(self) -> None:
         """Held-out prompts; the best policy so far is kept, where the recipe asks for it."""
+        self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
         metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
         if self.ranks.first:
@@ -143,6 +162,7 @@ class Loop:
             trainer.optimizers,
             state,
             self.ranks.first,
+            {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
         )
 
     def seconds(self) -> float:
@@ -172,6 +192,8 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
+            if trainer.delayed:
+                trainer.delayed.load(place_of(self.folder.checkpoints, trainer.steps))
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
             self.saved = trainer.steps

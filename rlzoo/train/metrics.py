@@ -153,4 +153,7 @@ def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
         gap = batch["old_log_probs"] - batch["ref_log_probs"]
         out[names.REF_KL] = masked_mean(gap, mask).item()
         out[names.REF_KL_PER_RESPONSE] = kl_per_response(batch)
+    if "teacher_log_probs" in batch:
+        gap = batch["old_log_probs"] - batch["teacher_log_probs"]
+        out["actor/teacher_kl"] = masked_mean(gap, mask).item()
     return out

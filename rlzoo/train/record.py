@@ -13,6 +13,7 @@ from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import sync, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import GREEDY
+from rlzoo.show.text import token_texts
 from rlzoo.train import checkpoint, stopping
 
 
@@ -31,6 +32,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "seed": config.seed,
         "eval_metric": what,
         "eval_samples": config.eval.samples,
+        "eval_prompts": evaluations[-1].get("eval/prompts"),
         "eval_before": before,
         "eval_before_interval": before_interval,
         "eval_after": after,
@@ -43,6 +45,7 @@ def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, An
         "eval_greedy_after": evaluations[-1].get(GREEDY),
         "model_contract": models.contract,
         "tokens": models.meter.tokens,
+        "threads": torch.get_num_threads(),
         # Linux counts in KiB.
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -80,12 +83,21 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
         )
 
 
-def save_batch(folder: RunFolder, batch: Batch, step: int, keep: int) -> None:
-    """`batches/step-N.safetensors` with every tensor, `.json` beside it with the texts."""
+def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:
+    """`batches/step-N.safetensors` with every tensor, and `log_probs` and `entropy` after the
+    update; `.json` beside it with the texts. All ranks are here, and the first writes."""
+    score = models.policy.log_prob_stats
+    with torch.no_grad():
+        after = models.passes.map(batch, lambda c: score(c, want=("entropy",), entropy_grad=False))
+    if not models.ranks.first:
+        return
     place = folder.path / "batches"
     place.mkdir(exist_ok=True)
-    tensors = {n: x.contiguous() for n, x in batch.items() if isinstance(x, torch.Tensor)}
-    texts = {n: x for n, x in batch.items() if isinstance(x, list)}
+    columns = {**batch, **after}
+    tensors = {n: x.contiguous() for n, x in columns.items() if isinstance(x, torch.Tensor)}
+    texts: dict[str, Any] = {n: x for n, x in batch.items() if isinstance(x, list)}
+    seen = batch["response_ids"][batch["response_attention"].bool()].unique().tolist()
+    texts["token_texts"] = token_texts(models.tokenizer, seen)
     checkpoint.write_tensors(place / f"step-{step:08d}.safetensors", tensors)
     write_json(place / f"step-{step:08d}.json", texts)
     for old in sorted(place.glob("*.safetensors"))[:-keep]:

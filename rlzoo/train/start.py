@@ -51,6 +51,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.parallel.device import pick_device
 
     resolve_path(recipe.config.model.path, recipe.blame("model.path"))
+    if training and plan.teacher:
+        resolve_path(recipe.config.teacher.path, recipe.blame("teacher.path"))
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
     pick_device(recipe.config.device, recipe.blame("device"))
@@ -139,10 +141,13 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
 def _train(
     plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
 ) -> Run:
+    import torch
+
     from rlzoo.train.loop import Loop
 
     shown = display if display is not None and ranks.first else Silent()
     with ExitStack() as held:
+        held.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
         found: Any = None
         if ranks.first:
             try:

@@ -1,13 +1,15 @@
-"""What a run's evaluations decide: which of them was best, and whether training ends early.
+"""What a run's lines decide: which evaluation was best, whether training ends early, and whether
+there is anything to learn.
 
-All of it is a function of the lines of metrics.jsonl, so that a resumed run decides as one that
-was never interrupted.
+Best and end are a function of metrics.jsonl, so that a resumed run decides as one that was never
+interrupted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlzoo.rollout.evaluation import headline
+from rlzoo.runs.metrics import ACCURACY, NO_SIGNAL, REWARD, SCORE_STD
 
 KL = "actor/ref_kl_per_response"  # of a step's line, where one of these columns is asked for:
 
@@ -43,3 +45,47 @@ def reason(
             least = f" by {stop.min_delta:g}" if stop.min_delta else ""
             return f"{what} no better than {mark:.3f}{least} in {since} evaluations"
     return None
+
+
+FLAT = 10  # steps in a row
+
+
+class Flat:
+    """Says once, in words, that nothing can be learned: `FLAT` steps in a row whose responses all
+    score the same, or, without a critic, whose groups each do.
+
+    critic: whether there is one; it compares with what it expected, not within the group.
+    """
+
+    def __init__(self, critic: bool):
+        self.critic, self.steps, self.said = critic, 0, False
+
+    def hear(self, line: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> str | None:
+        """What is to be said after a step; None nearly always."""
+        same = line[SCORE_STD] < 1e-8
+        groups = not self.critic and line[NO_SIGNAL] >= 1
+        self.steps = self.steps + 1 if same or groups else 0
+        if self.said or self.steps < FLAT:
+            return None
+        self.said = True
+        if max((e.get(ACCURACY, 0.0) for e in evaluations[-1:]), default=0.0) >= 0.95:
+            return (
+                f"nearly every sample of the last {FLAT} steps is right, so there is little left "
+                "to learn: stop here (Ctrl-C), or give harder prompts"
+            )
+        if same and abs(line[REWARD]) < 1e-8:
+            return (
+                f"no sample of the last {FLAT} steps was ever right, so nothing can be learned: "
+                "read samples.jsonl; give easier prompts, or a warm start first (`rlzoo sft`)"
+            )
+        if same:
+            return (
+                f"all samples of a step score the same, for {FLAT} steps ({line[REWARD]:.3g}), so "
+                "nothing can be learned: read samples.jsonl; does the reward depend on the "
+                "response?"
+            )
+        return (
+            f"for {FLAT} steps no prompt had samples of different scores, and this estimator "
+            "compares the samples of a prompt, so nothing can be learned: give prompts that are "
+            "right now and then, or more samples a prompt (rollout.samples)"
+        )

@@ -12,8 +12,9 @@ from rlzoo.rollout.advantages import make_controller
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.rollout.experience import Experience, experience, timed
 from rlzoo.runs.metrics import LOG_PROB_GAP
-from rlzoo.show.text import readable
+from rlzoo.show.text import token_texts
 from rlzoo.show.tokens import token_table
+from rlzoo.train.delayed import Delayed
 from rlzoo.train.metrics import batch_metrics, kl_per_response
 from rlzoo.train.optimizer import learning_rate, make_optimizers
 from rlzoo.train.update import update
@@ -41,6 +42,8 @@ class Trainer:
         self.models, self.plan = models, models.plan
         self.optimizers = make_optimizers(models)
         self.controller = make_controller(self.plan)
+        staleness = self.plan.recipe.config.rollout.staleness
+        self.delayed = Delayed(models.policy.model, staleness) if staleness else None
         self.steps = 0
         self.clock: Callable[[], float] = time.perf_counter  # of what phases take
 
@@ -62,7 +65,9 @@ class Trainer:
     def sample(self) -> Experience:
         """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
         somebody needs, rewards, advantages."""
-        return experience(self.models, self.steps, self.controller.coef, clock=self.clock)
+        then = self.delayed.within() if self.delayed else None
+        coef = self.controller.coef
+        return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
 
     def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
         """Learn from a batch, which is spent then; returns the step's metrics, by name.
@@ -74,6 +79,8 @@ class Trainer:
             rate = learning_rate(plan.recipe.config[name], self.steps, progress)
             for group in optimizer.param_groups:
                 group["lr"] = rate
+        if self.delayed:
+            self.delayed.remember()
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
@@ -98,11 +105,10 @@ class Trainer:
     ) -> "Table":
         """One response as a rich table, which a terminal prints and a notebook shows: its tokens,
         and the (B, T) `columns` of them that the batch has."""
-        tokens = self.models.tokenizer
         ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
-        texts = [readable(tokens.decode([i]), tokens.convert_ids_to_tokens(i)) for i in ids]
+        texts = token_texts(self.models.tokenizer, ids)
         return token_table(
-            texts,
+            [texts[i] for i in ids],
             {n: batch[n][row].tolist() for n in columns if n in batch},
             chosen=batch["response_mask"][row].bool().tolist(),
             title=f"{batch['prompts'][row]!r}",

@@ -1,6 +1,5 @@
 """The docs are executed: their code runs, their commands parse, their tables are the code's."""
 
-import importlib.util
 import inspect
 import json
 import os
@@ -14,6 +13,7 @@ import torch
 
 import rlzoo
 from helpers import ROOT
+from helpers.scripts import script
 from rlzoo import checks
 from rlzoo.checks.made_up import made_up
 from rlzoo.cli import VERBS, brought, main, parse
@@ -63,20 +63,13 @@ def workplace(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- generated parts
 
 
-def load_generate():
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_generated_docs_are_up_to_date(zoo):
-    stale = [path.relative_to(ROOT).as_posix() for path in load_generate().stale(zoo)]
+    stale = [path.relative_to(ROOT).as_posix() for path in script("generate").stale(zoo)]
     assert stale == [], "run `python docs/generate.py`"
 
 
 def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
-    generate = load_generate()
+    generate = script("generate")
     for name, parts in generate.BLOCKS.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         for marker in parts:
@@ -98,13 +91,14 @@ def test_the_doctor_asks_for_metrics_of_the_table():
 
 
 def test_a_docstring_is_cut_where_it_should_be(zoo):
-    generate = load_generate()
+    generate = script("generate")
     formula, rest = generate.parts_of(zoo.estimators["gae"])
     assert formula.startswith("A_t = sum_k")
     assert "Source" not in rest
     assert "Breaks" in rest
     split = generate.sentences("One. Breaks if a < b, e.g. at 0.5 or 1. Two `x`. `y` ends.")
     assert split == ["One.", "Breaks if a < b, e.g. at 0.5 or 1.", "Two `x`.", "`y` ends."]
+    assert generate.value_text("{question}\nAnswer:") == "`{question}\\nAnswer:`"
     assert generate.prose("k<n, `a<b`") == "k\\<n, `a<b`"
 
 
@@ -140,10 +134,13 @@ def test_the_examples_pass_the_kit(path):
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_the_examples_train_by_name(path, words, tmp_path):
     zoo = rlzoo.load_zoo([path])
-    (estimator,) = [c for c in zoo.estimators.values() if c.origin == str(path)]
-    mine = [*words, "train.steps=2", f"estimator={estimator.name}", f"run.dir={tmp_path}/run"]
+    shelves = {"estimator": zoo.estimators, "task": zoo.tasks}
+    ((key, name),) = [
+        (k, c.name) for k, shelf in shelves.items() for c in shelf.values() if c.origin == str(path)
+    ]
+    mine = [*words, "train.steps=2", f"{key}={name}", f"run.dir={tmp_path}/run"]
     run = rlzoo.run("grpo", mine, zoo=zoo)
-    assert run.summary["estimator"] == estimator.name
+    assert run.summary[key] == name
     assert run.summary["steps"] == 2
 
 
@@ -200,7 +197,7 @@ def test_commands_in_running_text_exist():
         if page.is_file():
             text = page.read_text(encoding="utf-8")
             shown = re.findall(r"`rlzoo ([a-z]+)\b[^`]*`", text)
-            unknown = [word for word in shown if word not in {*VERBS, *brought()}]
+            unknown = [word for word in shown if word not in {*VERBS, *brought(), "help"}]
             assert unknown == [], name_of(page)
 
 

@@ -1,32 +1,22 @@
 """docs/league.py: every row draws the same tokens, nothing is done twice, and what the page says
 of the runs."""
 
-import importlib.util
 import shutil
-import sys
 
 import pytest
 
-from helpers import ROOT
 from helpers.runs import StopAt, lines, untimed
+from helpers.scripts import script
 
 
 @pytest.fixture(scope="module")
 def scripts():
     """docs/league.py with a task that takes a second, and docs/league_page.py."""
-    found = {}
-    for name in ("league", "league_page"):
-        spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-        found[name] = importlib.util.module_from_spec(spec)
-        sys.modules[name] = found[name]
-        spec.loader.exec_module(found[name])
-    league = found["league"]
+    league, page = script("league"), script("league_page")
     league.TASKS = {"addition": league.Task(("task=addition", "model=nano"), 120)}
     league.COMMON = ("rollout.prompts=4", "rollout.samples=2", "train.steps=null",
                      "eval.samples=8", "checkpoint.every=1", "run.samples=0")  # fmt: skip
-    yield league, found["league_page"]
-    for name in found:
-        del sys.modules[name]
+    return league, page
 
 
 @pytest.fixture(scope="module")

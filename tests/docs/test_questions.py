@@ -1,4 +1,5 @@
-"""docs/questions.md: what its code and its commands print is what it shows, in both languages."""
+"""docs/questions.md, in both languages, and for-a-twelve-year-old.md: what code and commands print
+is what the pages show."""
 
 import ast
 import re
@@ -9,6 +10,7 @@ import pytest
 from helpers import ROOT
 from rlzoo.cli import main
 
+TWELVE = ROOT / "docs" / "for-a-twelve-year-old.md"
 PAGE, CHINESE = ROOT / "docs" / "questions.md", ROOT / "docs" / "questions.zh.md"
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RULES = re.compile(r"[─━┃│┏┓┗┛┡┩╇┳┻└┘┴]+")
@@ -20,9 +22,9 @@ def fences(page):
     return [(m[1], m[2], text.count("\n", 0, m.start(2))) for m in FENCE.finditer(text)]
 
 
-def with_output():
+def with_output(page=PAGE):
     """(language, code, line, the output shown or None) of each block that is not itself output."""
-    found = fences(PAGE)
+    found = fences(page)
     after = [*found[1:], ("", "", 0)]
     return [
         (kind, code, line, output if next_kind == "text" else None)
@@ -67,7 +69,7 @@ def test_output_is_compared_word_by_word():
     assert missing("head\n", printed) == "head\n"
 
 
-COMMANDS = [block for block in with_output() if block[0] == "bash"]
+COMMANDS = [block for page in (PAGE, TWELVE) for block in with_output(page) if block[0] == "bash"]
 
 
 @pytest.mark.parametrize("block", COMMANDS, ids=lambda block: f"line{block[2]}")

@@ -102,8 +102,8 @@ def supervised(place, model):
     for name, words in (("sft", ["sft"]), ("reward", ["reward", "train"])):
         data = place / f"{name}.jsonl"
         data.write_text("".join(json.dumps(row) + "\n" for row in rows[name]))
-        yield Case(" ".join(words), [*words, data, "--model", model, "--out", "out", "--batch", "8",
-                                     "--device", "cpu", "--lr", "0.01"])  # fmt: skip
+        brief = ["--batch", "8", "--device", "cpu", "--lr", "0.01", "--epochs", "1"]
+        yield Case(" ".join(words), [*words, data, "--model", model, "--out", "out", *brief])
 
 
 def exports(place, runs):

@@ -15,9 +15,10 @@ ALGORITHMIC = (
     "rewards",
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
-TORCH_FREE = ("recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
+TORCH_FREE = ("api", "recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
               "tools.compare", "tools.doctor", "tools.eval.command",
-              "tools.export", "tools.sweep", "tools.trace.command", "tools.diagnose.command",
+              "tools.export", "tools.report", "tools.sweep", "tools.trace.command",
+              "tools.diagnose.command",
               "tools.supervised.fit", "tools.supervised.base", "tools.supervised.sft",
               "tools.supervised.reward", "tools.verb", "tools.check", "tools.new")  # fmt: skip
 

@@ -24,7 +24,7 @@ STRANGER = "The zoo comes in by a stranger's path"
 BRIDGES = "A trainer is known to its own bridge alone"
 READING = "What reads a run needs no model"
 
-SHARED = ("__init__", "verb")  # modules of tools that are no verb
+SHARED = ("__init__", "completion", "guide", "verb")  # modules of tools that are no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [
     (FLOORS, "rlzoo/ops.py", "from rlzoo.plugin.columns import COLUMNS"),

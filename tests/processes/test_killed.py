@@ -15,6 +15,7 @@ def test_killed_at_random_moments_and_resumed_the_metrics_are_the_same(words, tm
     words = [
         "run", "recipe=ppo_gae", *words, "train.steps=40", "eval.every=7", "checkpoint.every=2",
         "loggers=csv", "kl.controller=adaptive", "actor.lr_schedule=cosine",
+        "rollout.staleness=2",
     ]  # fmt: skip
     assert main([*words, f"run.dir={tmp_path / 'whole'}"]) == 0
     generator = torch.Generator().manual_seed(0)

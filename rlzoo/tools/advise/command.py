@@ -5,13 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo.tools.verb import Result
+from rlzoo.tools.verb import WORDS_HELP, Result
 
 TOLD = 1.96  # standard errors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="+", metavar="key=value")
+    parser.add_argument("words", nargs="+", metavar="key=value", help=WORDS_HELP)
     parser.add_argument("--share", type=float, default=0.1, help="of the run's budget; 0.1")
 
 

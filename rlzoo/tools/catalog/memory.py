@@ -118,11 +118,12 @@ def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
 
 
 def find_sizes(model: Any) -> tuple[Sizes | None, str]:
-    """The sizes of a recipe's `model`, and where they were found: without a download."""
+    """The sizes of a recipe's `model` or `teacher`, and where they were found: without a
+    download."""
     file = _config_file(str(model.path)) if model.path else None
     if file is not None:
         return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
-    if model.shape:
+    if model.get("shape"):
         from omegaconf import OmegaConf
 
         shape: Any = OmegaConf.to_container(model.shape)
@@ -218,9 +219,21 @@ def estimate(plan: Plan) -> Estimate | None:
         add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
 
     add_network("actor", sizes.parameters, 0)
+    if r.staleness:
+        targets = None if m.lora.targets is None else list(m.lora.targets)
+        adapters = sizes.adapters(m.lora.rank, targets)
+        size = adapters * 4 or sizes.parameters * stored
+        kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
+        add("delayed weights", r.staleness * size, "always", kept)
+        add("weights set aside", size, "sampling", "of now, while those of then sample")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
+    if plan.teacher:
+        theirs, _ = find_sizes(config.teacher)
+        n = theirs.parameters if theirs else sizes.parameters
+        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
+        add("teacher: weights", n * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)

@@ -2,30 +2,34 @@
 
 import argparse
 import warnings
+from functools import partial
 from typing import Any
 
-from rlzoo.tools.verb import Result
+from rlzoo.tools.verb import WORDS_HELP, Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="key=value")
+    parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
+    parser.add_argument("--changed", action="store_true", help="only what is not a default")
 
 
 def run(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
 
-    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
     from rlzoo.recipe.plan import make_plan
     from rlzoo.tools.catalog.memory import estimate
 
-    zoo = load_zoo()
+    zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
     plan = make_plan(recipe, zoo)
     for text in plan.warnings:
         warnings.warn(text, stacklevel=1)
     values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
     values |= recipe.written  # not what environment variables hold
+    if arguments.changed:
+        values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
     memory = estimate(plan)
 
     def view(_: Any) -> list[Any]:
@@ -45,6 +49,11 @@ def run(arguments: argparse.Namespace) -> Result:
         "needs": sorted(plan.needs),
         "critic": plan.critic,
         "reference": plan.reference,
+        "teacher": plan.teacher,
         "memory": memory.document() if memory else None,
     }
     return Result(document, view)
+
+
+def _is_default(origin: str) -> bool:
+    return origin.endswith(("defaults.yaml", "default", "defaults"))

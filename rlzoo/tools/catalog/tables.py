@@ -1,5 +1,7 @@
 """What there is, as tables: components, recipes, a recipe's values, its memory."""
 
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,51 +10,73 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.plugin.columns import RESOURCES
+from rlzoo.plugin.component import KINDS
 
 
-def plugins_view(zoo: Any, width: int) -> list[Any]:
-    """Every component with its needs, options and defaults, source and origin: a table for each
-    kind, or a paragraph for each component where the terminal is narrow."""
-    out: list[Any] = []
-    for kind, shelf in zoo.shelves.items():
-        if not shelf:
-            continue
-        title = f"{kind.replace('_', ' ')} ({len(shelf)})"
-        rows = [
-            (
-                name,
-                " ".join(c.needs),
-                " ".join(f"{o.name}={o.default!r}" for o in c.options.values()),
-                c.source,
-                c.origin,
-            )
-            for name, c in shelf.items()
-        ]
-        words = ("name", "needs", "options", "source", "origin")
-        if width < 130:
-            out.append(Text(f"\n{title}", style="bold"))
-            for name, *rest in rows:
-                out.append(Text(f"  {name}", style="bold green"))
-                lines = zip(words[1:], rest, strict=True)
-                out += [
-                    Padding(Text.assemble((f"{word} ", "dim"), text), (0, 0, 0, 4))
-                    for word, text in lines
-                    if text
-                ]
-            continue
-        table = Table(title=title, title_justify="left", expand=True)
-        for word, ratio in zip(words, (3, 5, 4, 5, 5), strict=True):
-            style = "bold green" if word == "name" else ""
-            table.add_column(word, overflow="fold", ratio=ratio, style=style)
-        for row in rows:
-            table.add_row(*map(Text, row))
-        out.append(table)
-    out.append(Text(f"\n{sum(len(s) for s in zoo.shelves.values())} components"))
-    return out
+def names_view(found: Sequence[tuple[str, Any]]) -> Iterator[Any]:
+    """The names of each kind."""
+    for kind, some in itertools.groupby(found, lambda pair: pair[1].kind):
+        names = [name for name, _ in some]
+        yield Text.assemble((kind.replace("_", " "), "bold"), (f" ({len(names)})", "dim"))
+        yield Padding(Text("  ".join(names), style="green"), (0, 0, 0, 2))
+    yield Text(
+        f"{len(found)} components. A kind with its ideas: rlzoo plugins estimators; all that is "
+        "known of one, or a word to look for: rlzoo plugins NAME",
+        style="dim",
+    )
+
+
+def ideas_view(found: Sequence[tuple[str, Any]], width: int) -> Iterator[Any]:
+    """A line for each: its name and how its description begins."""
+    for kind, some in itertools.groupby(found, lambda pair: pair[1].kind):
+        table = _grid()
+        rows = [(name, c.summary) for name, c in some]
+        longest = max(len(name) for name, _ in rows)
+        table.add_column(style="bold green", no_wrap=True, min_width=min(longest, width // 2))
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        for name, summary in rows:
+            table.add_row(name, Text(summary))
+        yield Text(kind.replace("_", " "), style="bold")
+        yield table
+    yield Text("all that is known of one: rlzoo plugins NAME", style="dim")
+
+
+def details_view(found: Sequence[tuple[str, Any]], others: Sequence[str]) -> Iterator[Any]:
+    """All that is known of some components; others: names of those that speak of them."""
+    for name, c in found:
+        kind = KINDS[c.kind]
+        many = kind.key == kind.plural
+        key = f"{kind.key}=[{name}]" if many else f"{kind.key}={name}"
+        yield Text.assemble((f"{kind.singular.replace('_', ' ')} ", "dim"), (name, "bold green"))
+        yield Padding(Text(_reflowed(c.doc)), (0, 0, 0, 2))
+        table = _grid()
+        table.add_column(style="dim", no_wrap=True)
+        table.add_column(overflow="fold")
+        table.add_row("choose", Text(key))
+        place = f"{kind.key}.{name}" if many else kind.key
+        for option in c.options.values():
+            default = f"{place}.{option.name}={option.default!r}"
+            table.add_row("option", Text(f"{default}  {option.type_text}"))
+        table.add_row("needs", Text(" ".join(c.needs) or "nothing"))
+        table.add_row("file", Text(c.file))
+        table.add_row("from", Text(c.origin))
+        yield Padding(table, (0, 0, 1, 2))
+    if others:
+        yield Text(f"speak of it: {'  '.join(dict.fromkeys(others))}", style="dim")
+
+
+def _reflowed(doc: str) -> str:
+    """Paragraphs as lines; what is indented stays as it is."""
+    parts = doc.split("\n\n")
+    return "\n\n".join(p if "\n " in p else p.replace("\n", " ") for p in parts)
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
 
 def recipe_view(recipe: Any, values: dict[str, Any], plan: Any) -> list[Any]:
-    """Every value of a recipe with its origin, and what it makes the run build."""
+    """Values of a recipe with their origins, and what it makes the run build."""
     table = Table(title=f"recipe {recipe.name}", title_justify="left")
     for name in ("key", "value", "from"):
         table.add_column(name, overflow="fold")
@@ -60,7 +84,7 @@ def recipe_view(recipe: Any, values: dict[str, Any], plan: Any) -> list[Any]:
         origin = recipe.origins[key]
         style = "dim" if origin.endswith("defaults.yaml") else ""
         table.add_row(key, Text("null" if value is None else str(value)), origin, style=style)
-    built = {"critic": plan.critic, "reference": plan.reference}
+    built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
     columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
     return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
@@ -89,11 +113,26 @@ def memory_view(found: Any) -> list[Any]:
     return [table, Text(text)]
 
 
-def recipes_table(recipes: dict[str, Path], describe: Any, show_path: Any) -> Table:
-    table = Table(title=f"{len(recipes)} recipes", title_justify="left")
-    table.add_column("recipe", style="bold", no_wrap=True)
-    table.add_column("what", overflow="fold")
-    table.add_column("file", overflow="fold")
+ROOM_FOR_ALL = 4
+
+
+def recipes_view(
+    recipes: Mapping[str, Path], describe: Any, show_path: Any, width: int
+) -> list[Any]:
+    """A line for each recipe; sources where there is room, or few; files of a user's own."""
+    few = len(recipes) <= ROOM_FOR_ALL
+    table = _grid()
+    table.add_column(style="bold green", no_wrap=True)
+    table.add_column(overflow="fold")
     for name, path in recipes.items():
-        table.add_row(name, describe(path), show_path(path))
-    return table
+        what, colon, source = describe(path).partition(": ")
+        file = show_path(path)
+        beside = [f"({file})"] if few or not file.startswith("shipped ") else []
+        told = f"{what}{colon}{source}" if few or width >= 130 else what
+        table.add_row(name, Text(" ".join([told, *beside])))
+    foot = (
+        "What one sets: rlzoo show NAME"
+        if few
+        else f"{len(recipes)} recipes. Sources: rlzoo recipes NAME; what one sets: rlzoo show NAME"
+    )
+    return [table, Text(foot, style="dim")]

@@ -138,12 +138,12 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
     """
     groups: dict[str, list[Record]] = {}
     for record in gathered.records:
-        identity = _settings(record)
+        identity = settings(record)
         identity.pop("recipe")
         groups.setdefault(repr(sorted(identity.items())), []).append(record)
     names = [gathered.row_of.get(group[-1].path, "") for group in groups.values()]
     if "" in names or len(set(names)) < len(names):
-        rows = _labelled([group[0] for group in groups.values()], gathered.swept)
+        rows = labelled([group[0] for group in groups.values()], gathered.swept)
     else:
         rows = [replace(gathered.rows[name], runs={}, lost={}, split=[]) for name in names]
     notes = []
@@ -155,16 +155,16 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
                 continue
             if record.seed in row.runs:
                 older = row.runs[record.seed].path.name
-                notes.append(f"{row.label}, seed {record.seed}: {older} gives way to the newer "
-                             f"{record.path.name}")  # fmt: skip
+                notes.append(f"{row.label}, seed {record.seed}: of two runs the newer counts, "
+                             f"{record.path.name}, not {older}")  # fmt: skip
             row.runs[record.seed] = record
         row.lost = gathered.failed.get(row.label, {})
     return [row for row in rows if row.runs], notes
 
 
-def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRow]:
+def labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRow]:
     """A row without runs for each record, by the keys that tell them apart."""
-    configs = [_settings(r) for r in records]
+    configs = [settings(r) for r in records]
     keys = telling_keys(configs, swept)
     values = [{k: config[k] for k in keys if k in config} for config in configs]
     return [
@@ -173,7 +173,7 @@ def _labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedR
     ]
 
 
-def _settings(record: Record) -> dict[str, Any]:
+def settings(record: Record) -> dict[str, Any]:
     """The recipe without bookkeeping; how its evaluations decode by the same keys whenever it
     ran."""
     kept = {k: v for k, v in record.recipe.items() if not _bookkeeping(k)}

@@ -8,12 +8,13 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.variants import shown_options, variants
+from rlzoo.recipe.variants import in_full, shown_options, variants
 from rlzoo.recipe.words import has_sweep
 
 
 def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
     """A recipe for each estimator, with each of the swept options that it has."""
+    words = in_full(words, zoo)
     for word in words:
         key, _, value = word.partition("=")
         if key != "recipe" and not key.startswith("estimator") and has_sweep(value):

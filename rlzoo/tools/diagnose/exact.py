@@ -6,10 +6,12 @@ with few tokens allowed.
 """
 
 import argparse
+from functools import partial
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.tools.diagnose.asked import critics_of, estimators_of, samples_of, sizes_of
 
 
@@ -17,7 +19,7 @@ def diagnose(
     words: list[str], arguments: argparse.Namespace, zoo: Zoo | None = None
 ) -> dict[str, Any]:
     """The document that `--json` prints; raises RlzooError."""
-    zoo = zoo or load_zoo()
+    zoo = zoo or load_zoo_after(partial(estimators_of, words))
     recipes = estimators_of(words, zoo)
     first, config = recipes[0], recipes[0].config
     critics = critics_of(arguments.critic, arguments.noise)

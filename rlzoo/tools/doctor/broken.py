@@ -35,6 +35,9 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
         keys = [f"rollout.top_k={top_k}"] * (top_k > 0) + [f"rollout.top_p={top_p:g}"] * (top_p < 1)
         why = f"{' and '.join(keys)} cut the distribution"
         advice = "Set rollout.top_k=0 rollout.top_p=1, or weigh the loss by correction=NAME."
+    elif behind := run.key("rollout.staleness", 0):
+        why = f"rollout.staleness={behind} samples by the weights of {behind} steps ago"
+        advice = "Weigh the loss by correction=NAME, lower rollout.staleness or actor.lr."
     elif gaps[0] < 0.1 * gap:
         why = (
             f"the sampler draws from old weights: the gap is {gaps[0]:.1g} at the first step and "

@@ -96,8 +96,8 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
         yield Text("\nNo step to judge yet.")
         return
     wrong = sum(f["severity"] != "note" for f in findings)
-    verdict = f"{wrong} of them found something wrong" if wrong else "nothing wrong found"
-    yield Text(f"\n{len(document['judged'])} rules asked; {verdict}.")
+    verdict = f"{wrong} found something wrong" if wrong else "nothing wrong found"
+    yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
     if document["not_judged"]:
         names = ", ".join(name.replace("_", " ") for name in document["not_judged"])
         why = "too few steps, or the run has no such metric"

@@ -1,6 +1,7 @@
 """Rules of learning: whether there is anything to learn, and whether it is learnt. Most of what
 they find is a symptom; where a cause is found too, it stands in their place."""
 
+import shlex
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
@@ -46,6 +47,11 @@ def updates_skipped(run: Record) -> Finding | None:
     )
 
 
+def _warm_start(run: Record) -> str:
+    task = shlex.quote(str(run.key("task.name")))
+    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on pairs of your own)"
+
+
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:
@@ -65,7 +71,7 @@ def reward_constant(run: Record) -> Finding | None:
         f"reward {level:.3g}): there is nothing to learn from."
         + (" No response is ever right." if zero and flat == len(spread) else ""),
         "Read samples.jsonl: is any response right? If not, the task is too hard for this model: "
-        "easier prompts, or a warm start (`rlzoo sft`). If some are, the reward does not say so."
+        f"easier prompts, or {_warm_start(run)}. If some are, the reward does not say so."
         if zero
         else "Read samples.jsonl: the reward is a constant, whatever the response.",
         {"constant_steps": flat, "of": len(spread), "mean_reward": level},
@@ -91,7 +97,7 @@ def no_response_is_right(run: Record) -> Finding | None:
         f"The task is too hard for this model: {fmean(share):.1%} of the best score is reached on "
         f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly a "
         "step has anything to learn from.",
-        "Use easier prompts, or a warm start (`rlzoo sft`).",
+        f"Use easier prompts, or {_warm_start(run)}.",
         {"share": fmean(share), "accuracy": run.accuracy},
     )
 

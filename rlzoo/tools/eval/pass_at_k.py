@@ -1,13 +1,8 @@
-"""pass@k and maj@k out of n responses to a prompt, and intervals of their means over prompts.
-
-No torch here.
-"""
+"""pass@k and maj@k out of n responses to a prompt.  No torch here."""
 
 from collections.abc import Sequence
 from functools import cache
 from math import comb
-
-from rlzoo.stats import wilson
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
@@ -68,19 +63,3 @@ def _ways(others: list[int], silent: int, size: int, most: int) -> float:
         for (taken, tied), number in ways.items()
         if size - taken <= silent
     )
-
-
-def share_interval(shares: Sequence[float], samples: int) -> tuple[float, float]:
-    """95 % interval of the mean of shares in [0, 1], one per prompt, each from `samples` responses.
-
-    Responses to one prompt are alike, so they do not count in full: Wilson's interval with as many
-    independent trials as would have given the variance over prompts, p (1 - p) / Var(mean). With
-    one sample a prompt that is the number of prompts, and the interval Wilson's own.
-    Source: Korn and Graubard 1998, Survey Methodology 24; Franco et al. 2019, JSSAM 7.
-    """
-    n = len(shares)
-    mean = sum(shares) / n
-    square = sum((x - mean) ** 2 for x in shares) / n**2
-    most = n * samples  # all responses are independent
-    trials = min(most, round(mean * (1 - mean) / square)) if square > 1e-12 else n
-    return wilson(mean * trials, trials)

@@ -10,8 +10,8 @@ from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.evaluations import DECODING, decoding_words
 from rlzoo.runs.folder import open_folder
-from rlzoo.stats import mean_interval
-from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.stats import mean_over, share_over
+from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo.train.start import prepare
 from rlzoo.train.weights import choose
 
@@ -72,7 +72,7 @@ def evaluate_policy(
     rows = list(_samples(models, prompts, responses, split))
     line = metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens}
     if has_answer_prob(plan):
-        line |= answer_line(answer_probs(models, prompts, split))
+        line |= answer_line(answer_probs(models, prompts, split), _kinds(rows[:prompts]))
     document: dict[str, Any] = {
         "run": None if folder is None else str(folder.path),
         "weights": None if weights is None else weights.name,
@@ -135,14 +135,15 @@ def metrics(
     rows: list[dict[str, Any]], prompts: int, responses: int, ks: list[int]
 ) -> dict[str, Any]:
     """The numbers of an evaluation's line, and pass@k and maj@k; intervals are over prompts."""
-    groups = [rows[i::prompts] for i in range(prompts)]  # by prompt
+    groups = [rows[i::prompts] for i in range(prompts)]  # by prompt, as often as it was drawn
+    kinds = _kinds(rows[:prompts])
 
     def mean(name: str) -> float:
         return sum(row[name] for row in rows) / len(rows)
 
     line: dict[str, Any] = {"eval/score": mean("score")}
     by_prompt = [sum(row["score"] for row in group) / responses for group in groups]
-    line["eval/score_low"], line["eval/score_high"] = mean_interval(by_prompt)
+    line["eval/score_low"], line["eval/score_high"] = mean_over(by_prompt, kinds)
     for name in rows[0]["rewards"]:
         line[f"eval/reward/{name}"] = sum(row["rewards"][name] for row in rows) / len(rows)
     if "right" in rows[0]:
@@ -157,11 +158,17 @@ def metrics(
                 ]
         for name, values in shares.items():
             line[name] = sum(values) / prompts
-            line[f"{name}_low"], line[f"{name}_high"] = share_interval(values, responses)
+            line[f"{name}_low"], line[f"{name}_high"] = share_over(values, kinds, responses)
     line["eval/samples"] = len(rows)
+    line["eval/prompts"] = len(set(kinds))
     line["eval/response_length"] = mean("length")
     line["eval/truncated"] = mean("truncated")
     return line
+
+
+def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What tells prompts apart, as `held_out` drew them."""
+    return [(row["prompt"], repr(row["answer"])) for row in rows]
 
 
 def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -12,9 +12,11 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     who = document["run"] or document["model"]
     if document["weights"]:
         who += f" ({document['weights']}, step {document['step']})"
+    asked, different = document["prompts"], metrics["eval/prompts"]
+    drawn = f"{asked} " if different == asked else f"{asked} draws of {different} "
     how = "greedy" if document["top_k"] == 1 else f"temperature {document['temperature']:g}"
     head = Text(
-        f"{who} on {document['task']}: {document['prompts']} {document['split']} prompts, "
+        f"{who} on {document['task']}: {drawn}{document['split']} prompts, "
         f"{document['responses']} response{'s' * (document['responses'] > 1)} each, {how}",
         style="bold",
     )
@@ -41,7 +43,7 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
         own = (
             f"the run itself said: {said['eval_metric']} {said['eval_before']:.3f} before, "
             f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
-            f"{said['eval_samples']} prompts"
+            f"{said['eval_samples']} samples"
         )
         if said["eval_greedy_after"] is not None:
             own += "; greedy {eval_greedy_before:.3f}, then {eval_greedy_after:.3f}".format(**said)

@@ -2,31 +2,38 @@
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from rlzoo.plugin.registry import load_zoo
+from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
-from rlzoo.tools.verb import Result
+from rlzoo.tools.verb import WORDS_HELP, Result
 from rlzoo.train.start import start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("words", nargs="*", metavar="key=value")
+    parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    zoo = load_zoo()
+    zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
     return shown(lambda display: start(recipe, zoo, display), arguments)
 
 
-def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
-    """Train under a display, which shows all there is to see: the view adds nothing."""
-    from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
+def make_display(stderr: bool = False) -> Any:
+    """A panel in a terminal, lines elsewhere."""
+    from rlzoo.show.console import SafeConsole  # here: --help needs no rich
     from rlzoo.tools.run.live import Panelled, Plain
 
-    console = SafeConsole(stderr=arguments.json)
-    display = Panelled(console) if console.is_terminal else Plain(console)
+    console = SafeConsole(stderr=stderr)
+    redrawn = console.is_terminal and not console.is_dumb_terminal
+    return Panelled(console) if redrawn else Plain(console)
+
+
+def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
+    """Train under a display, which shows all there is to see: the view adds nothing."""
+    display = make_display(stderr=arguments.json)
     try:
         trained = train(display)
     finally:

@@ -1,30 +1,72 @@
 """What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
 
+import re
+import sys
 import time
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
-from rlzoo.runs.display import Silent
-from rlzoo.runs.metrics import evaluation_text
+from rlzoo.runs.display import STOPPING, Silent
+from rlzoo.runs.metrics import (
+    ENTROPY,
+    EXPLAINED_VARIANCE,
+    LENGTH,
+    REF_KL_PER_RESPONSE,
+    REWARD,
+    SCORE_STD,
+    evaluation_text,
+)
 from rlzoo.show.curve import sparkline
 from rlzoo.tools.run.tables import closing_tables
 
 SHOWN = (
-    ("reward", "reward/mean", "{:.3f}"),
-    ("KL to ref", "actor/ref_kl_per_response", "{:.3f}"),
-    ("entropy", "actor/entropy", "{:.3f}"),
-    ("explained var", "critic/vf_explained_var", "{:.2f}"),
+    ("reward", REWARD, "{:.3f}"),
+    ("KL to ref", REF_KL_PER_RESPONSE, "{:.3f}"),
+    ("entropy", ENTROPY, "{:.3f}"),
+    ("explained var", EXPLAINED_VARIANCE, "{:.2f}"),
     ("clip fraction", "actor/pg_clipfrac", "{:.3f}"),
-    ("length", "response_length/mean", "{:.1f}"),
+    ("length", LENGTH, "{:.1f}"),
     ("tokens/s", "perf/tokens_per_second", "{:,.0f}"),
 )
+
+
+def cells(line: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, value) of what is shown of a step."""
+    for name, key, form in SHOWN:
+        if key in line:
+            # All responses score alike: what is left of the returns' variance is the KL's.
+            idle = key == EXPLAINED_VARIANCE and line[key] <= 0 and line.get(SCORE_STD, 1) < 1e-8
+            text = form.format(line[key])
+            yield name, "nothing to explain" if idle else re.sub(r"^-(0\.0+)$", r"\1", text)
+
+
+def curve_text(rewards: Sequence[float], width: int) -> Text:
+    """`reward 0.117 ▁▂▃▅▇ 0.395`"""
+    if not rewards:
+        return Text("")
+    first, last = f"{rewards[0]:.3f}", f"{rewards[-1]:.3f}"
+    room = max(10, width - len(f"reward {first}  {last}"))
+    bars = sparkline(rewards, min(room, 100))
+    return Text.assemble(("reward ", "dim"), f"{first} ", (bars, "green"), f" {last}")
+
+
+def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """`name value   name value`, as many on a line as fit."""
+    lines: list[Text] = []
+    for name, value in pairs:
+        one = Text.assemble((f"{name} ", "dim"), value)
+        if lines and len(lines[-1]) + 3 + len(one) <= width:
+            lines[-1] = Text.assemble(lines[-1], "   ", one)
+        else:
+            lines.append(one)
+    return lines
 
 
 class Plain(Silent):
@@ -33,20 +75,31 @@ class Plain(Silent):
     def __init__(self, console: Console, every: float = 2.0):
         self.console = console
         self.every = every
+        self.rewards: list[float] = []
         self._last = 0.0
 
-    def _print(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    def _print(self, line: Any) -> None:
+        """Where the reader has gone, as with `| head`, the run goes on, and says so once."""
+        if self.console.quiet:
+            return
+        self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
+        if self.console.quiet:
+            print(f"rlzoo: nobody reads on; the run goes on in {self.path}", file=sys.stderr)
 
     def start(self, plan: Any, folder: Any) -> None:
+        self.path = folder.path
         self._print(f"{headline(plan)} -> {folder.path}")
 
+    def ready(self, facts: str) -> None:
+        self._print(facts)
+
     def step(self, line: dict[str, Any], progress: float) -> None:
+        self.rewards.append(line[REWARD])
         now = time.monotonic()
         if now - self._last < self.every and progress < 1:
             return
         self._last = now
-        shown = "  ".join(f"{n} {f.format(line[k])}" for n, k, f in SHOWN if k in line)
+        shown = "  ".join(f"{name} {value}" for name, value in cells(line))
         self._print(f"step {line['step']:>4} {progress:4.0%}  {shown}")
 
     def evaluation(self, line: dict[str, Any]) -> None:
@@ -56,19 +109,21 @@ class Plain(Silent):
         self._print(text)
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
-        for table in closing_tables(summary, folder, self.console.width):
-            self.console.print(table)
+        width = self.console.width
+        for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
+            self._print(part)
 
 
 class Panelled(Silent):
-    """A panel that is redrawn: progress, a sparkline of the reward, the metrics that matter."""
+    """A panel that is redrawn: progress, a sparkline of the reward, the metrics that matter. Its
+    last state stays on the screen."""
 
     def __init__(self, console: Console):
         self.console = console
-        self.rewards: deque[float] = deque(maxlen=512)
+        self.rewards: deque[float] = deque(maxlen=4096)
         self.last: dict[str, Any] = {}
         self.evaluated = Text("")
-        self.title = ""
+        self.title, self.facts, self.doing = "", "", ""
         self.began = time.monotonic()
         self.first_progress: float | None = None
         self.left = ""
@@ -82,20 +137,31 @@ class Panelled(Silent):
             expand=True,
         )
         self.task = self.bar.add_task("loading", total=1.0, left="")
-        self.live = Live(self, console=console, refresh_per_second=8, transient=True)
+        self.live = Live(self, console=console, refresh_per_second=8)
 
     def start(self, plan: Any, folder: Any) -> None:
         self.title = f"{headline(plan)} -> {folder.path}"
         self.live.start()
 
+    def phase(self, name: str) -> None:
+        if self.doing != STOPPING:
+            self.doing = name
+
+    def ready(self, facts: str) -> None:
+        self.facts = facts
+
+    def stopping(self) -> None:
+        self.doing = STOPPING  # shown when the panel is next drawn
+
     def step(self, line: dict[str, Any], progress: float) -> None:
-        self.rewards.append(line["reward/mean"])
+        self.rewards.append(line[REWARD])
         self.last = line
         now = time.monotonic()
         if self.first_progress is None:
             self.first_progress, self.began = progress, now
         done = progress - self.first_progress
-        if done > 0:
+        self.left = ""
+        if done > 0 and progress < 1:
             left = (now - self.began) / done * (1 - progress)
             self.left = f"{left:.0f} s left"
         self.bar.update(
@@ -109,16 +175,19 @@ class Panelled(Silent):
         self.live.console.print(Text(text, style="yellow"))
 
     def __rich__(self) -> Panel:
-        numbers = Table.grid(padding=(0, 2))
-        cells = [(n, f.format(self.last[k])) for n, k, f in SHOWN if k in self.last]
-        for start in range(0, len(cells), 4):
-            row = cells[start : start + 4]
-            numbers.add_row(*(Text.assemble((f"{n} ", "dim"), v) for n, v in row))
-        width = max(10, self.console.width - 16)
-        curve = Text.assemble(("reward ", "dim"), (sparkline(self.rewards, width), "green"))
-        return Panel(Group(self.bar, curve, numbers, self.evaluated), title=Text(self.title))
+        width = self.console.width - 2  # room for the ^C that a terminal writes after the panel
+        numbers = [pair for pair in cells(self.last) if pair[0] != "reward"]  # the curve says it
+        below = Text("   ".join(filter(None, (self.doing, self.facts))), style="dim")
+        room = width - 4
+        curve = curve_text(self.rewards, room)
+        texts = [curve, *packed(numbers, room), self.evaluated, below]
+        shown: list[Any] = [self.bar, *(text for text in texts if text)]
+        title = Text(self.title)
+        title.truncate(room - 2, overflow="ellipsis")  # else the panel would grow with it
+        return Panel(Group(*shown), title=title, width=width)
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None:
+        self.doing = ""
         self.close()
         for table in closing_tables(summary, folder, self.console.width):
             self.console.print(table)

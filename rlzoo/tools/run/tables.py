@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 from rich import box
@@ -10,63 +10,101 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.errors import RunError
-from rlzoo.runs.folder import list_runs
+from rlzoo.runs.columns import Columns
+from rlzoo.runs.folder import RunFolder, list_runs
 from rlzoo.runs.metrics import REWARD
+from rlzoo.runs.record import Record, flat_config
 from rlzoo.show.curve import sparkline
+from rlzoo.tools.compare.records import labelled, settings, terms
 
 
 def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any]:
-    """Before and after, a few samples, and this run beside earlier ones of its task."""
-    return [
-        beside_earlier(summary, folder, width),
-        samples_table(folder),
-        Text(f"run folder: {folder.path}", overflow="fold"),
-    ]
+    """Before and after, beside earlier runs that can be compared with it; a few samples."""
+    mine = _record(folder, summary)
+    earlier, others = comparable(mine)
+    parts: list[Any] = [beside_earlier(mine, earlier, width), samples_table(folder)]
+    if others:
+        text = (
+            f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
+            "model, budget or evaluation."
+        )
+        parts.insert(1, Text(text, style="dim"))
+    return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
 
 
-def beside_earlier(summary: dict[str, Any], folder: Any, width: int, most: int = 8) -> Table:
-    """This run and earlier ones of the same task and model in the folder beside it."""
+def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
+    """Finished runs in the folder beside that differ by their method or seed alone, the last
+    `most` of them, oldest first; and how many others there are."""
+    found: list[Record] = []
+    others, wanted = 0, terms(mine)
+    for run in reversed(list_runs(mine.path.parent)):
+        if run.path == mine.path or len(found) == most:
+            continue
+        # A neighbour's files may be damaged: that is no affair of this run.
+        with contextlib.suppress(
+            RunError, OSError, KeyError, TypeError, ValueError, AttributeError
+        ):
+            record = _record(run, run.summary())
+            _ = {key: record.summary[key] for key in SHOWN}
+            if terms(record) == wanted:
+                found.append(record)
+            else:
+                others += 1
+    return found[::-1], others
+
+
+SHOWN = ("eval_before", "eval_after", "eval_after_interval", "seconds", "tokens", "seed")
+
+
+def _record(run: RunFolder, summary: dict[str, Any]) -> Record:
+    """A finished run as far as the table needs it: its lines stay on disk."""
+    return Record(Columns(), recipe=flat_config(run.recipe(), summary["recipe"]),
+                  summary=summary, path=run.path)  # fmt: skip
+
+
+def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table:
+    """A row for each run, labelled by the settings in which these runs differ."""
+    summary = mine.summary
     table = Table(
         title=f"{summary['task']}: held-out {summary['eval_metric']}, "
-        f"{summary['eval_samples']} samples, 95 % interval",
+        f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
         padding=(0, 2, 0, 0) if width < 100 else (0, 1),
     )
-    columns: dict[str, Callable[[Any, dict[str, Any]], str]] = {
-        "run": lambda run, values: run.path.name,
-        "estimator": lambda run, values: values["estimator"],
-        "seed": lambda run, values: str(values["seed"]),
-        "before": lambda run, values: f"{values['eval_before']:.3f}",
-        "after": lambda run, values: f"{values['eval_after']:.3f}",
-        "interval": lambda run, values: "{:.3f}-{:.3f}".format(*values["eval_after_interval"]),
-        "greedy": lambda run, values: _greedy(values),
+    records = [*earlier, mine]
+    columns: dict[str, list[str]] = {
+        "run": [r.path.name for r in records],
+        "what": labels(records),
+        "seed": [str(r.seed) for r in records],
+        "before": [f"{r.before:.3f}" for r in records],
+        "after": [f"{r.score:.3f}" for r in records],
+        "interval": ["{:.3f}-{:.3f}".format(*r.summary["eval_after_interval"]) for r in records],
+        "greedy": [_greedy(r.summary) for r in records],
     }
     if width >= 100:
-        columns["reward"] = lambda run, values: sparkline(_rewards(run), 12)
-        columns["tokens"] = lambda run, values: f"{values['tokens']:,}"
+        columns["reward"] = [sparkline(_rewards(r), 12) for r in records]
+        columns["tokens"] = [f"{r.summary['tokens']:,}" for r in records]
     if width < 70:
         del columns["interval"]
-    columns["s"] = lambda run, values: f"{values['seconds']:.0f}"
+    columns["s"] = [f"{r.summary['seconds']:.0f}" for r in records]
     for name in columns:
-        text = name in ("run", "estimator", "reward")
+        text = name in ("run", "what", "reward")
         table.add_column(
-            name, justify="left" if text else "right", overflow="fold", no_wrap=name != "run"
-        )
-    same = ("task", "model", "eval_metric", "eval_samples")
-    rows: list[list[str]] = []
-    for run in reversed(list_runs(folder.path.parent)):
-        if len(rows) == most:
-            break
-        # A neighbour's files may be damaged: that is no affair of this run.
-        with contextlib.suppress(RunError, KeyError, TypeError, ValueError, AttributeError):
-            values = run.summary()
-            if run.path != folder.path and all(values.get(k) == summary[k] for k in same):
-                rows.append([cell(run, values) for cell in columns.values()])
-    for cells in reversed(rows):
-        table.add_row(*map(Text, cells))
-    table.add_row(*(Text(cell(folder, summary)) for cell in columns.values()), style="bold")
+            name, justify="left" if text else "right", overflow="fold",
+            no_wrap=name not in ("run", "what"),
+        )  # fmt: skip
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*map(Text, cells), style="bold" if cells[0] == mine.path.name else "")
     return table
+
+
+def labels(records: Sequence[Record]) -> list[str]:
+    """`lam=0.9` for each run: what tells their settings apart, the seed aside."""
+    kinds = {repr(sorted(settings(record).items())): record for record in records}
+    rows = labelled(list(kinds.values()), ())
+    named = {kind: row.label for kind, row in zip(kinds, rows, strict=True)}
+    return [named[repr(sorted(settings(record).items()))] for record in records]
 
 
 def _greedy(values: dict[str, Any]) -> str:
@@ -75,8 +113,15 @@ def _greedy(values: dict[str, Any]) -> str:
     return "-" if before is None or after is None else f"{before:.3f} > {after:.3f}"
 
 
-def _rewards(run: Any) -> list[float]:
-    return [line[REWARD] for line in run.lines("metrics.jsonl") if REWARD in line]
+def _rewards(record: Record) -> list[float]:
+    lines = RunFolder(record.path).lines("metrics.jsonl")
+    return [line[REWARD] for line in lines if REWARD in line]
+
+
+def _of_prompts(summary: dict[str, Any]) -> str:
+    """How many prompts the samples are of, where some came again."""
+    different = summary.get("eval_prompts") or summary["eval_samples"]
+    return f" of {different} prompts" if different < summary["eval_samples"] else ""
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:

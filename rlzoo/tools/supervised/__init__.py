@@ -2,9 +2,10 @@
 
 May import `train` and what lies below, and no other verb.
 
-    base        the command `rlzoo base`
+    base        the command `rlzoo base`: one of `configs/base/` again, or a new one for a task
     fit         training with transformers' Trainer, as the others share it
     reward      a reward model from preferences
     sft         a policy from demonstrations
+    task_base   a new base for a task, as often right as asked for
     warm_start  a small model that knows the format of its tasks and is sometimes right
 """

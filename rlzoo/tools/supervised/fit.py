@@ -6,6 +6,7 @@ No torch at module level: the commands' errors come before it.
 import argparse
 import hashlib
 import json
+import math
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,11 @@ from rlzoo.data.pairs import hold_out
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, sync, write_json
+from rlzoo.runs.display import Silent
 from rlzoo.tools.verb import Result
 from rlzoo.train.interrupt import asked_to_stop
+
+NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
 
@@ -28,13 +32,28 @@ IGNORED = -100  # the label that cross-entropy leaves out
 TokenIds = tuple[list[int], list[int]]  # (prompt, response), or (chosen, rejected)
 
 
+SMALL = 10_000_000  # parameters; a model with fewer learns by larger and more steps
+LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
+
+
 def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
     add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
     add("--out", required=True, metavar="DIR", help="where the trained model goes")
-    add("--epochs", type=float, default=1.0, metavar="N", help="passes over the data (1)")
-    add("--lr", type=float, default=lr, metavar="X", help=f"peak learning rate ({lr:g})")
+    add(
+        "--epochs",
+        type=float,
+        metavar="N",
+        help=f"passes over the data (1; under 10 million weights {STEPS_OF_SMALL} steps)",
+    )
+    add(
+        "--lr",
+        type=float,
+        metavar="X",
+        help=f"peak learning rate ({lr:g}; under 10 million weights {LR_OF_SMALL:g})",
+    )
+    parser.set_defaults(usual_lr=lr)
     add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
     add("--max-length", type=int, metavar="N", help="tokens; longer rows are left out, counted")
     add("--test-fraction", type=float, default=0.1, metavar="X",
@@ -50,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
 def check_arguments(arguments: argparse.Namespace) -> None:
     """What is wrong with the command line, before anything expensive."""
     bounds = {
-        "--epochs": (arguments.epochs > 0, "must be above 0"),
-        "--lr": (arguments.lr > 0, "must be above 0"),
+        "--epochs": (arguments.epochs is None or arguments.epochs > 0, "must be above 0"),
+        "--lr": (arguments.lr is None or arguments.lr > 0, "must be above 0"),
         "--batch": (arguments.batch > 0, "must be at least 1"),
         "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
         "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
@@ -124,11 +143,21 @@ def start(
     return Start(noun, *sides, data.bad, folder, pick_device(a.device))
 
 
+def settle(arguments: argparse.Namespace, model: Any, rows: int) -> None:
+    """Put in the learning rate and the epochs that nobody gave, by the model's size."""
+    small = sum(p.numel() for p in model.parameters()) < SMALL
+    if arguments.lr is None:
+        arguments.lr = LR_OF_SMALL if small else arguments.usual_lr
+    if arguments.epochs is None:
+        passes = STEPS_OF_SMALL / math.ceil(rows / arguments.batch)
+        arguments.epochs = max(1.0, passes) if small else 1.0
+
+
 @contextmanager
 def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
     """The folder that becomes --out, with what a training that was cut off left there; raises
     UsageError where that was another training."""
-    asked = {k: v for k, v in vars(arguments).items() if k not in ("out", "json", "command")}
+    asked = {k: v for k, v in vars(arguments).items() if k not in NOT_ASKED}
     rows = repr((start.training, start.held_out)).encode()
     asked = {k: str(v) for k, v in asked.items()} | {"rows": hashlib.sha256(rows).hexdigest()}
     with staged(Path(arguments.out), "--out", keep=True) as aside:
@@ -230,7 +259,7 @@ def fit(
         def on_save(self, args, state, control, **rest):
             _keep(Path(args.output_dir), state.global_step)
 
-    steps = max(1, round(arguments.epochs * len(rows) / arguments.batch))
+    steps = max(1, round(arguments.epochs * math.ceil(len(rows) / arguments.batch)))
     device = pick_device(arguments.device)
     settings = TrainingArguments(
         output_dir=str(folder / CHECKPOINTS),
@@ -259,7 +288,7 @@ def fit(
         callbacks=[Progress()],
     )
     trainer.remove_callback(PrinterCallback)
-    with asked_to_stop() as asked:
+    with asked_to_stop(Silent().stopping) as asked:
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.now:
         stopped = KeyboardInterrupt(f"stopped after step {trainer.state.global_step}")

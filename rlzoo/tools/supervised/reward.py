@@ -99,6 +99,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
         chosen, rejected = model(**given).logits[:, 0].float().chunk(2)
         return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
 
+    fit.settle(arguments, model, len(rows))
     fit.fit(model, rows, collate, loss, arguments, "reward", folder)
     model.to(start.device)
     with torch.no_grad():

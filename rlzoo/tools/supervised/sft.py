@@ -29,6 +29,11 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     yield counted
     held = report["held_out"]
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
+    if held["loss"] > 0.9 * held["loss_before"]:
+        yield (
+            f"it hardly fell: more rows, or another --lr ({report['lr']:g} now) or --epochs "
+            f"({report['epochs']:g} now)"
+        )
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -60,6 +65,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     def loss(model: Any, inputs: dict[str, Any]) -> Any:
         return model(**inputs).loss
 
+    fit.settle(arguments, model, len(rows))
     model.to(start.device)
     before = held_out_loss(model, tests, collate, arguments.batch)
     fit.fit(model, rows, collate, loss, arguments, "sft", folder)

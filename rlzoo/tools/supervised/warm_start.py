@@ -22,7 +22,7 @@ def make_base(
     spec: dict[str, Any],
     tasks: dict[str, Any],
     out: Path,
-    progress: Callable[[int, int, float], None] | None = None,
+    progress: Callable[[int, int, float], Any] | None = None,
 ) -> None:
     """Train the model that `spec` describes and save it as a plain transformers folder `out`.
 
@@ -41,7 +41,8 @@ def make_base(
 
 
 def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
-    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone."""
+    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone. Ends early
+    where `progress` returns True."""
     generator = torch.Generator().manual_seed(spec["seed"])
     steps, warmup = spec["steps"], max(1, spec["steps"] // 20)
     optimizer = torch.optim.AdamW(
@@ -66,8 +67,8 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        if progress:
-            progress(step + 1, steps, loss.item())
+        if progress and progress(step + 1, steps, loss.item()):
+            break
     model.eval()
 
 

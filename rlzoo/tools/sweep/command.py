@@ -4,7 +4,8 @@ import argparse
 import warnings
 
 from rlzoo.errors import RecipeError, Unfinished
-from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import disk_is_full
@@ -14,26 +15,32 @@ from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, write_index
 from rlzoo.tools.sweep.forecast import forecast
-from rlzoo.tools.sweep.plan import Sweep, plan_sweep
+from rlzoo.tools.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo.tools.sweep.work import work
-from rlzoo.tools.verb import Result
+from rlzoo.tools.verb import WORDS_HELP, Result
 
 
-def read_executor(on: list[str], words: list[str], zoo: Zoo) -> tuple[Bound, list[str]]:
-    """The executor of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: what is
-    no option of the executor is one of these. Raises RlzooError where it cannot run here."""
+def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
+    """The options of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: what
+    stands there and is no option of the executor is one of these."""
     name, _, address = on[0].partition(":")
-    component = zoo.executors[name]
-    mine = [w for w in on[1:] if w.partition("=")[0] in component.options]
-    mine += [f"address={address}"] if address else []
-    bound = Bound(component, component.check_options(read_options(mine)))
+    options = zoo.executors[name].options
+    mine = [w for w in on[1:] if w.partition("=")[0] in options]
+    rest = [w for w in on[1:] if w not in mine]
+    return [*mine, *([f"address={address}"] if address else [])], [*words, *rest]
+
+
+def read_executor(on: list[str], options: list[str], zoo: Zoo) -> Bound:
+    """The executor with its options; raises RlzooError where it cannot run here."""
+    component = zoo.executors[on[0].partition(":")[0]]
+    bound = Bound(component, component.check_options(read_options(options)))
     component.refuse(bound.options)
-    return bound, [*words, *(w for w in on[1:] if w not in mine)]
+    return bound
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("words", nargs="*", metavar="key=value")
+    add("words", nargs="*", metavar="key=value", help=WORDS_HELP)
     add(
         "--on",
         nargs="+",
@@ -61,8 +68,10 @@ def run(arguments: argparse.Namespace) -> Result:
         if not 0 < arguments.patience < float("inf"):
             raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
         arguments.on = [*arguments.on, f"patience={arguments.patience}"]
-    zoo = load_zoo()
-    executor, words = read_executor(arguments.on, arguments.words, zoo)
+    on = arguments.on
+    zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))
+    options, words = sort_words(on, arguments.words, zoo)
+    executor = read_executor(on, options, zoo)
     sweep = plan_sweep(words, zoo, arguments.dir)
     check_folder(sweep)
     if arguments.reference:
@@ -93,7 +102,10 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     if missing:
         runs = executor({})
         jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
-        with make_board(SafeConsole(stderr=arguments.json), sweep, len(missing), jobs) as board:
+        # Lines, in a notebook too; none where a Python caller wants none.
+        quiet = getattr(arguments, "quiet", False)
+        console = SafeConsole(stderr=arguments.json, quiet=quiet, force_jupyter=False)
+        with make_board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):

@@ -23,9 +23,9 @@ from omegaconf import OmegaConf
 from rlzoo.errors import RecipeError, RlzooError, nearest
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.compose import Recipe, compose, spell_out
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
-from rlzoo.recipe.words import split_values
+from rlzoo.recipe.words import name_recipe, no_pair, split_values
 from rlzoo.runs.record import flat_config
 from rlzoo.tools.compare.records import label
 from rlzoo.train.start import prepare
@@ -116,17 +116,7 @@ def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
 
 def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
     """Every row composed and planned; raises RecipeError naming the row at fault."""
-    choices: dict[str, list[str]] = {}
-    for word in words:
-        key, eq, value = word.partition("=")
-        if not eq:
-            raise RecipeError(f"expected key=value, got {word!r}")
-        key = key.strip()
-        if key in choices:
-            raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
-        if key == "run.dir":
-            raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
-        choices[key] = list(dict.fromkeys(split_values(value)))
+    words, choices = _choices(words, zoo)
     seeds = _seeds(choices.pop("seed", []))
     combinations = list(_combinations(choices, zoo))
     swept = [k for k, values in choices.items() if len(values) > 1]
@@ -159,6 +149,34 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         seeds or (first.config.seed,),
         tuple(rows.values()),
     )
+
+
+def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]]]:
+    """The words in full, and the values of each key."""
+    words = spell_out(name_recipe(words), zoo)
+    choices: dict[str, list[str]] = {}
+    for word in words:
+        key, eq, value = word.partition("=")
+        if not eq:
+            raise no_pair(word, words)
+        key = key.strip()
+        if key in choices:
+            raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
+        if key == "run.dir":
+            raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
+        choices[key] = list(dict.fromkeys(split_values(value)))
+    return words, choices
+
+
+MOST_TRIED = 32
+
+
+def try_words(words: list[str], zoo: Zoo) -> None:
+    """Raise what is wrong with the words of the first rows; quicker than a plan."""
+    _, choices = _choices(words, zoo)
+    _seeds(choices.pop("seed", []))
+    for row in itertools.islice(_combinations(choices, zoo), MOST_TRIED):
+        compose([f"{k}={v}" for k, v in row.items()], zoo)
 
 
 def _seeds(words: list[str]) -> tuple[int, ...]:

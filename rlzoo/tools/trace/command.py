@@ -13,19 +13,20 @@ from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.trace.html import page
 from rlzoo.tools.trace.tables import trace_view
-from rlzoo.tools.trace.trace import Trace
+from rlzoo.tools.trace.trace import CREDITED, Trace
 from rlzoo.tools.verb import Result
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.usage = (
-        "rlzoo trace RUN | recipe=NAME [key=value ...] | --rewards R,R,... [--values V,V,...]\n"
-        "                   [--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
+        "rlzoo trace RUN | RECIPE [key=value ...] | --rewards R,R,... [--values V,V,...] "
+        "[--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
     )
     sub.epilog = (
         "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "
         "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
-        "other column; `;` separates the rows of a group."
+        "other column (--ref-log-probs, --old-log-probs, --log-probs); `;` separates the rows of a "
+        "group."
     )
     add = sub.add_argument
     add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
@@ -35,7 +36,11 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--step", type=int, metavar="N", help=which)
     add("--fresh", action="store_true", help="draw anew, though batches were saved")
     add("--rewards", metavar="R,...", help="typed numbers: reward per token")
+    add("--scores", metavar="S,...",
+        help="typed: score per token; less kl.coef times --kl it is the reward")  # fmt: skip
+    add("--kl", metavar="K,...", help="typed: KL per token")
     add("--values", metavar="V,...", help="typed: V(s_t), read before token t")
+    add("--tokens", metavar="A,B,...", help="typed: the tokens' texts")
     add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
     add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
     add("--explain", action="store_true", help="spell the arithmetic out")
@@ -59,7 +64,7 @@ def run(arguments: argparse.Namespace) -> Result:
     traced = trace(arguments, load_zoo())
 
     def view(console: Any) -> Iterator[Any]:
-        explain = arguments.explain or arguments.rewards is not None
+        explain = arguments.explain or bool(arguments.rewards or arguments.scores)
         yield from trace_view(traced, console, explain=explain)
         if arguments.html:
             yield f"written: {arguments.html}"
@@ -81,7 +86,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if sum(sources) != 1:
         raise UsageError(
             "trace: give one of RUN, recipe=NAME, or --rewards with --values "
-            "(--rewards 0,0,1 --values .3,.4,.6)"
+            "(--rewards 0,0,1 --values .3,.4,.6; --scores with --kl in place of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
         raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
@@ -106,25 +111,30 @@ def _typed_and_options(
     arguments: argparse.Namespace, zoo: Any
 ) -> tuple[dict[str, str], list[tuple[str, str]]]:
     """Typed columns, name -> text, and options of the estimator, (name, text)."""
-    typed = {"rewards": arguments.rewards, "values": arguments.values,
-             "bootstrap_values": arguments.bootstrap}  # fmt: skip
+    typed = {"rewards": arguments.rewards, "scores": arguments.scores, "kl": arguments.kl,
+             "values": arguments.values, "bootstrap_values": arguments.bootstrap,
+             "tokens": arguments.tokens}  # fmt: skip
     typed = {column: numbers for column, numbers in typed.items() if numbers is not None}
     options = [("name", arguments.estimator)] if arguments.estimator else []
     known = {o for e in zoo.estimators.values() for o in e.options}
-    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")}
+    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")} - set(CREDITED)
     for name, value in arguments.flags:
         if value is None:
             raise UsageError(f"--{name} needs a value")
+        if name in CREDITED:
+            raise UsageError(
+                f"--{name}: an estimator makes them: --estimator NAME, of --rewards and --values"
+            )
         if name in known:
             options.append((name, value))
         elif name in columns:
             typed[name] = value
         else:
-            declared = ["prompt", "answer", "row", "step", "rewards", "values", "bootstrap"]
+            declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
             raise UsageError(
                 f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
             )
-    if typed and "rewards" not in typed:
-        raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards too")
+    if typed and not typed.keys() & {"rewards", "scores"}:
+        raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards or --scores too")
     return typed, options

@@ -78,13 +78,19 @@ class BatchRow:
 
 
 def explain_shared(
-    plan: Plan, batch: Batch, row: int, *, kl: Tensor | None, kl_coef: float | None
+    plan: Plan,
+    batch: Batch,
+    row: int,
+    *,
+    kl: Tensor | None,
+    kl_coef: float | None,
+    penalty: str,
 ) -> list[Derivation]:
     """What no estimator changes: KL into the reward, and the ratio."""
     one, derivations = BatchRow(batch, row), []
     config = plan.recipe.config.kl
     if plan.kl and config.place == "reward" and kl is not None and kl_coef is not None:
-        formula = f"the score, less {plan.kl.name} times coef = {plain(kl_coef)}"
+        formula = f"the score, less {penalty} times coef = {plain(kl_coef)}"
         lines = _less_kl(one, kl, kl_coef, config.spread)
         derivations.append(Derivation("reward", formula, lines))
     if "log_probs" in batch and "old_log_probs" in batch:

@@ -7,17 +7,8 @@ from typing import Any
 from rlzoo.show import page as html
 from rlzoo.show.numbers import aligned, number
 from rlzoo.show.page import tag
-from rlzoo.show.text import printable
-from rlzoo.tools.trace.tables import (
-    BLUE,
-    ORANGE,
-    SHARED,
-    all_derivations,
-    largest,
-    legend,
-    own_columns,
-    shade,
-)
+from rlzoo.show.shade import BLUE, ORANGE, largest, paint, style
+from rlzoo.tools.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo.tools.trace.trace import Credit, Numbers, Trace
 
 _CSS = """
@@ -43,11 +34,11 @@ def page(traced: Trace) -> str:
     if traced.prompt is not None:
         told = [] if traced.answer is None else [f"answer {traced.answer}"]
         told += [] if traced.score is None else [f"score {number(traced.score)}"]
-        prompt = tag("bdi", printable(traced.prompt))
+        prompt = tag("bdi", traced.prompt)
         blocks.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
         blocks.append(tag("p", " · ".join(told), "muted"))
     if traced.credits:
-        up, down = _paint(BLUE, 0.7), _paint(ORANGE, 0.7)
+        up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
         blocks.append(
             f'<p class="muted key"><span style="{up}">made likelier</span> '
             f'<span style="{down}">made less likely</span> the stronger, the larger the '
@@ -75,16 +66,6 @@ def page(traced: Trace) -> str:
     return html.page(title, blocks, _CSS)
 
 
-def _paint(colour: tuple[int, int, int], strength: float) -> str:
-    """Translucent, so that the letters keep the page's colour in light and dark."""
-    return f"background: rgba({colour[0]},{colour[1]},{colour[2]},{0.1 + 0.55 * strength:.3f})"
-
-
-def _style(value: float | None, top: float) -> str:
-    colour = shade(value, top)
-    return "" if colour is None else f' style="{_paint(*colour)}"'
-
-
 def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
     values: Numbers = credit.columns["advantages"] if credit else [None] * len(traced.tokens)
     top = largest(values)
@@ -95,7 +76,7 @@ def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
         other = "" if token.action else ' class="other"'
         spans.append(
             f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
-            f"{other}{_style(value, top)}>{word}</a>"
+            f"{other}{style(value, top)}>{word}</a>"
         )
     return f'<div class="tokens">{"".join(spans)}</div>'
 
@@ -120,7 +101,7 @@ def _table(traced: Trace, columns: list[HtmlColumn], name: str) -> str:
     rows = []
     for i, token in enumerate(traced.tokens):
         cells = "".join(
-            f"<td{_style(values[i], top) if shaded else ''}>{cells_of[i]}</td>"
+            f"<td{style(values[i], top) if shaded else ''}>{cells_of[i]}</td>"
             for (_, values, shaded), top, cells_of in zip(columns, tops, texts, strict=True)
         )
         other = "" if token.action else ' class="other"'

@@ -12,13 +12,11 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import add_advantages, loss_mask
 from rlzoo.show.numbers import number
-from rlzoo.show.text import readable
+from rlzoo.show.text import token_texts
 from rlzoo.tools.trace.explain import explain_credit, explain_shared, td_errors
-from rlzoo.tools.trace.trace import Credit, Numbers, Token, Trace, option_text
+from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace, option_text
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
-
-CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes
 
 
 @torch.no_grad()
@@ -30,12 +28,15 @@ def make_trace(
     *,
     kl_coef: float | None,
     tokenizer: Any = None,
+    texts: Sequence[str] | None = None,
+    kl: Tensor | None = None,
     scored: bool = True,
     made: tuple[Plan, Mapping[str, Tensor]] | None = None,
 ) -> Trace:
     """Row `row` of a batch that has everything but advantages, which each plan's estimator adds.
 
-    tokenizer: None for typed numbers, which have no texts.
+    tokenizer: None for typed numbers; `texts` are the row's tokens then, if any were typed.
+    kl: (B, T), where it was typed; else it is computed, where the columns for it are there.
     scored: whether somebody knows what is right; else no estimator is asked.
     made: a plan, and the columns `CREDITED` as they were made by it.
     """
@@ -49,8 +50,11 @@ def make_trace(
         values = column[row, :length].tolist()
         return [v if a else None for v, a in zip(values, action, strict=True)]
 
-    kl = _kl(plans[0], batch)
-    texts = [""] * length if tokenizer is None else _texts(tokenizer, batch, row, length)
+    penalty = "the KL" if kl is not None or not plans[0].kl else plans[0].kl.name
+    kl = _kl(plans[0], batch) if kl is None else kl
+    if tokenizer is not None:
+        texts = _texts(tokenizer, batch, row, length)
+    texts = texts or [""] * length
     traced = Trace(
         source=source,
         row=row,
@@ -65,7 +69,9 @@ def make_trace(
         credits=[],
     )
     if scored:
-        traced.derivations = explain_shared(plans[0], batch, row, kl=kl, kl_coef=kl_coef)
+        traced.derivations = explain_shared(
+            plans[0], batch, row, kl=kl, kl_coef=kl_coef, penalty=penalty
+        )
         for plan, label in zip(plans, _labels(plans), strict=True):
             credited = copy.deepcopy(batch)
             if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
@@ -182,9 +188,5 @@ def _ending(plan: Plan, batch: Batch, row: int) -> str:
 
 def _texts(tokenizer: Any, batch: Batch, row: int, length: int) -> list[str]:
     ids = batch["response_ids"][row, :length].tolist()
-    pieces = tokenizer.convert_ids_to_tokens(ids)
-    special = set(tokenizer.all_special_ids)
-    return [
-        piece if i in special else readable(tokenizer.decode([i], skip_special_tokens=False), piece)
-        for i, piece in zip(ids, pieces, strict=True)
-    ]
+    texts = token_texts(tokenizer, ids)
+    return [texts[i] for i in ids]

@@ -24,8 +24,8 @@ from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import KL_COEF
-from rlzoo.tools.trace.make import CREDITED, make_trace
-from rlzoo.tools.trace.trace import Trace
+from rlzoo.tools.trace.make import make_trace
+from rlzoo.tools.trace.trace import CREDITED, Trace
 from rlzoo.train.checkpoint import damage, load_networks
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
@@ -201,6 +201,8 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path}: cannot be read: {first_line(error)}") from None
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
+    for name in ("log_probs", "entropy"):  # those after its step: here they are the final policy's
+        columns.pop(name, None)
     for name, value in columns.items():
         if name in COLUMNS or name in zoo.columns:
             batch.add(name, value, None if name in COLUMNS else zoo.columns[name].shape)

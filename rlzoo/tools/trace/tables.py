@@ -1,10 +1,11 @@
 """What the terminal shows of a trace: tables, a legend, and the arithmetic."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rlzoo.show.numbers import aligned, number
+from rlzoo.show.shade import Colour, largest, shade
 from rlzoo.show.text import printable
 from rlzoo.tools.trace.trace import Credit, Derivation, Numbers, Trace, option_text
 
@@ -36,24 +37,10 @@ def own_columns(credit: Credit) -> dict[str, str]:
     return headers
 
 
-BLUE, ORANGE = (86, 156, 235), (245, 150, 60)
-
-
-def shade(value: float | None, largest: float) -> tuple[tuple[int, int, int], float] | None:
-    """(colour, strength in [0, 1]): blue for what is encouraged, orange for what is not."""
-    if value is None or abs(value) < 1e-6:  # rounding noise has no colour
-        return None
-    return (BLUE if value > 0 else ORANGE), min(1.0, abs(value) / largest)
-
-
-def largest(values: Iterable[float | None]) -> float:
-    return max((abs(v) for v in values if v is not None), default=0.0)
-
-
 def _styles(values: Numbers) -> list[Any]:
     from rich.style import Style
 
-    def style(shaded: tuple[tuple[int, int, int], float] | None) -> Style:
+    def style(shaded: tuple[Colour, float] | None) -> Style:
         if shaded is None:
             return Style()
         colour, strength = shaded

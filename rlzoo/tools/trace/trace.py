@@ -6,6 +6,8 @@ from typing import Any
 
 Numbers = list[float | None]  # one per response token; None where the policy did not choose it
 
+CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes
+
 
 @dataclass
 class Token:

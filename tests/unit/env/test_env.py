@@ -423,7 +423,7 @@ def test_a_policy_takes_the_columns_of_the_vector_environment(zoo, model_dir, ov
 
 
 @pytest.mark.parametrize("spread", ["token", "last"])
-@pytest.mark.parametrize("penalty", ["k1", "k3", "full"])
+@pytest.mark.parametrize("penalty", ["k1", "k3", "k3_unbiased", "full"])
 def test_the_kl_wrapper_pays_what_the_batch_pays(zoo, model_dir, make, penalty, spread):
     words, characters = CASES["reverse_dense"]
     words = [*words, f"kl={penalty}", "kl.coef=0.3", f"kl.spread={spread}", "kl.place=reward"]

@@ -15,7 +15,7 @@ from rlzoo.errors import RecipeError, UnknownName
 from rlzoo.plugin.registry import OWN
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.catalog.tables import plugins_view
+from rlzoo.tools.catalog.tables import names_view
 
 SOURCE = """
     from rlzoo import hookimpl
@@ -122,7 +122,7 @@ def test_a_reward_by_its_long_name_keeps_its_weight(zoo):
 
 def test_plugins_lists_both_and_says_who_has_the_name(zoo, files, monkeypatch, capsys):
     console = Console(width=200, record=True, file=io.StringIO())
-    for part in plugins_view(zoo, 200):
+    for part in names_view([(n, c) for shelf in zoo.shelves.values() for n, c in shelf.items()]):
         console.print(part)
     assert "thief/gae" in console.export_text()
     monkeypatch.setenv("RLZOO_PLUGINS", files[0])

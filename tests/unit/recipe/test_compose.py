@@ -118,7 +118,7 @@ def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["'mc' has no option 'lam'"]),
         (["recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], ["it has: gamma"]),
         (["recipe=ppo_gae", "trian.steps=3"], ["trian.steps (command line)", "'train.steps'"]),
-        (["recipe=ppo_gae", "lr=3"], ["did you mean 'actor.lr'"]),
+        (["recipe=ppo_gae", "lr=3"], ["lr (command line): say which: actor.lr or critic.lr"]),
         (["recipe=ppo_gae", "train=3"], ["holds keys, not a value"]),
         (["recipe=ppo_gae", "train.steps=many"], ["must be an int", "Got 'many'"]),
         (["recipe=ppo_gae", "train.steps=0"], ["[1, inf)", "Got 0"]),

@@ -61,8 +61,10 @@ def test_a_stranger_installs_it_with_pip(tmp_path):
     pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
     pip += ["--no-index", "--disable-pip-version-check"]
 
+    inherited = {k: v for k, v in os.environ.items() if k != "RLZOO_DISABLE_PLUGIN_AUTOLOAD"}
+
     def run(*words):
-        done = subprocess.run(words, cwd=package, capture_output=True, text=True)
+        done = subprocess.run(words, cwd=package, env=inherited, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

@@ -56,6 +56,7 @@ def batch(seed, rows=9, steps=7, kind="holes"):
         "implicit_rewards": normal(rows, steps) * mask,
         "turn_ids": (1 + whole(2, rows, steps).cumsum(1)) * mask.long(),
         "state_keys": whole(3, rows, steps) * mask.long(),
+        "optimal_values": normal(rows),
     }
     columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
     # A step's tokens share the value of the state in which it begins.
@@ -357,11 +358,18 @@ def turn_gae(c, gamma=1.0, lam=0.95, token_lam=None):
     return (out, returns) if token_lam is None else out
 
 
+def a_star_po(c):
+    out = torch.zeros_like(c["rewards"])
+    for i in range(len(out)):
+        out[i, _actions(c["response_mask"], i)] = c["sequence_scores"][i] - c["optimal_values"][i]
+    return out
+
+
 ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo, turn_gae)
+              gigpo, turn_gae, a_star_po)
 }  # fmt: skip
 VARIANTS = [
     *((name, {}) for name in ORACLES),

@@ -24,8 +24,9 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 
 def penalty(name: str, log_probs: Tensor, ref_log_probs: Tensor, full_kl: Tensor) -> Tensor:
-    """The penalty of every entry; all of them actions."""
-    columns = {"log_probs": log_probs, "ref_log_probs": ref_log_probs, "full_kl": full_kl}
+    """The penalty of every entry; all of them actions, of the policy that sampled."""
+    columns = {"log_probs": log_probs, "ref_log_probs": ref_log_probs, "full_kl": full_kl,
+               "old_log_probs": log_probs.detach()}  # fmt: skip
     return ZOO.kl_penalties[name]({**columns, "response_mask": torch.ones_like(log_probs)})
 
 
@@ -48,7 +49,7 @@ def each_token(name: str, z: Tensor, reference: Tensor) -> Tensor:
     return penalty(name, log_pi, reference, full)
 
 
-@pytest.mark.parametrize("name", ["k1", "k3", "k1_plus", "k3_plus", "full"])
+@pytest.mark.parametrize("name", ["k1", "k3", "k1_plus", "k3_plus", "k3_unbiased", "full"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_mean_under_the_policy_is_the_reverse_kl(name, seed):
     z, reference = policy_and_reference(seed)
@@ -81,7 +82,7 @@ def test_small_array(name):
     k1, k3 = [ln2, -ln2, 0], [0.5 - 1 + ln2, 2 - 1 - ln2, 0]
     expected = {
         "k1": k1, "k1_plus": k1, "k2": [ln2**2 / 2, ln2**2 / 2, 0], "k3": k3, "k3_plus": k3,
-        "abs": [ln2, ln2, 0], "full": [0.3, 0.3, 0.3],
+        "abs": [ln2, ln2, 0], "full": [0.3, 0.3, 0.3], "k3_unbiased": k3,
     }  # fmt: skip
     got = penalty(name, ratio.log() - 1, zero - 1, zero + 0.3)
     assert_close(got, torch.tensor([expected[name]], dtype=F64))
@@ -98,7 +99,7 @@ def test_gradients_as_a_loss(seed):
     z, reference = policy_and_reference(seed)
     reverse = slope(lambda x: kl(x.log_softmax(-1), reference), z)
     forward = slope(lambda x: kl(reference, x.log_softmax(-1)), z)
-    for name in ("k2", "k1_plus", "k3_plus"):
+    for name in ("k2", "k1_plus", "k3_plus", "k3_unbiased"):
         assert_close(expected_gradient(name, z, reference), reverse, rtol=1e-12, atol=1e-13)
     assert_close(expected_gradient("k3", z, reference), forward, rtol=1e-12, atol=1e-13)
     assert expected_gradient("k1", z, reference).abs().max() < 1e-14
@@ -111,6 +112,24 @@ def test_each_token_has_the_gradient_of_k2(name):
     x, reference = logits(0, 3, 4) * 9, logits(1, 3, 4)
     got = slope(lambda y: penalty(name, y, reference, reference), x)
     assert_close(got, x - reference, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_k3_unbiased_is_the_kl_with_its_gradient_away_from_the_policy_that_sampled(seed):
+    """By enumeration: E under pi_old of its value and gradient, with rho up to 30; k3's is not."""
+    z, reference = policy_and_reference(seed)
+    old = (z + logits(seed + 7, STATES, VOCABULARY)).log_softmax(-1)
+    assert (z.log_softmax(-1) - old).exp().max() > 3
+
+    def mean(x, name):
+        columns = {"log_probs": x.log_softmax(-1), "ref_log_probs": reference,
+                   "old_log_probs": old, "response_mask": torch.ones_like(old)}  # fmt: skip
+        return (old.exp() * ZOO.kl_penalties[name](columns)).sum(-1)
+
+    exact = slope(lambda x: kl(x.log_softmax(-1), reference), z)
+    assert_close(mean(z, "k3_unbiased"), kl(z.log_softmax(-1), reference), rtol=1e-12, atol=1e-13)
+    assert_close(slope(lambda x: mean(x, "k3_unbiased"), z), exact, rtol=1e-11, atol=1e-12)
+    assert cosine(slope(lambda x: mean(x, "k3"), z), exact) < 0.99
 
 
 def test_full_has_no_gradient_in_a_run_because_the_column_has_none():
@@ -167,7 +186,7 @@ def test_in_the_reward_k1_gives_the_gradient_of_the_sequence_kl(name, seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("name", ["k2", "k3", "abs", "full", "k3_plus"])
+@pytest.mark.parametrize("name", ["k2", "k3", "abs", "full", "k3_plus", "k3_unbiased"])
 def test_in_the_reward_the_others_point_elsewhere(name, seed):
     z, reference = tables(seed)
     exact = slope(lambda x: sequence_kl(x, reference), z)
@@ -222,6 +241,7 @@ def test_what_does_harm_somewhere_says_so():
         "k2",
         "k3",
         "k3_plus",
+        "k3_unbiased",
     ):  # k3 as a loss is GRPO's own: its docstring says what it is
         assert set(ZOO.kl_penalties[name].caution) == {"reward"}
     assert not ZOO.kl_penalties["k1_plus"].caution
@@ -233,7 +253,8 @@ def test_what_does_harm_somewhere_says_so():
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_is_not_read(name):
     mask = (torch.arange(5) < torch.tensor([5, 2, 0])[:, None]).to(F64)
-    columns = {n: logits(i, 3, 5) * mask for i, n in enumerate(("log_probs", "ref_log_probs"))}
+    names = ("log_probs", "ref_log_probs", "old_log_probs")
+    columns = {n: logits(i, 3, 5) * mask for i, n in enumerate(names)}
     columns |= {"response_mask": mask, "full_kl": logits(9, 3, 5).abs() * mask}
     wide = {
         n: torch.cat([x, torch.full((3, 4), math.nan, dtype=F64)], 1) for n, x in columns.items()
@@ -256,6 +277,7 @@ def test_finite_in_float32_far_from_the_reference(name, gap):
     columns = {
         "log_probs": x,
         "ref_log_probs": torch.zeros(1, 2),
+        "old_log_probs": torch.zeros(1, 2),
         "response_mask": torch.ones(1, 2),
     }
     out = ZOO.kl_penalties[name](columns)

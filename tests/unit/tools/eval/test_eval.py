@@ -7,16 +7,14 @@ import textwrap
 from collections import Counter
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
-from rlzoo.stats import wilson
 from rlzoo.tools.eval import command as evaluation
-from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k, share_interval
+from rlzoo.tools.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo.tools.eval.policy import evaluate_policy
 from rlzoo.tools.verb import perform
 from rlzoo.train.weights import choose
@@ -55,31 +53,6 @@ def test_majority_by_hand():
     # What was cut off holds a place and has no vote.
     assert majority_at_k(["7", None, None], [True, False, False], 3) == 1.0
     assert majority_at_k([None, None], [False, False], 2) == 0.0
-
-
-def test_the_interval_is_wilsons_where_a_prompt_has_one_response():
-    for n, right in ((10, 0), (10, 3), (37, 36), (20, 20)):
-        shares = [1.0] * right + [0.0] * (n - right)
-        assert share_interval(shares, 1) == pytest.approx(wilson(right, n))
-
-
-def test_responses_to_a_prompt_that_are_alike_do_not_narrow_the_interval():
-    alike = [1.0] * 6 + [0.0] * 14  # all 8 responses right, or none
-    mixed = [0.25, 0.375] * 10
-    assert share_interval(alike, 8) == pytest.approx(wilson(6, 20))
-    low, high = share_interval(mixed, 8)
-    assert (low, high) == pytest.approx(wilson(0.3125 * 160, 160))
-
-
-def test_the_interval_covers_at_its_level():
-    generator = torch.Generator().manual_seed(0)
-    covered = 0
-    for _ in range(400):
-        p = torch.rand(60, generator=generator) ** 2  # mean 1/3, prompts differ much
-        right = torch.rand(60, 4, generator=generator) < p[:, None]
-        low, high = share_interval(right.float().mean(1).tolist(), 4)
-        covered += low <= 1 / 3 <= high
-    assert 0.92 <= covered / 400 <= 0.98
 
 
 # ---------------------------------------------------------------- policies

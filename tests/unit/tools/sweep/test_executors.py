@@ -8,7 +8,7 @@ import pytest
 from rlzoo.cli import parse
 from rlzoo.errors import RlzooError
 from rlzoo.tools.sweep import board, work
-from rlzoo.tools.sweep.command import read_executor
+from rlzoo.tools.sweep.command import read_executor, sort_words
 from rlzoo_zoo.executors import slurm
 
 
@@ -16,7 +16,8 @@ def test_options_stand_behind_the_executor_and_words_of_the_recipe_anywhere(zoo)
     words = ["sweep", "recipe=grpo", "--on", "slurm", "minutes=60", "cluster=local", "seed=0,1"]
     pytest.importorskip("submitit", reason="the extra `slurm`")
     arguments = parse(words)
-    executor, left = read_executor(arguments.on, arguments.words, zoo)
+    options, left = sort_words(arguments.on, arguments.words, zoo)
+    executor = read_executor(arguments.on, options, zoo)
     assert executor.name == "slurm"
     assert (executor.options["minutes"], executor.options["cluster"]) == (60, "local")
     assert left == ["recipe=grpo", "seed=0,1"]
@@ -24,7 +25,8 @@ def test_options_stand_behind_the_executor_and_words_of_the_recipe_anywhere(zoo)
 
 def test_local_is_what_a_sweep_runs_on(zoo):
     arguments = parse(["sweep", "recipe=grpo", "seed=0,1"])
-    executor, left = read_executor(arguments.on, arguments.words, zoo)
+    options, left = sort_words(arguments.on, arguments.words, zoo)
+    executor = read_executor(arguments.on, options, zoo)
     assert (executor.name, dict(executor.options)) == ("local", {"patience": 30.0})
     assert left == ["recipe=grpo", "seed=0,1"]
 
@@ -39,7 +41,7 @@ def test_local_is_what_a_sweep_runs_on(zoo):
 )
 def test_a_bad_executor_is_one_line(zoo, on, text):
     with pytest.raises(RlzooError, match=text):
-        read_executor(on, [], zoo)
+        read_executor(on, sort_words(on, [], zoo)[0], zoo)
 
 
 def test_slurm_is_refused_where_there_is_none(zoo, monkeypatch):

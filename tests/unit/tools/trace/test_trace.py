@@ -350,7 +350,7 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
         (["--rewards", "0,1"], "needs 'values': give --values"),
         (["--values", "0,1"], "need --rewards"),
         (["--rewards", "0,x", "--values", "0,1"], "'x' is no number"),
-        (["--rewards", "0,1", "--values", "1"], "as many numbers as 2. Got 1"),
+        (["--rewards", "0,1", "--values", "1"], "--values is 1 long, --rewards 2"),
         ([], "give one of RUN"),
         (["nowhere"], "nowhere is no run folder: no such folder"),
         (["nowhere", "recipe=grpo"], "no run folder|give one of"),
@@ -513,12 +513,12 @@ def test_words_and_options_may_come_in_any_order(zoo, run_folder):
 
 DOCS = ROOT / "docs" / "trace.md"
 TYPED = re.findall(
-    r"^```text\n\$ rlzoo trace (--rewards .*)\n((?:.*\n)*?)```$", DOCS.read_text(), re.M
+    r"^```text\n\$ rlzoo trace (--(?:rewards|scores) .*)\n((?:.*\n)*?)```$", DOCS.read_text(), re.M
 )
 
 
 def test_the_docs_show_typed_traces():
-    assert len(TYPED) == 2
+    assert len(TYPED) == 3
 
 
 @pytest.mark.parametrize(("words", "shown"), TYPED, ids=[words for words, _ in TYPED])

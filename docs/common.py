@@ -1,0 +1,67 @@
+"""What the scripts of this folder share: a command's output, a table, parts of a docstring,
+a place in a page."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+
+
+def rlzoo(*words: str) -> str:
+    """What `rlzoo WORDS` prints."""
+    command = [sys.executable, "-m", "rlzoo", *words]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def plan_of(name: str, zoo: Zoo) -> Plan:
+    """The plan of a shipped recipe; one that distils is given a teacher."""
+    return make_plan(compose([f"recipe={name}", "teacher.name=nano", "device=cpu"], zoo), zoo)
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def prose(text: str) -> str:
+    """Text of a docstring: `<` would begin a tag; code spans are left as they are."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(p if p.startswith("`") else p.replace("<", "\\<") for p in parts)
+
+
+def parts_of(c: Component) -> tuple[str, str]:
+    """The docstring's first paragraph, and the others without the source."""
+    first, _, rest = c.doc.partition("\n\n")
+    if not rest and "\nSource:" in first:
+        first = first.partition("\nSource:")[0]
+    rest = re.split(r"(?:^|\n)Source:", rest)[0]
+    return first.strip(), " ".join(rest.split())
+
+
+def with_block(text: str, name: str, block: str) -> str:
+    """`text` with what stands between `<!-- NAME -->` and `<!-- /NAME -->` replaced; as it is where
+    it has none."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    if begin not in text or end not in text:
+        return text
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{block}\n\n{end}{rest.partition(end)[2]}"
+
+
+def put(page: Path, name: str, block: str) -> None:
+    """The same in a file; a place that is not there is an error."""
+    text = page.read_text(encoding="utf-8")
+    if f"<!-- /{name} -->" not in text:
+        sys.exit(f"{page.name} has no place named {name}")
+    page.write_text(with_block(text, name, block), encoding="utf-8")

@@ -1,0 +1,122 @@
+"""Teach a student by a teacher, in several ways, and write the table of docs/distillation.md.
+
+    python docs/distillation.py [SEEDS]     about 5 CPU minutes for ten; goes on where it stopped
+
+The teacher is trained once, in runs/distillation/; results land in runs/distillation.jsonl. The
+text around the table stays.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import rlzoo
+from rlzoo.cli import main as command
+from rlzoo.stats import mean_interval
+
+HERE = Path(__file__).resolve().parent
+PAGE, RUNS = HERE / "distillation.md", HERE.parent / "runs"
+RESULTS, PLACE = RUNS / "distillation.jsonl", RUNS / "distillation"
+TEACHER = PLACE / "teacher" / "model"
+TEACHING = (
+    "model=nano task=addition train.steps=80 rollout.prompts=32 rollout.samples=4 actor.lr=3e-4 "
+    "actor.lr_schedule=linear eval.samples=256 eval.every=0 run.threads=1"
+)
+STUDENT = (
+    "model=novice task=addition train.steps=60 rollout.prompts=32 rollout.samples=4 actor.lr=1e-3 "
+    "actor.lr_schedule=linear eval.samples=256 eval.every=0 run.threads=1"
+)
+SFT = "--batch 128 --lr 1e-3 --test-fraction 0.02 --device cpu"
+WAYS = ("opd", "vopd", "iw_opd", "mopd", "sft")
+
+
+def trained(way: str, seed: int, zoo: Any) -> dict:
+    """How good the student is before and after."""
+    began = time.process_time()
+    if way == "sft":
+        before, after = {}, supervised(seed, zoo)
+    else:
+        words = [*STUDENT.split(), f"teacher.path={TEACHER}", f"seed={seed}"]
+        trainer = rlzoo.open_recipe(way, words, zoo=zoo)
+        before, steps = trainer.evaluate(), trainer.plan.recipe.config.train.steps
+        while trainer.steps < steps:
+            trainer.step(trainer.steps / steps)
+        after = trainer.evaluate()
+    line = {"way": way, "seed": seed, "seconds": time.process_time() - began}
+    for when, found in (("before", before), ("after", after)):
+        line |= {f"{k}_{when}": found[f"eval/{n}"] for k, n in NAMES.items() if found}
+    return line
+
+
+NAMES = {"sampled": "accuracy", "greedy": "greedy"}
+
+
+def supervised(seed: int, zoo: Any) -> dict:
+    """SFT on as many responses of the teacher, to the same prompts, in as many optimizer steps."""
+    words = [w for w in STUDENT.split() if not w.startswith("model=")]
+    teacher = rlzoo.open_recipe("grpo", [*words, f"model.path={TEACHER}", f"seed={seed}"], zoo=zoo)
+    data, out = PLACE / f"seed{seed}.jsonl", PLACE / f"sft{seed}"
+    with data.open("w") as file:
+        for step in range(teacher.plan.recipe.config.train.steps):
+            teacher.steps = step
+            batch = teacher.sample().batch
+            for prompt, response in zip(batch["prompts"], batch["responses"], strict=True):
+                print(json.dumps({"prompt": prompt, "response": response}), file=file)
+    words = [str(data), "--model", "novice", "--out", str(out), "--seed", str(seed), *SFT.split()]
+    assert command(["sft", *words]) == 0
+    words = [w for w in STUDENT.split() if not w.startswith("model=")]
+    return rlzoo.open_recipe("grpo", [*words, f"model.path={out}"], zoo=zoo).evaluate()
+
+
+def table(rows: list[dict]) -> str:
+    lines = [
+        "| taught by | seeds | greedy before | after | worst seed | sampled before | after "
+        "| 95 % | CPU s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    first = next(r for r in rows if "greedy_before" in r)
+    for way in WAYS:
+        some = [r for r in rows if r["way"] == way]
+        if len(some) < 2:
+            continue
+        greedy, sampled = ([r[f"{name}_after"] for r in some] for name in NAMES.__reversed__())
+        low, high = mean_interval(sampled)
+        lines.append(
+            f"| `{way}` | {len(some)} | {first['greedy_before']:.3f} | "
+            f"{statistics.mean(greedy):.3f} | {min(greedy):.3f} | {first['sampled_before']:.3f} | "
+            f"{statistics.mean(sampled):.3f} | {low:.2f} to {high:.2f} | "
+            f"{statistics.mean(r['seconds'] for r in some):.0f} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main(seeds: int = 10) -> None:
+    PLACE.mkdir(parents=True, exist_ok=True)
+    zoo = rlzoo.load_zoo()
+    if not TEACHER.exists():
+        rlzoo.run("grpo", [*TEACHING.split(), f"run.dir={TEACHER.parent}", "run.overwrite=true"])
+    rows = []
+    if RESULTS.exists():
+        rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    done = {(row["way"], row["seed"]) for row in rows}
+    with RESULTS.open("a") as file:
+        for way, seed in ((w, s) for s in range(seeds) for w in WAYS):
+            if (way, seed) not in done:
+                rows.append(trained(way, seed, zoo))
+                print(json.dumps(rows[-1]), file=file, flush=True)
+    if seeds >= 10:
+        write_page(rows)
+
+
+def write_page(rows: list[dict]) -> None:
+    head, _, rest = PAGE.read_text().split("<!-- table -->")
+    PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))

@@ -1,0 +1,297 @@
+"""The tables of docs/families.md.
+
+`docs/generate.py` fills those that come out of the components: each loss and estimator is called on
+a few made-up rows, and what it gave stands in the table. First runs of the recipes are made by
+
+    python docs/families.py [FOLDER]      two minutes of CPU; goes on where it stopped
+
+and land in runs/families by default.
+"""
+
+import json
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from common import plan_of
+from rlzoo.checks.made_up import made_up
+from rlzoo.plugin.component import Component
+from rlzoo.recipe.plan import Plan
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = HERE.parent / "configs" / "recipes"
+Table = tuple[list[str], list[list[str]]]
+
+RATIOS = (0.5, 1.0, 1.5, 4.0)
+PROBABILITY = 0.2  # of the token under the policy that sampled
+
+
+# ---------------------------------------------------------------- policy losses
+
+
+def losses(zoo: Any, shipped: list[Component]) -> Table:
+    """What each loss does with one token: its push, in units of A grad log pi."""
+    at = ", ".join(f"{ratio:g}" for ratio in RATIOS)
+    head = ["loss", "decides per", f"good token, ratio {at}", f"bad token, ratio {at}",
+            "whatever pi_old"]  # fmt: skip
+    rows = []
+    for loss in shipped:
+        good, bad = (pushes(zoo, loss, a) for a in (1.0, -1.0))
+        rare = [pushes(zoo, loss, a, PROBABILITY / 100) for a in (1.0, -1.0)]
+        same = all(math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-9)
+                   for one, other in zip((good, bad), rare, strict=True)
+                   for x, y in zip(one, other, strict=True))  # fmt: skip
+        rows.append([f"[{loss.name}](components/policy_losses/{loss.name}.md)", reach(zoo, loss),
+                     numbers(good), numbers(bad), "yes" if same else "no"])  # fmt: skip
+    return head, sorted(rows, key=lambda row: (REACHES.index(row[1]), row[0]))
+
+
+def pushes(zoo: Any, loss: Component, advantage: float, old: float = PROBABILITY) -> list[float]:
+    """-slope / A of a response of one token, at each ratio."""
+    out = []
+    for ratio in RATIOS:
+        columns = probe(zoo, 1, 1)
+        old_log = torch.full((1, 1), math.log(old), dtype=torch.float64)
+        columns |= {"old_log_probs": old_log, "sampler_log_probs": old_log,
+                    "log_probs": old_log + math.log(ratio),
+                    "advantages": torch.full((1, 1), advantage, dtype=torch.float64)}  # fmt: skip
+        out.append(-slope(loss, columns)[0, 0].item() / advantage)
+    return out
+
+
+REACHES = ("token", "turn", "response", "group", "mini-batch")
+
+
+def reach(zoo: Any, loss: Component) -> str:
+    """How far away another token may be whose log-probability moves this one's push."""
+    if loss.couples != "row":
+        return {"batch": "mini-batch", "group": "group"}[loss.couples]
+    draw = torch.Generator().manual_seed(0)
+    columns = probe(zoo, 2, 6)
+    noise = torch.rand(2, 6, generator=draw, dtype=torch.float64)
+    columns["old_log_probs"] = columns["sampler_log_probs"] = -0.7 - 0.3 * noise
+    columns["advantages"] = torch.tensor([[1.0], [-1.0]], dtype=torch.float64).expand(2, 6)
+    columns["turn_ids"] = torch.tensor([[1, 1, 1, 2, 2, 2]]).expand(2, 6)
+    found = "token"
+    for gap in (-0.3, -0.1, 0.02, 0.1, 0.3):
+        columns["log_probs"] = columns["old_log_probs"] + gap
+        before = slope(loss, columns)
+        for place, step in ((0, -4.0), (0, 0.3), (5, -4.0), (5, 0.3)):
+            moved = columns["log_probs"].clone()
+            moved[:, place] += step
+            differs = (slope(loss, {**columns, "log_probs": moved}) - before).abs() > 1e-9
+            near, far = (slice(1, 3), slice(3, 6)) if place == 0 else (slice(3, 5), slice(0, 3))
+            for name, where in (("turn", near), ("response", far)):
+                if differs[:, where].any():
+                    found = max(found, name, key=REACHES.index)
+    return found
+
+
+def slope(loss: Component, columns: dict[str, Any]) -> Tensor:
+    leaf = columns["log_probs"].detach().clone().requires_grad_()
+    out = loss({**columns, "log_probs": leaf})
+    out = out[0] if isinstance(out, tuple) else out
+    return torch.autograd.grad(out.sum(), leaf)[0]
+
+
+def probe(zoo: Any, rows: int, steps: int) -> dict[str, Any]:
+    """A batch of one group without holes; every column there is."""
+    mask = torch.ones(rows, steps, dtype=torch.float64)
+    return made_up(zoo, mask=mask, groups=torch.zeros(rows, dtype=torch.long))
+
+
+def numbers(values: list[float]) -> str:
+    return " · ".join(f"{x + 0.0:.2f}".rstrip("0").rstrip(".") for x in map(rounded, values))
+
+
+def rounded(x: float) -> float:
+    return 0.0 if abs(x) < 5e-3 else x
+
+
+# ---------------------------------------------------------------- estimators
+
+SAMPLES, LENGTH = 4, 4
+
+
+def estimators(zoo: Any, shipped: list[Component]) -> Table:
+    """What each estimator makes of four responses of four tokens, one or three of them right."""
+    head = ["estimator", "compares with", "a response's tokens", "right, of 1 in 4 right",
+            "wrong, of 1", "right, of 3", "wrong, of 3"]  # fmt: skip
+    rows = []
+    for estimator in shipped:
+        cells = []
+        for right in (1, 3):
+            out = estimate(zoo, estimator, right)
+            cells += [span(out[0]), span(out[-1])]
+        rows.append([f"[{estimator.name}](components/estimators/{estimator.name}.md)",
+                     baseline(estimator), credit(zoo, estimator), *cells])  # fmt: skip
+    return head, sorted(rows, key=lambda row: (row[1], row[2], row[0]))
+
+
+def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
+    """Advantages (4, 4): the first `right` responses earn 1 at their last token, others 0; every
+    value is the share of right ones."""
+    columns = probe(zoo, SAMPLES, LENGTH)
+    outcome = (torch.arange(SAMPLES) < right).double()
+    share = right / SAMPLES
+    last = torch.zeros(SAMPLES, LENGTH, dtype=torch.float64)
+    last[:, -1] = outcome
+    log_pi = torch.full_like(last, math.log(0.5))
+    flat = {
+        "rewards": last, "scores": last, "task_scores": last, "sequence_rewards": outcome,
+        "sequence_scores": outcome, "score_components": outcome[:, None],
+        "score_weights": torch.ones(1, dtype=torch.float64), "values": torch.full_like(last, share),
+        "bootstrap_values": torch.zeros_like(outcome), "old_log_probs": log_pi,
+        "sampler_log_probs": log_pi, "ref_log_probs": log_pi, "log_probs": log_pi,
+        "sum_pi_squared": torch.full_like(last, 0.5), "turn_ids": torch.ones_like(last).long(),
+        "state_keys": torch.arange(LENGTH).expand(SAMPLES, LENGTH) + 1,
+        "terminated": torch.ones(SAMPLES, dtype=torch.bool),
+        "truncated": torch.zeros(SAMPLES, dtype=torch.bool),
+        "greedy_scores": torch.full_like(outcome, share), "branch_steps": torch.zeros_like(last),
+        "branch_values": torch.full_like(last, share), "implicit_rewards": torch.zeros_like(last),
+        "optimal_values": torch.full_like(outcome, 0.5 * math.log(1 + share * math.expm1(2))),
+    }  # fmt: skip
+    return advantages(estimator({**columns, **flat}))
+
+
+def advantages(out: Any) -> Tensor:
+    return out["advantages"] if isinstance(out, dict) else out
+
+
+def span(row: Tensor) -> str:
+    """One number, or that of the first and of the last token."""
+    first, last = (f"{rounded(x) + 0.0:.2f}".rstrip("0").rstrip(".") for x in row[[0, -1]].tolist())
+    return first if first == last else f"{first} … {last}"
+
+
+def baseline(estimator: Component) -> str:
+    needs = set(estimator.needs)
+    said = (("values", "a critic"), ("group_ids", "the group"), ("branch_values", "fresh rollouts"),
+            ("greedy_scores", "a greedy response"),
+            ("optimal_values", "the reference"))  # fmt: skip
+    return next((text for name, text in said if name in needs), "nothing")
+
+
+def credit(zoo: Any, estimator: Component) -> str:
+    """Whether the tokens of a response, or of a turn, get one number; rewards are all over it."""
+    columns = made_up(zoo, seed=1)
+    out, mask = advantages(estimator(columns)), columns["response_mask"].bool()
+    turns = columns["turn_ids"]
+    whole = [out[i][mask[i]] for i in range(len(out)) if mask[i].any()]
+    if all(torch.allclose(x, x[:1]) for x in whole):
+        return "share one"
+    parts = [out[i][mask[i] & (turns[i] == k)] for i in range(len(out)) for k in (1, 2)]
+    return "share one a turn" if all(torch.allclose(x, x[:1]) for x in parts) else "each its own"
+
+
+# ---------------------------------------------------------------- recipes
+
+
+def recipes(zoo: Any) -> Table:
+    head = ["recipe", "advantage", "compares with", "policy loss", "mean over", "KL",
+            "steps a batch", "beside it"]  # fmt: skip
+    rows = []
+    for path in sorted(CONFIGS.glob("*.yaml")):
+        plan = plan_of(path.stem, zoo)
+        rows.append([f"`{path.stem}`", *facts(plan)])
+    return head, sorted(rows, key=lambda row: (row[2], row[1], row[0]))
+
+
+def facts(plan: Plan) -> list[str]:
+    config = plan.recipe.config
+    kl = f"{config.kl.name}, {config.kl.place}" if plan.kl else ""
+    whole = [f"whitened over the {config.whiten}"] if config.whiten != "none" else []
+    whole += [f"`{plan.sampler.name}` sampling"] if plan.sampler is not plan.base_sampler else []
+    whole += [f"reward `{n}`" for n in plan.rewards if n != "verifier"]
+    whole += [f"correction `{plan.correction}`"] if plan.correction else []
+    whole += ["a truncated sampler"] if config.rollout.top_p < 1 or config.rollout.top_k else []
+    whole += [f"critic warm-up {config.train.critic_warmup}"] if config.train.critic_warmup else []
+    return [plan.estimator.name, baseline(plan.estimator.component), plan.policy_loss.name,
+            plan.aggregation.name, kl, str(config.train.epochs * config.train.minibatches),
+            ", ".join(whole)]  # fmt: skip
+
+
+# ---------------------------------------------------------------- what the league says of them
+
+
+def standings(zoo: Any) -> Table:
+    """The league's mean ranks, by what a recipe compares a response with."""
+    text = (HERE / "league.md").read_text(encoding="utf-8")
+    lines = text.partition("<!-- standings -->")[2].partition("<!-- /standings -->")[0]
+    ranks: dict[str, float] = {}
+    for line in lines.splitlines():
+        cells = [x.strip() for x in line.strip("|").split("|")]
+        if len(cells) > 3 and re.fullmatch(r"[0-9.]+", cells[1]):
+            ranks[cells[0]] = float(cells[1])
+    kinds: dict[str, list[str]] = {}
+    for name in ranks:
+        if (CONFIGS / f"{name}.yaml").is_file():
+            plan = plan_of(name, zoo)
+            kinds.setdefault(baseline(plan.estimator.component), []).append(name)
+    head = ["compares with", "recipes", "best mean rank", "worst", f"of {len(ranks)} rows"]
+    rows = []
+    for kind, names in sorted(kinds.items()):
+        names.sort(key=ranks.__getitem__)
+        rows.append([kind, ", ".join(f"`{n}`" for n in names), f"{names[0]} {ranks[names[0]]:.1f}",
+                     f"{names[-1]} {ranks[names[-1]]:.1f}", str(len(names))])  # fmt: skip
+    return head, rows
+
+
+# ---------------------------------------------------------------- first runs
+
+RUN = ("grpo", "dapo", "gspo", "up", "aspo", "ripo", "drpo", "cppo", "delightful", "deepseek_v3_2",
+       "high_entropy", "luspo", "cfpo", "a_star_po")  # fmt: skip
+WORDS = ("model=speller", "task=spelling", "rewards=[verifier]", "train.steps=24", "eval.every=0",
+         "eval.samples=256", "run.samples=0", "run.threads=1")  # fmt: skip
+TALKS = ("turn_gae", "turn_clip")  # conversations, on the recipe's own task
+TALK = ("train.steps=24", "eval.every=0", "eval.samples=256", "run.samples=0", "run.threads=1")
+
+
+def first_runs(folder: Path) -> Table:
+    import rlzoo
+
+    torch.set_num_threads(1)
+    zoo = rlzoo.load_zoo()
+    rows = []
+    for name, words in [*((n, WORDS) for n in RUN), *((n, TALK) for n in TALKS)]:
+        path = folder / name
+        if not (path / "summary.json").is_file():
+            began = time.process_time()
+            rlzoo.run(name, [*words, f"run.dir={path}", "run.overwrite=true"], zoo=zoo)
+            (path / "cpu.json").write_text(json.dumps(time.process_time() - began))
+        text = (path / "metrics.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in text.splitlines()]
+        first, *_, last = [line for line in lines if "eval/score" in line]
+        steps = [line for line in lines if "actor/ppo_kl" in line]
+        cut = [m["actor/pg_clipfrac"] for m in steps if "actor/pg_clipfrac" in m]
+        task = "spelling" if name in RUN else "hi_lo"
+        rows.append([
+            f"`{name}`", task, *(f"{m['eval/score']:.3f}" for m in (first, last)),
+            *(f"{m['eval/greedy']:.3f}" for m in (first, last)),
+            f"{steps[-1]['actor/entropy']:.2f}",
+            f"{sum(cut) / len(cut):.3f}" if cut else "",
+            f"{json.loads((path / 'cpu.json').read_text()):.0f}",
+        ])  # fmt: skip
+    head = ["recipe", "task", "sampled before", "after", "greedy before", "after", "entropy, last",
+            "clipped, mean", "CPU s"]  # fmt: skip
+    return head, rows
+
+
+def main() -> None:
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "runs" / "families"
+    sys.path.insert(0, str(HERE))
+    from generate import table, with_block
+
+    page = HERE / "families.md"
+    text = with_block(page.read_text(encoding="utf-8"), "runs", table(*first_runs(folder)))
+    page.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

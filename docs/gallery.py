@@ -1,0 +1,281 @@
+"""Draw each recipe's learning curves from the league's runs; docs/gallery.md shows them.
+
+    python docs/gallery.py [FOLDER]     seconds; FOLDER as `python docs/league.py` made it
+
+Writes docs/gallery/RECIPE.svg and docs/gallery/league.json, what the page says of the league, and
+then the page, which `python docs/generate.py` keeps in step with recipes and docstrings. A task
+counts once each of its rows has three runs or more; seeds are those that all of its rows have.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import fmean
+from textwrap import wrap
+from typing import Any
+
+import numpy as np
+
+import league
+import league_page
+from common import DOCS, ROOT, parts_of, plan_of, prose
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.files import describe
+from rlzoo.recipe.plan import Plan
+
+FOLDER, PAGE = DOCS / "gallery", DOCS / "gallery.md"
+FACTS = FOLDER / "league.json"
+RECIPES = sorted(path.stem for path in (ROOT / "configs" / "recipes").glob("*.yaml"))
+FEWEST = 3  # runs of a row, for a task to count
+POINTS = 24
+WIDTH, HEIGHT, GAP, LEFT, TOP, BOTTOM = 118, 74, 14, 26, 16, 14
+
+# ---------------------------------------------------------------- the league's runs
+
+
+def read_league(folder: Path) -> dict[str, dict[str, list[league_page.Played]]]:
+    """task -> row -> a run for each seed; rows without runs are those the recipe does not fit."""
+    found: dict[str, dict[str, list[league_page.Played]]] = {}
+    for task, how in league.TASKS.items():
+        runs: dict[str, dict[str, Path]] = {}
+        for path in sorted(folder.glob(f"{task}/*--seed*/summary.json")):
+            row, _, seed = path.parent.name.rpartition("--seed")
+            runs.setdefault(row, {})[seed] = path.parent
+        seeds = set.intersection(*map(set, runs.values())) if runs else set()
+        if len(seeds) >= FEWEST and len(runs) > 1:
+            found[task] = {
+                row: [league_page.read(by_seed[seed], how.tokens) for seed in sorted(seeds)]
+                for row, by_seed in runs.items()
+            }
+    return found
+
+
+def facts_of(found: Mapping[str, Mapping[str, list[league_page.Played]]]) -> dict[str, Any]:
+    """What the page says of the league: of each task and of each recipe."""
+    names = [row for row in RECIPES if any(row in runs for runs in found.values())]
+    everywhere = [row for row in names if all(row in runs for runs in found.values())]
+    ranks, low_high, _ = league_page.mean_ranks(found, everywhere)
+    rows: dict[str, Any] = {name: {"tasks": {}, "failures": {}} for name in names}
+    for i, name in enumerate(everywhere):
+        low, high = low_high[:, i].tolist()
+        rows[name] |= {"rank": float(ranks[i]), "low": low, "high": high}
+    tasks = {}
+    for task, runs in found.items():
+        mine = {row: seeds for row, seeds in runs.items() if row in names}
+        like, gap = league_page.not_told_apart(mine), league_page.gained(mine)
+        tasks[task] = {
+            "tokens": league.TASKS[task].tokens,
+            "seeds": len(next(iter(mine.values()))),
+            "gap": gap,
+        }
+        for row, seeds in mine.items():
+            rows[row]["tasks"][task] = {
+                "after": fmean(run.after for run in seeds),
+                "share": fmean(run.after - run.before for run in seeds) / gap,
+                "like_best": row in like,
+            }
+            kinds = Counter(kind for run in seeds if (kind := league_page.failure(run, gap)))
+            for kind, n in kinds.items():
+                rows[row]["failures"].setdefault(kind, {})[task] = n
+    return {"tasks": tasks, "of": len(everywhere), "rows": rows}
+
+
+# ---------------------------------------------------------------- the pictures
+
+STYLE = (
+    "text{font:9px sans-serif;fill:#5a6070}.b{fill:#0072b2;fill-opacity:.18}"
+    ".m{stroke:#0072b2;stroke-width:1.8}.r{stroke:#8a909c;stroke-dasharray:3 2}"
+    ".m,.r,.a{fill:none}.a{stroke:#8a909c;stroke-opacity:.6}"
+    "@media(prefers-color-scheme:dark){text{fill:#b6bcc9}.b{fill:#56b4e9}.m{stroke:#56b4e9}}"
+)
+
+
+def picture(row: str, found: Mapping[str, Mapping[str, list[league_page.Played]]]) -> str:
+    """A panel for each task that the recipe plays: its mean over seeds and their range, and,
+    dashed, the task's best recipe."""
+    panels = []
+    for task, runs in found.items():
+        if row in runs:
+            best = max(runs, key=lambda name: fmean(run.after for run in runs[name]))
+            panels.append(panel(task, runs[row], runs[best], len(panels)))
+    width = LEFT + len(panels) * (WIDTH + LEFT + GAP) - LEFT
+    height = TOP + HEIGHT + BOTTOM
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}"><style>{STYLE}</style>{"".join(panels)}</svg>\n'
+    )
+
+
+def panel(
+    task: str, mine: list[league_page.Played], best: list[league_page.Played], place: int
+) -> str:
+    end = min(run.curve[-1][0] for run in [*mine, *best])
+    grid = np.linspace(min(run.curve[0][0] for run in mine), end, POINTS)
+    ours = np.array([np.interp(grid, *league_page.smooth(run)) for run in mine])
+    theirs = np.array([np.interp(grid, *league_page.smooth(run)) for run in best])
+    low = min(0.0, float(ours.min()))
+    high = max(float(ours.max()), float(theirs.mean(0).max()), low + 0.1)
+    left = LEFT + place * (WIDTH + LEFT + GAP)
+
+    def points(ys: Any, xs: Any = grid) -> str:
+        return " ".join(
+            f"{left + WIDTH * x / end:.0f},{TOP + HEIGHT * (high - y) / (high - low):.1f}"
+            for x, y in zip(xs, ys, strict=True)
+        )
+
+    around = np.concatenate([ours.max(0), ours.min(0)[::-1]])
+    bottom = TOP + HEIGHT
+    return (
+        f'<text x="{left}" y="10">{task}</text>'
+        f'<text x="{left - 3}" y="{TOP + 7}" text-anchor="end">{high:.1f}</text>'
+        f'<text x="{left - 3}" y="{bottom}" text-anchor="end">{low:.1f}</text>'
+        f'<text x="{left + WIDTH}" y="{bottom + 11}" text-anchor="end">{end / 1000:.0f}k</text>'
+        f'<path class="a" d="M{left},{TOP}V{bottom}H{left + WIDTH}"/>'
+        f'<polygon class="b" points="{points(around, np.concatenate([grid, grid[::-1]]))}"/>'
+        f'<polyline class="r" points="{points(theirs.mean(0))}"/>'
+        f'<polyline class="m" points="{points(ours.mean(0))}"/>'
+    )
+
+
+# ---------------------------------------------------------------- the page
+
+GROUPS = {
+    "With a critic": "A second network says what to expect at each token.",
+    "Without a critic": "Several answers to a prompt, or a baseline of another kind, say what to "
+    "expect. One model less to train and to hold.",
+    "For conversations": "Their credit goes to turns: for tasks that answer back.",
+}
+INTRO = """\
+# Gallery of recipes
+
+Every recipe that ships: how it learns, its formula, and what the [league](league.md) says for and
+against it. Try one with `rlzoo run NAME`, see all its settings with `rlzoo show recipe=NAME`.
+
+**The curves**: mean score of training batches over tokens drawn. Blue is this recipe, with the
+range of its seeds; dashed is the task's best recipe. (DAPO's batches are filtered, and look better
+than the policy is.)
+
+**The advice** is read off the league: one setting for all recipes, few steps, nothing tuned for any
+of them. So it says what to try first, not what is best at your size. "Among the best" is: not told
+apart from the task's best recipe at 95 %. A run failed if it never learned, collapsed or diverged,
+in the league's [words](league.md#what-went-wrong). Ranks are among recipes that play every task.
+"""
+
+
+def page(zoo: Zoo) -> str:
+    """docs/gallery.md."""
+    facts = json.loads(FACTS.read_text(encoding="utf-8"))
+    groups: dict[str, list[tuple[float, str, str]]] = {title: [] for title in GROUPS}
+    for name in RECIPES:
+        plan = plan_of(name, zoo)
+        row = facts["rows"].get(name, {})
+        title = list(GROUPS)[2 if plan.conversation else 0 if plan.critic else 1]
+        groups[title].append((row.get("rank", 99.0), name, entry(name, plan, row, facts)))
+    out = [INTRO.strip(), played(facts["tasks"])]
+    for title, entries in groups.items():
+        out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
+        out += [text for _, _, text in sorted(entries)]
+    return "\n\n".join(out) + "\n"
+
+
+def played(tasks: Mapping[str, Any]) -> str:
+    parts = [f"{task} ({t['seeds']} seeds, {t['tokens']:,} tokens)" for task, t in tasks.items()]
+    missing = [task for task in league.TASKS if task not in tasks]
+    text = f"Played: {', '.join(parts)}."
+    return text + (f" To come: {', '.join(missing)}." if missing else "")
+
+
+def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    about = describe(ROOT / "configs" / "recipes" / f"{name}.yaml")
+    out = [f"### {name}", prose(about)]
+    if (FOLDER / f"{name}.svg").is_file():
+        out.append(f"![learning curves of {name}](gallery/{name}.svg)")
+    out += [f"```text\n{formula(plan)}\n```", made_of(plan), f"**Advice.** {advice(row, facts)}"]
+    return "\n\n".join(out)
+
+
+def formula(plan: Plan) -> str:
+    """The first paragraphs of the estimator's and the loss's docstrings."""
+    of = {"advantage": plan.estimator, "loss": plan.policy_loss}
+    lines = []
+    for label, bound in of.items():
+        text = " ".join(parts_of(bound.component)[0].split())
+        lines += wrap(text, 80, initial_indent=f"{label:11}", subsequent_indent=" " * 11)
+    return "\n".join(lines)
+
+
+def made_of(plan: Plan) -> str:
+    """The components, with links to their pages."""
+
+    def link(bound: Any) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in bound.options.items())
+        text = f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
+        return f"{text} ({options})" if options else text
+
+    get = plan.recipe.config.get
+    parts = [f"Estimator {link(plan.estimator)}", f"loss {link(plan.policy_loss)}"]
+    parts.append(f"aggregation {link(plan.aggregation)}")
+    if plan.kl is not None:
+        parts.append(f"KL {link(plan.kl)} in the {get('kl')['place']}")
+    else:
+        parts.append("no KL")
+    if plan.value_loss is not None:
+        parts.append(f"value loss {link(plan.value_loss)}")
+    if plan.sampler is not plan.base_sampler:
+        parts.append(f"sampler {link(plan.sampler)}")
+    parts += [f"column {link(column)}" for column in plan.columns]
+    whiten = get("whiten")
+    parts.append("not whitened" if whiten == "none" else f"whitened over the {whiten}")
+    return "; ".join(parts) + "."
+
+
+def advice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """One line by the league: try it first? Where was it behind? How often did it fail?"""
+    if not row:
+        return "Not in the [league](league.md) yet: nothing to say."
+    tasks = row["tasks"]
+    good = [task for task, found in tasks.items() if found["like_best"]]
+    behind = [task for task in tasks if task not in good]
+    leads = 3 * row.get("rank", facts["of"]) <= facts["of"] and not behind
+    text = "Try it first" if leads else "Worth a try" if good else "Not the first to try"
+    where = f"among the best on {listed(good)}" if good else "nowhere among the best"
+    text += f": {where if behind else 'everywhere among the best'}."
+    if behind:
+        gains = [f"{max(tasks[task]['share'], 0):.0%} on {task}" for task in behind]
+        text += f" It gained {listed(gains)} of what the best did."
+    failed = [f"{sum(n.values())} {how} ({', '.join(n)})" for how, n in row["failures"].items()]
+    runs = sum(facts["tasks"][task]["seeds"] for task in tasks)
+    text += f" Of {runs} runs {listed(failed)}." if failed else f" None of {runs} runs failed."
+    if "rank" in row:
+        interval = f"95 % {row['low']:.1f} to {row['high']:.1f}"
+        text += f" Mean rank {row['rank']:.1f} of {facts['of']} ({interval})."
+    return text
+
+
+def listed(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
+
+
+def main(argv: list[str]) -> None:
+    folder = Path(argv[0]) if argv else ROOT / "runs" / "league"
+    found = read_league(folder)
+    if not found:
+        sys.exit(f"{folder}: no task of the league with {FEWEST} runs of each row")
+    FOLDER.mkdir(exist_ok=True)
+    for old in FOLDER.glob("*.svg"):
+        old.unlink()
+    facts = facts_of(found)
+    for row in facts["rows"]:
+        (FOLDER / f"{row}.svg").write_text(picture(row, found), encoding="utf-8")
+    FACTS.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    PAGE.write_text(page(load_zoo()), encoding="utf-8")
+    size = sum(path.stat().st_size for path in FOLDER.glob("*.svg"))
+    print(
+        f"{len(facts['rows'])} recipes on {', '.join(found)}: {PAGE}, {size / 1000:.0f} kB of SVG"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

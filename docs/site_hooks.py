@@ -1,0 +1,73 @@
+"""What MkDocs needs beyond mkdocs.yml, so that the pages read well on a code host and as a site.
+
+A link out of docs/ (`../rlzoo/ops.py`) leads to a copy of that file as plain text under source/, a
+link to a folder to its `__init__.py` or README. CONTRIBUTING.md and CHANGELOG.md become pages, and
+every component's page gets a place in the navigation.
+"""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = {ROOT / "CONTRIBUTING.md": "contributing.md", ROOT / "CHANGELOG.md": "changelog.md"}
+HOMES = {page: path for path, page in PAGES.items()}
+CODE_OR_LINK = re.compile(r"^```.*?^```$|`[^`\n]*`|\]\(([^)\s:#]+)(#[^)\s]*)?\)", re.M | re.S)
+
+
+def on_config(config: Any) -> Any:
+    """Puts the pages of the components, kind by kind, below their index."""
+    below: list[Any] = ["components/README.md"]
+    for kind in sorted(path for path in (DOCS / "components").iterdir() if path.is_dir()):
+        pages = sorted(path.relative_to(DOCS).as_posix() for path in kind.glob("*.md"))
+        below.append({kind.name.replace("_", " ").replace("kl ", "KL "): pages})
+    for part in config.nav:
+        for pages in part.values() if isinstance(part, dict) else ():
+            if below[0] in pages:
+                pages[pages.index(below[0])] = {"Components": below}
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    for path, page in PAGES.items():
+        files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+    wanted: dict[str, Path] = {}
+    for file in files.documentation_pages():
+        linked(file.content_string, file.src_uri, wanted)
+    for uri, path in wanted.items():
+        files.append(File.generated(config, uri, abs_src_path=str(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    titled = re.sub(r"^```(\w+) file=(\S+)$", r'```\1 title="\2"', markdown, flags=re.M)
+    return linked(titled, page.file.src_uri, {})
+
+
+def linked(markdown: str, uri: str, wanted: dict[str, Path]) -> str:
+    """The page with its links out of docs/ turned inwards; `wanted` gets the files they need."""
+    home = HOMES.get(uri, DOCS / uri).parent
+
+    def inwards(match: re.Match[str]) -> str:
+        target, anchor = match[1], match[2] or ""
+        path = (home / target).resolve() if target else None
+        if path is None or (path.is_relative_to(DOCS) and uri not in HOMES):
+            return match[0]
+        if path in PAGES:
+            there = PAGES[path]
+        elif path.is_relative_to(DOCS):
+            there = path.relative_to(DOCS).as_posix()
+        elif path.is_relative_to(ROOT):
+            inside = (path, path / "__init__.py", path / "README.md", *sorted(path.glob("*.*")))
+            path = next((x for x in inside if x.is_file()), path)
+            there = f"source/{path.relative_to(ROOT).as_posix().lstrip('.')}.txt"
+            wanted[there] = path
+        else:
+            return match[0]
+        return f"]({os.path.relpath(there, os.path.dirname(uri) or '.')}{anchor})"
+
+    return CODE_OR_LINK.sub(inwards, markdown)

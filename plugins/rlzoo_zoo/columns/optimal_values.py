@@ -1,0 +1,50 @@
+"""V* of a prompt: the best a policy near the reference can do, from the reference's own samples."""
+
+import math
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def optimal_values(
+    sample,
+    score,
+    reference,
+    prompt_ids,
+    prompt_mask,
+    answers,
+    *,
+    rollouts: Annotated[int, Range(1)] = 8,
+    beta: Annotated[float, Range(0, None, "neither")] = 0.5,
+):
+    """beta log mean_k exp(R_k / beta), (B,), R_k the scores of `rollouts` responses by pi_ref.
+
+    The value of the policy that maximises E R - beta KL(pi, pi_ref), which pi_ref's samples are
+    enough to estimate. beta near 0 is the best of the rollouts, a large beta their mean. Rows with
+    the same prompt and answer share them; every token is metered. The authors draw once for each
+    prompt, before training; here it is done anew whenever a prompt comes. Breaks where pi_ref never
+    solves a prompt: V* is then 0, and a right answer is worth the more.
+    Source: Brantley et al. 2025, arXiv:2505.20686; their code, ZhaolinGao/A-PO.
+    """
+    del reference  # asked for so that it is there: `sample` draws by it
+    keys = [
+        (tuple(ids), tuple(mask), repr(answer))
+        for ids, mask, answer in zip(
+            prompt_ids.tolist(), prompt_mask.tolist(), answers, strict=True
+        )
+    ]
+    first = {key: row for row, key in reversed(list(enumerate(keys)))}
+    number = {key: i for i, key in enumerate(first)}
+    of = torch.tensor(list(first.values()), device=prompt_ids.device).repeat_interleave(rollouts)
+    drawn = sample(prompt_ids[of], prompt_mask[of], of=of, reference=True)
+    scores = score({**drawn, "rows": of}).view(-1, rollouts)
+    values = beta * ((scores / beta).logsumexp(1) - math.log(rollouts))
+    of_row = torch.tensor([number[key] for key in keys], device=prompt_ids.device)
+    return values[of_row]
+
+
+@hookimpl
+def register_columns(register):
+    register(optimal_values, shape="B")

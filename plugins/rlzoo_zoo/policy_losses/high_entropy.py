@@ -1,0 +1,53 @@
+"""High-entropy tokens only: PPO's clip where the policy was in doubt, nothing elsewhere."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def high_entropy(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    entropy,
+    *,
+    fraction: Annotated[float, Range(0, 1, closed="right")] = 0.2,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.28,
+):
+    """ppo_clip per token (B, T) on the `fraction` of tokens with the highest entropy, else 0.
+
+    The max(1, floor(fraction N)) highest of the mini-batch's N actions, ties all in, by the policy
+    as it is. Most tokens of a chain of thought follow from those before; the few forks decide, and
+    training on them alone is as good or better, says the paper, for large models. Couples the
+    mini-batch. What is left out still counts in the loss's denominator, as in the paper's formula,
+    so the push is about fraction of what it was. clip_high is DAPO's, on which the paper builds.
+    fraction=1 is `ppo_clip`. TRL's `top_entropy_quantile` interpolates the threshold: one token
+    more or less. Read: the abstract, the project page, a review with the objective, TRL's code.
+    Source: Wang et al. 2025, arXiv:2506.01939.
+    """
+    mask = response_mask.bool()
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    doubt = torch.where(mask, entropy.detach(), -torch.inf)
+    count = max(1, int(fraction * mask.sum()))
+    kept = mask & (doubt >= doubt.flatten().sort(descending=True).values[count - 1])
+    loss = torch.where(kept, loss, 0)
+    high = (kept & (ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = (kept & (ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    kept = kept.to(loss.dtype)
+    return loss, {
+        "pg_clipfrac_high": high,
+        "pg_clipfrac_low": low,
+        "pg_clipfrac": high + low,
+        "pg_kept": kept,
+    }
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(high_entropy, couples="batch")

@@ -1,0 +1,53 @@
+"""Off-policy sequence masking: PPO's clip, but a bad response that has become unlikely is left."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def opsm(
+    log_probs,
+    old_log_probs,
+    sampler_log_probs,
+    advantages,
+    response_mask,
+    *,
+    delta: Annotated[float, Range(0)] = 0.5,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+):
+    """ppo_clip per token (B, T), 0 where A < 0 and mean_t(log mu - log pi) > delta, in nats.
+
+    mu is what sampled, `sampler_log_probs`, so that the mean over a response's actions holds both
+    the steps taken since and a sampler that differs from the trainer. One learns most from one's
+    own mistakes; from those that one would no longer make, little, and they unsettle. Good
+    responses are kept however old they are. Breaks with top-k or top-p: log mu is then of what was
+    left, and the mean never 0. The report gives no delta; .5 is TRL's example, slime's default is
+    1e-4. Read: the formula in two detailed summaries, TRL's and slime's code, which agree; not the
+    report.
+    Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.
+    """
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    length = response_mask.bool().sum(-1).clamp(min=1)
+    gap = masked_sum(sampler_log_probs - log_probs.detach(), response_mask) / length
+    left = (advantages < 0) & (gap > delta)[:, None]
+    loss = torch.where(left, 0, loss)
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0) & ~left).to(loss.dtype)
+    left = left.to(loss.dtype)
+    return loss, {
+        "pg_clipfrac_high": high,
+        "pg_clipfrac_low": low,
+        "pg_clipfrac_sequence": left,
+        "pg_clipfrac": high + low + left,
+    }
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(opsm, needs_signal=True)

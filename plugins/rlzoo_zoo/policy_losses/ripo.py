@@ -1,0 +1,45 @@
+"""RIPO: PPO's clip with an interval for each token, wider where the token was unlikely."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def ripo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    *,
+    delta_low: Annotated[float, Range(0, closed="right")] = 0.05,
+    delta_high: Annotated[float, Range(0, closed="right")] = 0.05,
+    ratio_min: Annotated[float, Range(0, 1)] = 0.5,
+    ratio_max: Annotated[float, Range(1)] = 10.0,
+):
+    """ppo_clip per token (B, T) between 1 - eps and 1 + eps, eps = sqrt(delta / pi_old), within
+    [ratio_min, ratio_max].
+
+    To second order a token's share of KL(pi_old, pi) is pi_old (rho - 1)^2 / 2: a fixed interval
+    lets a likely token move far and an unlikely one not at all, this one spends the same KL on
+    each (at most delta / 2 nats). A token of probability .8 may go from .6 to 1.0, one of .01 to
+    .032. ratio_min binds for tokens below probability .2. The authors found delta_high much larger
+    than delta_low to break down. log rho is held below 20. Read: two detailed summaries and one
+    reimplementation, which agree on the formula, delta and the outer bounds; not the paper itself.
+    The authors published no code.
+    Source: Cai et al. 2026, arXiv:2607.10169.
+    """
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    shrink = (-old_log_probs / 2).clamp(max=20).exp()  # 1 / sqrt(pi_old)
+    bottom = (1 - delta_low**0.5 * shrink).clamp(min=ratio_min)
+    top = (1 + delta_high**0.5 * shrink).clamp(max=ratio_max)
+    clipped = torch.minimum(torch.maximum(ratio, bottom), top)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    high = ((ratio > top) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < bottom) & (advantages < 0)).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(ripo, needs_signal=True)

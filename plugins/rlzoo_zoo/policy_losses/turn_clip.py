@@ -1,0 +1,48 @@
+"""Turn-level clipping: one importance ratio for each turn of a conversation, clipped as one."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_mean, hookimpl
+from rlzoo.ops import group_index
+
+
+def turn_clip(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    turn_ids,
+    *,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+):
+    """-min(w_k A_t, clip(w_k) A_t) per token (B, T), w_k = exp(mean_t log rho), t over turn k.
+
+    Between PPO's ratio of a token and GSPO's of a response: w_k is the geometric mean over the
+    actions of one `turn_ids` (B, T), and its gradient is shared among them, so a turn is pushed by
+    the mean of its advantages. It is the first half of ST-PPO, which its authors call Turn-PPO
+    (another method than `turn_gae`'s); the second half, a normalisation by the clipped part of the
+    gradient, is left out, as its formula could not be had. One turn with seq_mean_token_mean is
+    `gmpo` but for the clip. w moves less than rho does: .2 clips little. Breaks, as `ppo_clip`,
+    where A < 0 and w is large. Read: the abstract, and three summaries that give w_k and the
+    gradient; not the paper.
+    Source: Li et al. 2025, arXiv:2511.20718.
+    """
+    mask = response_mask.bool()
+    rows = torch.arange(len(mask), device=mask.device)[:, None].expand_as(mask)
+    turns = group_index(rows[mask], turn_ids[mask])
+    mean = group_mean((log_probs - old_log_probs)[mask], turns)
+    log_w = torch.zeros_like(old_log_probs).masked_scatter(mask, mean)
+    ratio = log_w.clamp(max=20).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss, {"pg_clipfrac_high": high, "pg_clipfrac_low": low, "pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(turn_clip, needs_signal=True)

@@ -1,0 +1,242 @@
+"""The verbs that read, judge and compare, as functions. Each makes the command line of its
+arguments, and what is left out is the command's own default.
+
+`overrides` are words of the command line, "estimator.lam=0.9". A run is what `rlzoo.run` gives, or
+the path of its folder. What comes back is the document that `--json` prints, and shows itself.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.api.document import Document, Rows, perform
+from rlzoo.api.notebook import in_notebook
+from rlzoo.recipe.files import find_config
+
+PathOrRun = str | os.PathLike[str]
+Words = Sequence[str]
+
+
+def sweep(
+    recipe: PathOrRun,
+    overrides: Words,
+    *,
+    jobs: int | None = None,
+    dir: PathOrRun | None = None,
+    patience: float | None = None,
+    reference: str | None = None,
+    threshold: float | None = None,
+    display: bool | None = None,
+) -> Document:
+    """Several runs, paired by seed, then compared: `rlzoo sweep`.
+
+    overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
+    jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
+        folder; the same call goes on with what is missing in it. patience: minutes without a step
+        after which a run is taken up by another process. reference: the row to compare with.
+        threshold: the score to count steps to. display: whether a line is printed for each run;
+        in a notebook it is.
+    Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
+    """
+    options = {"jobs": jobs, "dir": dir, "patience": patience, "reference": reference,
+               "threshold": threshold}  # fmt: skip
+    quiet = not (in_notebook() if display is None else display)
+    return perform("sweep", [_recipe(recipe), *overrides], options.items(), quiet=quiet)
+
+
+def compare(
+    *runs: PathOrRun,
+    by: Words = (),
+    reference: str | None = None,
+    threshold: float | None = None,
+    metric: str | None = None,
+    details: bool = False,
+    force: bool = False,
+    html: PathOrRun | None = None,
+    plots: PathOrRun | None = None,
+) -> Document:
+    """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
+
+    runs: runs and folders of sweeps. by: keys, each a two-way table. reference: the row to compare
+        with; only pairs with it are tested. threshold: the score to count steps to; halfway to the
+        best. metric: of evaluations, "accuracy", "answer_prob", "score". details: every pair in the
+        view. force: compare although task, budget or evaluation differ. html: a file for a page
+        with plots. plots: a folder for the plots as SVG and PNG.
+    Raises RlzooError where runs cannot be compared.
+    """
+    options = [("reference", reference), ("threshold", threshold), ("metric", metric),
+               ("details", details), ("force", force), ("html", html), ("plots", plots),
+               *(("by", key) for key in by)]  # fmt: skip
+    return perform("compare", [Path(run) for run in runs], options)
+
+
+def diagnose(
+    what: PathOrRun,
+    overrides: Words = (),
+    *,
+    world: str | None = None,
+    critic: str | Words | None = None,
+    noise: float | None = None,
+    vocabulary: int | None = None,
+    horizon: int | None = None,
+    samples: int | None = None,
+    prompts: int | None = None,
+    fixed_length: bool = False,
+    cut: int | None = None,
+    kl: bool = False,
+    batches: Sequence[int] | None = None,
+    model: bool = False,
+    checkpoints: bool = False,
+    parameters: bool = False,
+    branches: int | None = None,
+    states: int | None = None,
+    plot: PathOrRun | None = None,
+    html: PathOrRun | None = None,
+) -> Document:
+    """Exact bias and variance of estimators, in a world small enough to know the truth, or on a
+    run's own batches: `rlzoo diagnose`.
+
+    what: a recipe or a run. overrides: "estimator=gae,mc", "estimator.lam=0,0.5,1".
+    world: outcome, graded, dense, key_noise, words. critic: of exact, noisy, zero. noise: standard
+        deviation of the noisy critic's errors, in reward. vocabulary: tokens, EOS included.
+        horizon: the longest episode, in tokens. samples: per prompt. prompts: in the world.
+        fixed_length: no EOS. cut: truncate rows at this length. kl: with the recipe's KL.
+        batches: sizes in rows. model: the recipe's own model and task, on `vocabulary` tokens.
+    Of a run: checkpoints: its critic at each checkpoint. parameters: gradients in its final
+        parameters too. branches: so many fresh rollouts from chosen states; states: how many
+        of these.
+    plot: a file for frontier and cosine curves, .png or .svg. html: a file for a page.
+    """
+    options = {"world": world, "critic": critic, "noise": noise, "vocabulary": vocabulary,
+               "horizon": horizon, "samples": samples, "prompts": prompts,
+               "fixed_length": fixed_length, "cut": cut, "kl": kl, "batches": batches,
+               "model": model, "checkpoints": checkpoints, "parameters": parameters,
+               "branches": branches, "states": states, "plot": plot, "html": html}  # fmt: skip
+    return perform("diagnose", [*_subject(what), *overrides], options.items())
+
+
+def trace(
+    what: PathOrRun | None = None,
+    overrides: Words = (),
+    *,
+    prompt: str | None = None,
+    answer: str | None = None,
+    row: int | None = None,
+    step: int | None = None,
+    fresh: bool = False,
+    rewards: Any = None,
+    values: Any = None,
+    bootstrap: Any = None,
+    estimator: str | Words | None = None,
+    explain: bool = False,
+    html: PathOrRun | None = None,
+    **options: Any,
+) -> Document:
+    """One response, token by token, each number with its source: `rlzoo trace`.
+
+    what: a run, a recipe, or nothing where numbers are given: rewards=[0, 0, 1] and
+        values=[.3, .4, .6], a list for each token of one response, a list of lists for a group.
+        bootstrap: the value after the last token.
+    prompt: trace a fresh response to it; answer: what is right for it. row: which response of the
+        batch, from 0. step: which saved batch or checkpoint; the last. fresh: draw anew, though
+        batches were saved. estimator: one or several. explain: spell the arithmetic out. html: a
+        file for a page with shaded tokens.
+    options: of estimators, lam=0.95; a list puts several side by side. With given numbers, other
+        columns, too.
+    """
+    asked = {"prompt": prompt, "answer": answer, "row": row, "step": step, "fresh": fresh,
+             "rewards": rewards, "values": values, "bootstrap": bootstrap, "estimator": estimator,
+             "explain": explain, "html": html, **options}  # fmt: skip
+    return perform("trace", [*_subject(what), *overrides], asked.items())
+
+
+def evaluate(
+    what: PathOrRun | None = None,
+    overrides: Words = (),
+    *,
+    checkpoint: str | int | None = None,
+    prompts: int | None = None,
+    k: int | Sequence[int] | None = None,
+    responses: int | None = None,
+    greedy: bool = False,
+    split: str | None = None,
+    samples: int | None = None,
+    out: PathOrRun | None = None,
+) -> Document:
+    """How good a policy is: accuracy, pass@k, samples: `rlzoo eval`.
+
+    what: a run; or nothing, and overrides name ["model=...", "task=..."].
+    checkpoint: of a run: "best", "last", or a step. prompts: how many. k: of pass@k and maj@k; the
+        largest is drawn. responses: to each prompt, if more than the largest k. greedy: the
+        likeliest token each time. split: "test" or "train". samples: how many are shown. out: a
+        file for all samples, as JSON lines.
+    """
+    options = {"checkpoint": checkpoint, "prompts": prompts, "k": k, "responses": responses,
+               "greedy": greedy, "split": split, "samples": samples, "out": out}  # fmt: skip
+    subject = [] if what is None else [Path(what)]
+    return perform("eval", [*subject, *overrides], options.items())
+
+
+def doctor(run: PathOrRun) -> Document:
+    """What a run's numbers say is wrong, and what to try: `rlzoo doctor`. Findings by gravity.
+
+    Raises RunError where the folder is no run.
+    """
+    return perform("doctor", [Path(run)], ())
+
+
+def advise(recipe: PathOrRun, overrides: Words = (), *, share: float | None = None) -> Document:
+    """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
+
+    overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
+    share: of the budget that the pilot takes, in (0, 1]; 0.1.
+    """
+    return perform("advise", [_recipe(recipe), *overrides], [("share", share)])
+
+
+def check(name: str | None = None, overrides: Words = (), *, all: bool = False) -> Rows:
+    """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
+
+    name: of a component, or "model=PATH". overrides: its options, "lam=0.5". all: every component.
+    A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
+    """
+    return perform("check", [*([] if name is None else [name]), *overrides], [("all", all)])
+
+
+def export(
+    run: PathOrRun,
+    directory: PathOrRun,
+    *,
+    checkpoint: str | int | None = None,
+    merge: bool = False,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+) -> Document:
+    """A run's model as a folder that transformers loads, with a model card: `rlzoo export`.
+
+    directory: new or empty. checkpoint: "best", "last" or a step; else the end's. merge: a LoRA
+        adapter into its base model. dtype: of the weights: float32, bfloat16, float16.
+        trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
+    options: Mapping[str, Any] = {
+        "checkpoint": checkpoint, "merge": merge, "dtype": dtype,
+        "trust_remote_code": trust_remote_code,
+    }  # fmt: skip
+    return perform("export", [Path(run), Path(directory)], options.items())
+
+
+def _recipe(recipe: PathOrRun) -> str:
+    return f"recipe={os.fspath(recipe)}"
+
+
+def _subject(what: PathOrRun | None) -> list[Any]:
+    """A run's folder as it is; anything else is a recipe, by its name or file."""
+    if what is None:
+        return []
+    text = os.fspath(what)
+    if (Path(text) / "recipe.yaml").is_file():
+        return [Path(text)]
+    a_file = text.endswith((".yaml", ".yml")) or find_config("recipes", text) is not None
+    a_folder = not a_file and ("/" in text or not isinstance(what, str))
+    return [Path(text) if a_folder else _recipe(text)]

@@ -1,0 +1,99 @@
+"""What a shell may complete: verbs, recipes, keys, components, run folders.  No torch.
+
+Switched on by `eval "$(register-python-argcomplete rlzoo)"`; docs/recipes.md says more.
+"""
+
+import glob
+import os
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from rlzoo.errors import RlzooError
+from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.sketch import sketch
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import list_configs
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.words import name_recipe
+
+
+def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -> None:
+    """Answer the shell, whose question is in the environment, and end the process."""
+    import argcomplete  # here: no other command needs it
+
+    line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
+    typed = re.match(r"\s*\S+\s+(\S+\s+)", line[:point])
+    verb = typed[1].strip() if typed else ""
+    if verb in verbs:  # the verb's own parser does not expect it
+        line = line[: typed.start(1)] + line[typed.end(1) :]  # type: ignore[union-attr]
+        os.environ |= {"COMP_LINE": line, "COMP_POINT": f"{point - len(typed[1])}"}  # type: ignore[index]
+        parser = parser_of(verb)
+        for action in parser._get_positional_actions():
+            action.completer = partial(words, str(action.metavar), line.split()[1:])  # type: ignore[attr-defined]
+    else:
+        parser = ArgumentParser()
+        parser.add_argument("verb", choices=[*verbs, "help"])
+        if verb == "help":
+            parser.add_argument("what", choices=[*verbs, "keys"])
+    argcomplete.autocomplete(parser, always_complete_options=False)
+
+
+def words(metavar: str, said: list[str], prefix: str, **_: Any) -> list[str]:
+    """What may stand in the place of `prefix` where a positional of that metavar is expected."""
+    found: list[str] = []
+    if "RUN" in metavar:
+        found += _runs(prefix)
+    if "key=value" in metavar:
+        zoo = sketch() or Zoo()
+        found += _values(prefix, zoo) if "=" in prefix else _keys(said, zoo)
+    if metavar in ("KIND|WORD", "NAME", "KIND"):
+        zoo = sketch() or Zoo()
+        kinds = [k.singular for k in KINDS.values()] if metavar == "KIND" else [*KINDS]
+        found += kinds if metavar != "NAME" else []
+        found += [c.name for c in zoo] if metavar != "KIND" else []
+    if metavar == "WORD":
+        found += list_configs("recipes")
+    return [word for word in found if word.startswith(prefix)]
+
+
+def _runs(prefix: str) -> list[str]:
+    """Run folders of `runs`, and the folders that the prefix leads to."""
+    ours = [str(Path(p).parent) for p in glob.glob("runs/*/recipe.yaml")]
+    ours += [str(Path(p).parent) for p in glob.glob("runs/*/sweep.json")]
+    below = glob.glob(f"{glob.escape(prefix)}*/") if prefix else []
+    return [*dict.fromkeys([*ours, *(path.rstrip("/") for path in below)])]
+
+
+def _keys(said: list[str], zoo: Zoo) -> list[str]:
+    """Recipes, and every key of what is chosen so far."""
+    words = [word for word in name_recipe(said) if "=" in word]
+    try:
+        known = compose(words, zoo, need_recipe=False).origins
+    except RlzooError:
+        known = dict.fromkeys(KEYS, "")
+    named = any(word.startswith("recipe=") for word in words)
+    short = [f"{key}=" for key in ("model", *SECTIONS, *COLLECTIONS)]
+    return [*([] if named else list_configs("recipes")), *short, *(f"{key}=" for key in known)]
+
+
+def _values(prefix: str, zoo: Zoo) -> list[str]:
+    """Values of a key; of several, the last."""
+    key, _, value = prefix.partition("=")
+    before = prefix[: len(prefix) - len(re.split(r"[,\[]", value)[-1])]
+    section = key.removesuffix(".name")
+    values: list[str] = []
+    if key == "recipe":
+        values += list_configs("recipes")
+    elif section in ("model", "task"):
+        values += list_configs(section)
+    if kind := {**SECTIONS, **COLLECTIONS}.get(section):
+        values += zoo.shelves[kind]
+    elif key in KEYS:
+        arms = get_args(KEYS[key].type) if get_origin(KEYS[key].type) is Literal else ()
+        values += map(str, arms or (("true", "false") if KEYS[key].type is bool else ()))
+    return [before + value for value in dict.fromkeys(values)]

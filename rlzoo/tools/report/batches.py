@@ -1,0 +1,108 @@
+"""What a run keeps of its responses: saved batches with every number, samples with their texts."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlzoo.errors import first_line
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
+
+STEPS = 4  # saved batches on a page, the last of them
+EPS = np.finfo(np.float32).eps
+
+
+@dataclass
+class Saved:
+    """A saved batch. columns: arrays (B, ...) by name; texts: lists (B,) by name; tokens: the text
+    of each token by its id, empty of older runs."""
+
+    step: int
+    columns: Mapping[str, Any]
+    texts: Mapping[str, list[Any]]
+    tokens: Mapping[int, str]
+
+    @property
+    def rows(self) -> int:
+        return len(self.columns["response_mask"])
+
+    def text(self, name: str, row: int) -> str | None:
+        """`prompts`, `responses` or `answers` of a row; None where the batch has none."""
+        return str(self.texts[name][row]) if name in self.texts else None
+
+    def score(self, row: int) -> float:
+        return float(self.columns["sequence_scores"][row])
+
+    def length(self, row: int) -> int:
+        """The response's tokens, those that the policy did not choose included."""
+        seen = np.nonzero(self.columns["response_attention"][row])[0]
+        return int(seen[-1]) + 1 if len(seen) else 0
+
+    def advantage(self, row: int) -> float:
+        """Mean over what the policy chose; 0 of a response in which it chose nothing."""
+        chosen = self.columns["response_mask"][row] > 0
+        return float(self.columns["advantages"][row][chosen].mean()) if chosen.any() else 0.0
+
+    def groups(self) -> list[list[int]]:
+        """The rows of each group, in the order of the batch."""
+        groups: dict[int, list[int]] = {}
+        for row, group in enumerate(self.columns["group_ids"].tolist()):
+            groups.setdefault(group, []).append(row)
+        return list(groups.values())
+
+    def flat(self, rows: Sequence[int]) -> bool:
+        """Whether the scores of a group are equal up to rounding: it teaches nothing by itself."""
+        scores = self.columns["sequence_scores"][list(rows)].astype(float)
+        size = max(1.0, float(np.abs(scores).max()))
+        return bool(scores.max() - scores.min() <= 4 * EPS * size)
+
+
+NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids", "sequence_scores",
+          "advantages")  # fmt: skip
+USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs", "old_log_probs",
+        "ref_log_probs", "sampler_log_probs", "entropy", "truncated"}  # fmt: skip
+
+
+def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:
+    """The last saved batches, newest first, one at a time: each may be large. `troubles` is told
+    of those that cannot be read."""
+    for path in reversed(saved_steps(folder.path / "batches", ".safetensors")[-STEPS:]):
+        try:
+            yield _read(path)
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            troubles.append(f"batches/{path.name} cannot be read: {first_line(error)}")
+
+
+def _read(path: Path) -> Saved:
+    from safetensors import SafetensorError, safe_open  # here: few commands read such files
+
+    try:
+        with safe_open(path, "np") as file:
+            columns = {name: file.get_tensor(name) for name in file.keys() if name in USED}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
+    rows = len(columns["response_mask"])
+    for name in NEEDED:
+        if len(columns[name]) != rows:
+            raise ValueError(f"{name} has {len(columns[name])} rows of {rows}")
+    found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    tokens = {int(i): str(text) for i, text in found.pop("token_texts", {}).items()}
+    texts = {n: x for n, x in found.items() if isinstance(x, list) and len(x) == rows}
+    return Saved(step_of(path), columns, texts, tokens)
+
+
+def read_samples(folder: RunFolder, steps: int = 12) -> dict[int, list[dict[str, Any]]]:
+    """The samples of some steps, spread over the run, the last among them."""
+    by_step: dict[int, list[dict[str, Any]]] = {}
+    for line in folder.lines("samples.jsonl"):
+        if line["step"] not in by_step and len(by_step) == 16 * steps:
+            for step in list(by_step)[1::2]:  # a long run's are not held all at once
+                del by_step[step]
+        by_step.setdefault(line["step"], []).append(line)
+    there = list(by_step)
+    every = (len(there) - 1) / max(1, steps - 1)
+    picked = there if len(there) <= steps else [there[round(i * every)] for i in range(steps)]
+    return {step: by_step[step] for step in picked}

@@ -1,0 +1,94 @@
+"""The docs as a site: every page has a place in mkdocs.yml and is soon found, and nothing that a
+link needs stays behind."""
+
+import re
+from importlib import import_module
+
+import pytest
+import yaml
+
+from helpers import ROOT
+from helpers.scripts import script
+
+DOCS = ROOT / "docs"
+PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+FROM_THE_ROOT = {"contributing.md", "changelog.md"}  # copied in when the site is built
+CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+
+
+class Loader(yaml.SafeLoader):
+    """mkdocs.yml may name functions."""
+
+
+Loader.add_multi_constructor("tag:yaml.org,2002:python/", lambda loader, tag, node: tag)
+SITE = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader)
+
+
+def pages_of(nav):
+    for entry in nav:
+        for value in entry.values() if isinstance(entry, dict) else [entry]:
+            yield from [value] if isinstance(value, str) else pages_of(value)
+
+
+def test_every_page_has_one_place_in_the_navigation():
+    named = list(pages_of(SITE["nav"]))
+    assert sorted(named) == sorted(set(named))
+    by_hand = {page for page in PAGES if not re.match(r"components/\w+/", page)}
+    assert set(named) == by_hand | FROM_THE_ROOT, "mkdocs.yml's nav and docs/ differ"
+
+
+def links(page):
+    """The pages of docs/ that a page leads to."""
+    text = CODE.sub("", (DOCS / page).read_text(encoding="utf-8"))
+    found = re.findall(r"\]\(([^)\s:#]+\.md)(?:#[^)]*)?\)", text)
+    paths = [(DOCS / page).parent.joinpath(target).resolve() for target in found]
+    return {p.relative_to(DOCS).as_posix() for p in paths if p.is_relative_to(DOCS)} & PAGES
+
+
+def test_every_page_is_three_clicks_from_the_front_page_at_most():
+    seen, edge, clicks = {"README.md"}, {"README.md"}, 0
+    while edge:
+        edge = set().union(*map(links, edge)) - seen
+        seen |= edge
+        clicks += bool(edge)
+    assert PAGES - seen == set()
+    assert clicks <= 3
+
+
+def test_the_site_asks_nothing_of_the_network():
+    assert SITE["theme"]["font"] is False
+    assert SITE["extra"]["polyfills"] == ["assets/iframe-worker.js"]  # else one from a CDN
+    own = [*SITE.get("extra_css", ()), *SITE.get("extra_javascript", ())]
+    assert [name for name in own if not (DOCS / name).is_file()] == []
+    pictures = re.compile(r"!\[[^]]*\]\(http|<(?:img|script)[^>]*=\"?http")
+    assert [p for p in PAGES if pictures.search((DOCS / p).read_text(encoding="utf-8"))] == []
+
+
+def test_no_page_imports_from_inside():
+    """A page may import what a package shows of itself, not what stands in its modules."""
+    inside = []
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for code in re.findall(r"^```python.*?^```$", text, re.MULTILINE | re.DOTALL):
+            for module, names in re.findall(r"^ *from (rlzoo[\w.]*) import ([\w, ]+)", code, re.M):
+                shown = getattr(import_module(module), "__all__", None)
+                wanted = {name.strip() for name in names.split(",")} - {"checks"}  # a package
+                if module.count(".") > 1 or (shown is not None and not wanted <= set(shown)):
+                    inside.append(f"{page}: from {module} import {names}")
+    assert inside == []
+
+
+def test_links_out_of_the_docs_turn_inwards():
+    pytest.importorskip("mkdocs")
+    hooks, wanted = script("site_hooks"), {}
+    text = "[a](../rlzoo/ops.py) [b](../rlzoo/lm) `[c](../rlzoo)` [d](log.md) [e](http://x.y/z)"
+    turned = hooks.linked(text, "design.md", wanted)
+    assert turned == (
+        "[a](source/rlzoo/ops.py.txt) [b](source/rlzoo/lm/__init__.py.txt) `[c](../rlzoo)` "
+        "[d](log.md) [e](http://x.y/z)"
+    )
+    assert wanted["source/rlzoo/ops.py.txt"] == ROOT / "rlzoo" / "ops.py"
+    assert hooks.linked("[a](docs/design.md#x)", "contributing.md", {}) == "[a](design.md#x)"
+    assert hooks.linked("[a](../CONTRIBUTING.md)", "log.md", {}) == "[a](contributing.md)"
+    turned = hooks.linked("[a](../../rlzoo/ops.py)", "components/README.md", wanted)
+    assert turned == "[a](../source/rlzoo/ops.py.txt)"

@@ -1,0 +1,167 @@
+"""Policy losses of 2025 and 2026, token by token in plain Python, as their sources write them.
+
+Each takes a batch and gives its loss for every token as a list of lists of float64 scalars that
+carry the gradient in `log_probs`; 0 off the mask. No code is shared with the zoo.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+
+
+def actions(c):
+    """The positions of each row's actions."""
+    return [[t for t, m in enumerate(row) if m] for row in c["response_mask"].tolist()]
+
+
+def per_token(f: Callable) -> Callable:
+    """An oracle from f(log_pi, log_old, A, **options) of one token."""
+
+    def oracle(c, /, **options):
+        out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+        for i, row in enumerate(actions(c)):
+            for t in row:
+                old, a = c["old_log_probs"][i, t].item(), c["advantages"][i, t].item()
+                out[i][t] = f(c["log_probs"][i, t], old, a, **options)
+        return out
+
+    return oracle
+
+
+def ppo(log_pi, old, a, low, high):
+    """-min(rho A, clip(rho, low, high) A), by cases."""
+    rho = torch.exp(log_pi - old)
+    if a >= 0:
+        return -a * (rho if rho.item() <= high else torch.tensor(high, dtype=torch.float64))
+    return -a * (rho if rho.item() >= low else torch.tensor(low, dtype=torch.float64))
+
+
+@per_token
+def up(log_pi, old, a, clip_low=0.2):
+    if a > 0:
+        return -a * torch.exp(log_pi) / math.exp(log_pi.item())
+    return ppo(log_pi, old, a, 1 - clip_low, 1.2)
+
+
+@per_token
+def aspo(log_pi, old, a, clip_low=0.2, clip_high=0.2, c=3.0):
+    rho = math.exp(log_pi.item() - old)
+    if a > 0:
+        weight = 0.0 if rho > 1 + clip_high else min(1 / rho, c)
+    else:
+        weight = 0.0 if rho < 1 - clip_low else min(rho, c)
+    return -weight * a * log_pi
+
+
+@per_token
+def ripo(log_pi, old, a, delta_low=0.05, delta_high=0.05, ratio_min=0.5, ratio_max=10.0):
+    low, high = (math.sqrt(d / math.exp(old)) for d in (delta_low, delta_high))
+    return ppo(log_pi, old, a, max(1 - low, ratio_min), min(1 + high, ratio_max))
+
+
+@per_token
+def drpo(log_pi, old, a, eps=12.5):
+    mu = math.exp(old)
+    rho = torch.exp(log_pi) / mu
+    return -a * rho + abs(a) * (rho - 1) ** 2 / (2 * (eps / mu))
+
+
+@per_token
+def delightful(log_pi, old, a, eta=1.0):
+    delight = a * -log_pi.item()
+    return -a * log_pi / (1 + math.exp(-delight / eta))
+
+
+def cppo(c, delta=0.15, weight_min=0.8, budget=0.02, adaptive=True):
+    """Algorithm 1, with the budget of section 4.1."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        names = ("log_probs", "old_log_probs")
+        pi, mu = ([math.exp(c[n][i, t].item()) for t in row] for n in names)
+        moved = [abs(x - y) for x, y in zip(pi, mu, strict=True)]
+        b = budget
+        if adaptive and row:
+            b = min(max(quantile(moved, 0.9), budget), 2 * budget)
+        spent = earned = 0.0
+        for k, t in enumerate(row):
+            w = 1 - (1 - weight_min) / max(len(row) - 1, 1) * k
+            z, limit = w * moved[k], min(delta, delta + b * earned - spent)
+            rho = torch.exp(c["log_probs"][i, t] - c["old_log_probs"][i, t])
+            a = c["advantages"][i, t].item()
+            if a * (rho.item() - 1) <= 0 or z <= limit:
+                out[i][t] = -a * rho
+            spent, earned = spent + z, earned + w
+    return out
+
+
+def quantile(x, q):
+    x = sorted(x)
+    place = q * (len(x) - 1)
+    k = int(place)
+    return x[k] + (place - k) * (x[min(k + 1, len(x) - 1)] - x[k])
+
+
+def opsm(c, delta=0.5, clip_low=0.2, clip_high=0.2):
+    """Equation 9 of the report: M beside PPO's clip."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        gaps = [(c["sampler_log_probs"][i, t] - c["log_probs"][i, t]).item() for t in row]
+        for t in row:
+            a, old = c["advantages"][i, t].item(), c["old_log_probs"][i, t].item()
+            if not (a < 0 and sum(gaps) / len(gaps) > delta):
+                out[i][t] = ppo(c["log_probs"][i, t], old, a, 1 - clip_low, 1 + clip_high)
+    return out
+
+
+def high_entropy(c, fraction=0.2, clip_low=0.2, clip_high=0.28):
+    places = [(i, t) for i, row in enumerate(actions(c)) for t in row]
+    entropies = sorted((c["entropy"][p].item() for p in places), reverse=True)
+    threshold = entropies[max(1, int(fraction * len(places))) - 1]
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, t in places:
+        if c["entropy"][i, t].item() >= threshold:
+            a, old = c["advantages"][i, t].item(), c["old_log_probs"][i, t].item()
+            out[i][t] = ppo(c["log_probs"][i, t], old, a, 1 - clip_low, 1 + clip_high)
+    return out
+
+
+def turn_clip(c, clip_low=0.2, clip_high=0.2):
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        for turn in {int(c["turn_ids"][i, t]) for t in row}:
+            mine = [t for t in row if int(c["turn_ids"][i, t]) == turn]
+            log_w = sum(c["log_probs"][i, t] - c["old_log_probs"][i, t] for t in mine) / len(mine)
+            for t in mine:
+                a = c["advantages"][i, t].item()
+                out[i][t] = ppo(log_w, 0.0, a, 1 - clip_low, 1 + clip_high)
+    return out
+
+
+def a_star_po(c, beta=1e-3):
+    """The square of a response, a share of it at each of its tokens."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        gap = sum(c["log_probs"][i, t] - c["ref_log_probs"][i, t] for t in row)
+        mean = sum(c["advantages"][i, t].item() for t in row) / max(len(row), 1)
+        for t in row:
+            out[i][t] = (beta * gap - mean) ** 2 / len(row)
+    return out
+
+
+# name -> the oracle, and the options beside the defaults that are tried
+ORACLES: dict[str, tuple[Callable, list[dict]]] = {
+    "up": (up, [{"clip_low": 0.05}]),
+    "aspo": (aspo, [{"c": 1.1}, {"clip_low": 0.05, "clip_high": 0.6}]),
+    "ripo": (
+        ripo,
+        [{"delta_low": 0.01, "delta_high": 0.002}, {"ratio_min": 0.9, "ratio_max": 1.1}],
+    ),
+    "drpo": (drpo, [{"eps": 0.1}]),
+    "delightful": (delightful, [{"eta": 0.3}]),
+    "cppo": (cppo, [{"adaptive": False}, {"budget": 0.05, "weight_min": 0.2}, {"delta": 0.02}]),
+    "opsm": (opsm, [{"delta": 0.0}, {"delta": 0.1, "clip_low": 0.1}]),
+    "high_entropy": (high_entropy, [{"fraction": 0.5}, {"fraction": 1e-9}]),
+    "a_star_po": (a_star_po, [{"beta": 0.5}]),
+    "turn_clip": (turn_clip, [{"clip_low": 0.05, "clip_high": 0.02}]),
+}
