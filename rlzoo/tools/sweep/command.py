@@ -68,7 +68,7 @@ def run(arguments: argparse.Namespace) -> Result:
         if not 0 < arguments.patience < float("inf"):
             raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
         arguments.on = [*arguments.on, f"patience={arguments.patience}"]
-    on = arguments.on
+    on = " ".join(arguments.on).split()  # a Python caller gives one text
     zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))
     options, words = sort_words(on, arguments.words, zoo)
     executor = read_executor(on, options, zoo)
