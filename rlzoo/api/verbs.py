@@ -36,8 +36,8 @@ def sweep(
     jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
         folder; the same call goes on with what is missing in it. patience: minutes without a step
         after which a run is taken up by another process. on: where runs happen, "slurm minutes=60".
-        reference: the row to compare with. threshold: the score to count steps to. display: whether a line is printed for each run;
-        in a notebook it is.
+        reference: the row to compare with. threshold: the score to count steps to. display: whether
+        a line is printed for each run; in a notebook it is.
     Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
     """
     options = {"jobs": jobs, "dir": dir, "patience": patience, "on": on, "reference": reference,
