@@ -246,10 +246,11 @@ def serve(pipe: Any, work: Callable, log: Path, gpu: str | None) -> None:
         except EOFError:
             return
         try:
-            pipe.send(work(job, lambda *news: pipe.send(news)))
-        except OSError as error:
-            pipe.send(("disk", error.strerror or str(error)))  # nothing else would go better
+            found = work(job, lambda *news: pipe.send(news))
+        except OSError as error:  # a full disk: nothing else would go better
+            pipe.send(("disk", error.strerror or str(error)))
             return
+        pipe.send(found)
 
 
 class _Shared:
