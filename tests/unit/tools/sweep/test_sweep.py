@@ -303,7 +303,7 @@ def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, ca
     command = [sys.executable, "-m", "rlzoo", "sweep", *words, "--dir", str(folder), "--jobs", "1"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     second = folder / "mc--seed0" / "checkpoints"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not list(second.glob("step-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     worker = next(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
