@@ -23,8 +23,8 @@ def rlzoo(*words: str) -> str:
 
 
 def plan_of(name: str, zoo: Zoo) -> Plan:
-    """The plan of a shipped recipe; one that distils is given a teacher."""
-    return make_plan(compose([f"recipe={name}", "teacher.name=nano", "device=cpu"], zoo), zoo)
+    """The plan of a shipped recipe."""
+    return make_plan(compose([f"recipe={name}", "device=cpu"], zoo), zoo)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -75,8 +75,8 @@ def supervised(seed: int, zoo: Any) -> dict:
 
 def table(rows: list[dict]) -> str:
     lines = [
-        "| taught by | seeds | greedy before | after | worst seed | sampled before | after "
-        "| 95 % | CPU s |",
+        "| taught by | seeds | greedy before | after | worst seed | sampled before | after | "
+        "95 % | CPU s |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     first = next(r for r in rows if "greedy_before" in r)

@@ -146,6 +146,7 @@ GROUPS = {
     "Without a critic": "Several answers to a prompt, or a baseline of another kind, say what to "
     "expect. One model less to train and to hold.",
     "For conversations": "Their credit goes to turns: for tasks that answer back.",
+    "With a teacher": "A better model says of each token how likely it would have been.",
 }
 INTRO = """\
 # Gallery of recipes
@@ -171,12 +172,18 @@ def page(zoo: Zoo) -> str:
     for name in RECIPES:
         plan = plan_of(name, zoo)
         row = facts["rows"].get(name, {})
-        title = list(GROUPS)[2 if plan.conversation else 0 if plan.critic else 1]
+        title = list(GROUPS)[
+            3 if "teacher_log_probs" in plan.needs
+            else 2 if plan.conversation
+            else 0 if plan.critic
+            else 1
+        ]  # fmt: skip
         groups[title].append((row.get("rank", 99.0), name, entry(name, plan, row, facts)))
     out = [INTRO.strip(), played(facts["tasks"])]
     for title, entries in groups.items():
-        out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
-        out += [text for _, _, text in sorted(entries)]
+        if entries:
+            out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
+            out += [text for _, _, text in sorted(entries)]
     return "\n\n".join(out) + "\n"
 
 

@@ -2,8 +2,10 @@
 
 import difflib
 import errno
+import os
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RlzooError(Exception):
@@ -83,6 +85,22 @@ def words_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def typed_path(text: str) -> Path:
+    """A path as somebody typed it, `~` filled in where there is such a home. Raises RlzooError
+    where no file can have that name."""
+    path = os.path.expanduser(text)
+    try:
+        os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            raise RlzooError(
+                f"{text[:40]}...: no file has a name of {len(text)} characters"
+            ) from None
+    except ValueError:
+        raise RlzooError(f"{text!r}: no file has a name with a zero byte") from None
+    return Path(path)
 
 
 def of_the_machine(error: BaseException) -> str | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
-from rlzoo.errors import DataError, first_line, nearest
+from rlzoo.errors import DataError, first_line, nearest, typed_path
 
 Message = dict[str, str]
 
@@ -37,7 +37,7 @@ def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") 
     subset, split: of a data set with several.
     """
     kind = kind_of(path) if format == "auto" else format
-    file = Path(path).expanduser()
+    file = typed_path(path)
     if kind in ("jsonl", "parquet") and not file.is_file():
         raise DataError(f"no file {path!r}{_beside(file)}")
     if kind == "jsonl":
@@ -48,7 +48,7 @@ def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") 
 
 
 def kind_of(path: str) -> str:
-    file = Path(path).expanduser()
+    file = typed_path(path)
     if file.is_dir():
         return "folder"
     if file.suffix in SUFFIXES:
@@ -124,7 +124,7 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
     import datasets
 
     datasets.disable_progress_bars()
-    folder = Path(path).expanduser()
+    folder = typed_path(path)
     if kind == "folder" and not folder.is_dir():
         raise DataError(f"no folder {path!r}{_beside(folder)}")
     saved = any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))

@@ -52,6 +52,8 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         shared = c.trunk == "shared"
         start = None if shared else _critic_start(plan, policy)
         models.critic = Critic(policy, support, shared=shared, start=start)
+        if c.privileged == "answer":
+            models.critic.reads = models.prompt_format.told
         if models.sharded and not shared:
             shard(models.critic.trunk)
             shard(models.critic.head)

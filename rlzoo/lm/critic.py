@@ -1,7 +1,7 @@
 """The critic: V(s_t) for each token, by a value head on a trunk of its own or on the policy's."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ class Critic(nn.Module):
 
     With `support` (K,) the head is K wide and V = softmax(value_logits) @ support.
     `start`: (trunk, head weight (1, H) or None) to begin with in place of the policy's trunk.
+    `reads`: columns -> the same with the prompts that the critic reads, the policy's at first.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Critic(nn.Module):
         self.head.to(policy.device, torch.float64 if double else torch.float32)
         self.runner: tuple[Any, ...] = (self.trunk,)  # as the policy's; a tuple: no submodule
         self.support = None if support is None else support.to(self.head.weight)
+        self.reads: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda columns: columns
         if shared:
             if not policy.plain_head:
                 raise ModelError(
@@ -62,6 +64,7 @@ class Critic(nn.Module):
         policy = self._policy[0]
         if self.trunk is None:
             return self._of_the_policy(columns)
+        columns = self.reads(columns)
         rows = align(columns, trees=self._as_policy and policy.trees(columns))
         policy.check_length(rows)
         with policy.precision(), recompute.within(self.trunk, policy.recompute):

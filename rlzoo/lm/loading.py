@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from rlzoo.data.files import reachable
-from rlzoo.errors import ModelError, RlzooError, first_line
+from rlzoo.errors import ModelError, RlzooError, first_line, typed_path
 from rlzoo.plugin.border import out_of_memory
 from rlzoo.recipe.files import config_dirs
 
@@ -32,7 +32,7 @@ SPARSE = ("index_topk", "keep_window_size")
 def resolve_path(path: str, key: str = "model.path", *, code: bool = False) -> Path:
     """A model folder: as given, below one of the config folders (`model/tiny`), or the local copy
     of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its `code` if that is wanted."""
-    for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
+    for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder
     if Path(path).is_dir():

@@ -8,6 +8,7 @@ import torch
 
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import reading
+from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.component import Example
@@ -69,6 +70,25 @@ class PromptFormat:
                 self._remembered = len(key[0]) + len(ids)
             self._encoded[key] = ids
         return self._encoded[key]
+
+    def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """`columns` with prompts that have the answer on a line before them; in a chat before what
+        the last message says."""
+        rows = []
+        names = ("prompts", "messages", "answers")
+        for text, messages, answer in zip(*(columns[n] for n in names), strict=True):
+            *before, last = messages
+            plain = "\n".join(m["content"] for m in messages) == text
+            said = f"{answer}\n{text if plain else last['content']}"
+            if not plain:
+                chat = [*before, {**last, "content": said}]
+                said = through_template(
+                    self.tokenizer, chat, tokenize=False, add_generation_prompt=True
+                )
+            rows.append(encode(self.tokenizer, said, add_special_tokens=plain))
+        mask = columns["prompt_mask"]
+        ids, seen = left_pad(rows, int(self.tokenizer.pad_token_id), mask.device)
+        return {**columns, "prompt_ids": ids, "prompt_mask": seen.to(mask)}
 
     @cached_property
     def end_of_turn(self) -> int | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Prompt
-from rlzoo.errors import ModelError, RlzooError, nearest
+from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
 from rlzoo.lm.loading import load_weights, positions, reading, resolve_path
 from rlzoo.lm.prompts import through_template
 from rlzoo.mdp.batch import right_pad
@@ -36,7 +36,7 @@ class RewardModel:
             )
         if device != "auto":
             pick_device(device)
-        folder = Path(path).expanduser()
+        folder = typed_path(path)
         if folder.is_dir():
             refuse(folder)
         elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id

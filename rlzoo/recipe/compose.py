@@ -7,6 +7,7 @@ value keeps its origin. `KEYS` says what the core knows; the options of a compon
 signature. All faults are one line: the key, where it was set, and the nearest right word.
 """
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -161,7 +162,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
-        if not Path(name).is_file():
+        if not os.path.isfile(name):
             raise RecipeError(f"recipe: no file {name}")
         return Path(name), rest
     if name not in known:

@@ -44,7 +44,7 @@ def find_config(folder: str, name: str) -> Path | None:
     if Path(name).name != name:
         return None
     paths = (d / folder / f"{name}.yaml" for d in config_dirs())
-    return next((path for path in paths if path.is_file()), None)
+    return next((path for path in paths if os.path.isfile(path)), None)
 
 
 def list_configs(folder: str) -> dict[str, Path]:

@@ -135,6 +135,9 @@ _KEYS: dict[str, Any] = {
         "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
         "or a model's folder",
     ],
+    "critic.privileged": Annotated[
+        Literal["none", "answer"], "answer: the critic reads a line with the answer before a prompt"
+    ],
     "critic.epochs": Annotated[
         int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
     ],

@@ -8,10 +8,9 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
@@ -327,11 +326,11 @@ def _faults(plan: Plan) -> Iterator[str]:
                 f"{recipe.blame(f'{section}.minibatches')}: {config[section].minibatches} "
                 f"mini-batches of {rows} rows (rollout.prompts x rollout.samples) would be empty"
             )
-    for key in ("epochs", "minibatches"):
-        if plan.critic and config.critic.trunk == "shared" and config.critic[key] is not None:
+    for key, own in (("epochs", None), ("minibatches", None), ("privileged", "none")):
+        if plan.critic and config.critic.trunk == "shared" and config.critic[key] != own:
             yield (
-                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk learns in the "
-                f"policy's own passes (train.{key}); use critic.trunk=own"
+                f"{recipe.blame(f'critic.{key}')}: a head on the policy's trunk reads and learns "
+                "in the policy's own passes; use critic.trunk=own"
             )
 
 
@@ -344,7 +343,7 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
     elif init in plan.rewards and init not in with_path:
         have = f"those that have: {', '.join(with_path)}" if with_path else "none here has one"
         yield f"reward {init!r} has no option 'path', so no model to start from ({have})"
-    elif init not in plan.rewards and not Path(init).expanduser().exists() and "/" not in init:
+    elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
         close = nearest(init, ["actor", *plan.rewards])
         yield f"{init!r} is no reward of this recipe and no folder{close}"
 

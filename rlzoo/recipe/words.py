@@ -1,10 +1,10 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
 import json
+import os
 from collections.abc import Iterable
 from copy import deepcopy
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -40,7 +40,7 @@ def quoted(value: Any) -> str:
 def is_run(word: str) -> bool:
     """Whether a word is a run's folder rather than key=value: a sweep's runs have `=` in their
     names, too."""
-    return "=" not in word or (Path(word) / "recipe.yaml").is_file()
+    return "=" not in word or os.path.isfile(os.path.join(word, "recipe.yaml"))
 
 
 def name_recipe(words: list[str]) -> list[str]:
@@ -49,14 +49,14 @@ def name_recipe(words: list[str]) -> list[str]:
 
     def is_recipe(word: str) -> bool:
         named = word in known or word.endswith((".yaml", ".yml"))
-        return named and "=" not in word and not (Path(word) / "recipe.yaml").is_file()
+        return named and "=" not in word and not os.path.isfile(os.path.join(word, "recipe.yaml"))
 
     return [f"recipe={word}" if is_recipe(word) else word for word in words]
 
 
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """What to say of a word that is neither key=value nor a recipe's name."""
-    if (Path(word) / "recipe.yaml").is_file():
+    if os.path.isfile(os.path.join(word, "recipe.yaml")):
         said = (
             f"{word} is a run's folder: `rlzoo resume {word}` goes on with it, "
             f"recipe={word}/recipe.yaml repeats it"

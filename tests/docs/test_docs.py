@@ -229,14 +229,15 @@ def listed(heading):
 
 @pytest.fixture(scope="module")
 def runs(model_dir, tmp_path_factory):
-    """Two-step runs that between them write all there is: with a critic, with a KL loss, in
-    turns."""
+    """Two-step runs that between them write all there is: with a critic, with a KL loss and a
+    teacher, in turns."""
     place = tmp_path_factory.mktemp("metrics")
     small = [
         *(f"model.path={model_dir}", "rollout.prompts=4", "rollout.samples=4", "device=cpu"),
         *("rollout.max_new_tokens=5", "train.steps=2", "train.minibatches=2", "eval.samples=8"),
     ]
-    two = ["rewards=[verifier,overlong]", "rewards.overlong.max_length=8"]
+    two = ["rewards=[verifier,overlong]", "rewards.overlong.max_length=8", "estimator=mopd",
+           "teacher.name=nano"]  # fmt: skip
     return [
         rlzoo.run("ppo_gae", [*small, f"run.dir={place}/gae"]),
         rlzoo.run("grpo", [*small, *two, "rewards.overlong.buffer=4", f"run.dir={place}/grpo"]),

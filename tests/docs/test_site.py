@@ -64,6 +64,18 @@ def test_the_site_asks_nothing_of_the_network():
     assert [p for p in PAGES if pictures.search((DOCS / p).read_text(encoding="utf-8"))] == []
 
 
+def test_the_picture_is_of_the_readmes_command():
+    """`python docs/display.py` draws it anew."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = next(line for line in readme.splitlines() if "rlzoo run " in line)
+    drawn = (DOCS / "display.svg").read_text(encoding="utf-8")
+    seen = re.sub(r"<[^>]+>", "", drawn.replace("&#160;", " "))
+    assert command[command.index("rlzoo run ") :] in seen
+    assert "(docs/display.svg)" in readme
+    assert len(drawn.encode()) <= 60_000
+    assert "url(http" not in drawn
+
+
 def test_no_page_imports_from_inside():
     """A page may import what a package shows of itself, not what stands in its modules."""
     inside = []

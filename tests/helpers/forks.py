@@ -82,7 +82,7 @@ def _heard(place, function, args):
 
 
 def _rank(index, count, port, log, words):
-    out = os.open(log, os.O_WRONLY | os.O_CREAT)
+    out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
     os.dup2(out, 2)
     os.environ |= {"RANK": f"{index}", "LOCAL_RANK": f"{index}", "WORLD_SIZE": f"{count}",

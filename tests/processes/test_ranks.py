@@ -29,7 +29,7 @@ def test_two_processes_make_the_run_of_one(tmp_path):
 
 
 def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
-    words = ["run", "recipe=grpo", *WORDS, "model.dtype=float64"]
+    words = ["run", "recipe=grpo", *WORDS, "model.dtype=float64", "rollout.staleness=2"]
     whole = tmp_path / "whole"
 
     def go(processes, *words):

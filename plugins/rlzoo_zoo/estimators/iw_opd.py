@@ -16,9 +16,10 @@ def iw_opd(
 
     F_{t-1} = sum_{k<t} d_k / (sum_k d_k + 1e-8), d = abs(log q - log p): the share of the
     response's whole disagreement that lies before token t. So w falls from weight_max at the first
-    token to 1 at the last: a teacher that is shown a prefix it would not have written says little.
-    q is the teacher, p the policy at rollout. weight_max = 1 is `opd`. The share is relative: a
-    response on which the two hardly differ is weighed as steeply as one on which they part.
+    token towards 1 at the last: a teacher that is shown a prefix it would not have written says
+    little. q is the teacher, p the policy at rollout. weight_max = 1 is `opd`. The share is
+    relative: a response on which the two hardly differ is weighed as steeply as one on which they
+    part.
     Source: Xie et al. 2026, arXiv:2606.22600; the formula and weight_max are those of the authors'
     code (dp_actor.py, iw_opd_weight_*). In TRL's trainer the option is gamma = weight_max - 1.
     """

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -70,7 +71,7 @@ def load(schema: str) -> Any:
     if not schema.lstrip().startswith("{"):
         name = schema
         try:
-            text = Path(schema).expanduser().read_text(encoding="utf-8")
+            text = Path(os.path.expanduser(schema)).read_text(encoding="utf-8")
         except OSError as error:
             raise ValueError(f"schema: cannot read {schema!r}: {error.strerror}") from None
     try:

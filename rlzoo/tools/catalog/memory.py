@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from rlzoo.errors import typed_path
 from rlzoo.lm.memory import CHUNK, PASS_BYTES, activations
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
@@ -132,7 +133,7 @@ def find_sizes(model: Any) -> tuple[Sizes | None, str]:
 
 
 def _config_file(path: str) -> Path | None:
-    for folder in (Path(path).expanduser(), *(d / path for d in config_dirs())):
+    for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if (folder / "config.json").is_file():
             return folder / "config.json"
         adapter = folder / "adapter_config.json"

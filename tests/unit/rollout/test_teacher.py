@@ -123,7 +123,7 @@ def test_a_preset_of_a_model_is_a_teacher(zoo, words):
 
 def test_none_is_refused_before_anything_loads(zoo, words):
     with pytest.raises(RecipeError, match=r"asks for 'teacher_log_probs'; give teacher.name"):
-        plan_of(zoo, "recipe=opd", *words)
+        plan_of(zoo, "recipe=grpo", *words, "estimator=opd")
 
 
 def test_another_tokenizer_is_refused_in_a_line(zoo, words, teacher_dir, tmp_path):
