@@ -5,7 +5,7 @@ import json
 import shutil
 import time
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from rlzoo import Range, RlzooError, hookimpl
 
@@ -34,7 +34,7 @@ class Slurm:
         cluster: Literal["slurm", "local"] = "slurm",
     ):
         self.cluster = cluster
-        self.wants = {"timeout_min": minutes, "cpus_per_task": cpus, "gpus_per_node": gpus,
+        self.wants: dict[str, Any] = {"timeout_min": minutes, "cpus_per_task": cpus, "gpus_per_node": gpus,
                       "mem_gb": gigabytes}  # fmt: skip
         slurm = {"slurm_partition": partition, "slurm_account": account}
         self.wants |= {name: value for name, value in slurm.items() if value is not None}
@@ -47,7 +47,8 @@ class Slurm:
         """Do every run; raises OSError where one met a full disk, having cancelled the others."""
         import submitit
 
-        queue, tries, under_way = list(jobs), dict.fromkeys((j.name for j in jobs), 0), {}
+        queue, tries = list(jobs), dict.fromkeys((j.name for j in jobs), 0)
+        under_way: dict[str, Any] = {}  # name: (job, submitit's job)
         executor = submitit.AutoExecutor(folder=folder / "slurm", cluster=self.cluster)
         executor.update_parameters(name=folder.name, **self.wants)
         try:
