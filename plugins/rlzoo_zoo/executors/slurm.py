@@ -34,8 +34,12 @@ class Slurm:
         cluster: Literal["slurm", "local"] = "slurm",
     ):
         self.cluster = cluster
-        self.wants: dict[str, Any] = {"timeout_min": minutes, "cpus_per_task": cpus, "gpus_per_node": gpus,
-                      "mem_gb": gigabytes}  # fmt: skip
+        self.wants: dict[str, Any] = {
+            "timeout_min": minutes,
+            "cpus_per_task": cpus,
+            "gpus_per_node": gpus,
+            "mem_gb": gigabytes,
+        }
         slurm = {"slurm_partition": partition, "slurm_account": account}
         self.wants |= {name: value for name, value in slurm.items() if value is not None}
 
