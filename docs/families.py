@@ -149,6 +149,7 @@ def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
         "score_weights": torch.ones(1, dtype=torch.float64), "values": torch.full_like(last, share),
         "bootstrap_values": torch.zeros_like(outcome), "old_log_probs": log_pi,
         "sampler_log_probs": log_pi, "ref_log_probs": log_pi, "log_probs": log_pi,
+        "teacher_log_probs": log_pi, "teacher_kl": torch.zeros_like(last),
         "sum_pi_squared": torch.full_like(last, 0.5), "turn_ids": torch.ones_like(last).long(),
         "state_keys": torch.arange(LENGTH).expand(SAMPLES, LENGTH) + 1,
         "terminated": torch.ones(SAMPLES, dtype=torch.bool),
@@ -170,12 +171,17 @@ def span(row: Tensor) -> str:
     return first if first == last else f"{first} … {last}"
 
 
+BASELINES = {
+    "values": "a critic", "group_ids": "the group", "greedy_scores": "a greedy response",
+    "branch_values": "fresh rollouts", "optimal_values": "the reference",
+    "teacher_log_probs": "a teacher",
+}  # fmt: skip
+
+
 def baseline(estimator: Component) -> str:
-    needs = set(estimator.needs)
-    said = (("values", "a critic"), ("group_ids", "the group"), ("branch_values", "fresh rollouts"),
-            ("greedy_scores", "a greedy response"),
-            ("optimal_values", "the reference"))  # fmt: skip
-    return next((text for name, text in said if name in needs), "nothing")
+    """What a response is compared with, by the columns that it is compared by."""
+    said = [text for name, text in BASELINES.items() if name in estimator.needs]
+    return " and ".join(said) or "nothing"
 
 
 def credit(zoo: Any, estimator: Component) -> str:
@@ -288,9 +294,9 @@ def main() -> None:
     sys.path.insert(0, str(HERE))
     from generate import table, with_block
 
+    runs = table(*first_runs(folder))
     page = HERE / "families.md"
-    text = with_block(page.read_text(encoding="utf-8"), "runs", table(*first_runs(folder)))
-    page.write_text(text, encoding="utf-8")
+    page.write_text(with_block(page.read_text(encoding="utf-8"), "runs", runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """What MkDocs needs beyond mkdocs.yml, so that the pages read well on a code host and as a site.
 
 A link out of docs/ (`../rlzoo/ops.py`) leads to a copy of that file as plain text under source/, a
-link to a folder to its `__init__.py` or README. CONTRIBUTING.md and CHANGELOG.md become pages, and
-every component's page gets a place in the navigation.
+link to a folder to its `__init__.py` or README. CONTRIBUTING.md, CHANGELOG.md and the notebooks
+become pages, and every component's page gets a place in the navigation.
 """
 
+import json
 import os
 import re
 from pathlib import Path
@@ -35,12 +36,35 @@ def on_config(config: Any) -> Any:
 def on_files(files: Files, config: Any) -> Files:
     for path, page in PAGES.items():
         files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+    for path in DOCS.glob("*.ipynb"):
+        text = notebook(json.loads(path.read_text(encoding="utf-8")))
+        files.append(File.generated(config, f"{path.stem}.md", content=text))
     wanted: dict[str, Path] = {}
     for file in files.documentation_pages():
         linked(file.content_string, file.src_uri, wanted)
     for uri, path in wanted.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
+
+
+def notebook(document: dict[str, Any]) -> str:
+    """A notebook as a page: its cells, and what they gave."""
+    parts = []
+    for cell in document["cells"]:
+        source = "".join(cell["source"])
+        parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
+        for output in cell.get("outputs", ()):
+            data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
+            if "text/html" in data:  # without empty lines it is one block of HTML, left as it is
+                html = re.sub(r"\n\s*\n+", "\n", data["text/html"].strip())
+                parts.append(f'<div class="output">{html}</div>')
+            elif "image/png" in data:
+                png = data["image/png"].replace("\n", "")
+                parts.append(f'<img alt="what the cell draws" src="data:image/png;base64,{png}">')
+            else:
+                text = data.get("text/plain") or "".join(output.get("text", ()))
+                parts.append(f"```text\n{text.strip()}\n```")
+    return "\n\n".join(parts) + "\n"
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -55,15 +79,16 @@ def linked(markdown: str, uri: str, wanted: dict[str, Path]) -> str:
     def inwards(match: re.Match[str]) -> str:
         target, anchor = match[1], match[2] or ""
         path = (home / target).resolve() if target else None
-        if path is None or (path.is_relative_to(DOCS) and uri not in HOMES):
+        inside = path is not None and path.is_relative_to(DOCS)
+        if path is None or (inside and uri not in HOMES and path.suffix != ".ipynb"):
             return match[0]
         if path in PAGES:
             there = PAGES[path]
-        elif path.is_relative_to(DOCS):
-            there = path.relative_to(DOCS).as_posix()
+        elif inside:
+            there = re.sub(r"\.ipynb$", ".md", path.relative_to(DOCS).as_posix())
         elif path.is_relative_to(ROOT):
-            inside = (path, path / "__init__.py", path / "README.md", *sorted(path.glob("*.*")))
-            path = next((x for x in inside if x.is_file()), path)
+            best = (path, path / "__init__.py", path / "README.md", *sorted(path.glob("*.*")))
+            path = next((x for x in best if x.is_file()), path)
             there = f"source/{path.relative_to(ROOT).as_posix().lstrip('.')}.txt"
             wanted[there] = path
         else:

@@ -105,7 +105,7 @@ def main() -> None:
             if words not in rows:
                 rows[words] = trained(words, zoo)
                 print(json.dumps(rows[words]), file=file, flush=True)
-    write_page({w: rows[w] for w in wanted()})
+    write_page(rows)
 
 
 def write_page(rows: dict[str, dict]) -> None:

@@ -11,11 +11,11 @@ import re
 import sys
 import warnings
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.errors import RlzooError, nearest, of_the_machine
+from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.show.text import printable
 from rlzoo.tools import guide
@@ -74,7 +74,7 @@ def brought() -> dict[str, str]:
     Such a module is as a verb's in rlzoo.tools; its docstring's first line and its `USAGE` are what
     the table has of the others.
     """
-    return {point.name: point.value for point in entry_points(group="rlzoo.verbs")}
+    return {point.name: point.value for point in installed("rlzoo.verbs")}
 
 
 def every_verb() -> list[str]:
@@ -108,7 +108,7 @@ def parser_of(name: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"rlzoo {name}",
         usage=f"rlzoo {name} {usage} [--json] ...",
-        description=text,
+        description=guide.fold(text),
         allow_abbrev=not hasattr(verb, "sort_out"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -142,9 +142,10 @@ def parse(argv: list[str]) -> argparse.Namespace:
         words = _as_keys(words, parser) if takes_keys(parser) else words
         arguments = parser.parse_intermixed_args(words)
     if takes_keys(parser) or sort_out:
-        from rlzoo.recipe.words import name_recipe
+        from rlzoo.recipe.words import name_recipe, refuse_near_recipes
 
         arguments.words = name_recipe(arguments.words)
+        refuse_near_recipes(arguments.words)
     return arguments
 
 
@@ -218,8 +219,8 @@ def main(argv: list[str] | None = None) -> int:
     # Read when torch is loaded: a thread that waits for the others of its step sleeps.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # of a terminal that lacks a character
+        if hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
     if "_ARGCOMPLETE" in os.environ:
         from rlzoo.tools.completion import complete
 

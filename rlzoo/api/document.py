@@ -81,14 +81,14 @@ Found = Any  # a Document or Rows
 
 
 def perform(
-    verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, quiet: bool = False
+    verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, console: Any = None
 ) -> Found:
     """What a verb finds out for these words and options; files that they name are written.
 
     words: as on the command line; paths and runs are taken as they are.
     options: (name, value): None and False leave it out, True gives it alone; a list is written with
         commas, a list of lists with semicolons too.
-    quiet: of what is printed while it works.
+    console: where a verb prints what it is at; its own where none is given.
     Raises RlzooError, as the command line would print it.
     """
     argv = [verb, *map(_word, words)]
@@ -98,7 +98,7 @@ def perform(
         flag = "--" + name.replace("_", "-")
         argv.append(flag if value is True else f"{flag}={_text(value)}")
     arguments = _parsed(argv)
-    arguments.quiet = quiet
+    arguments.console = console
     with allow_env(arguments.allow_env):
         result = work(find_verb(verb), arguments)
     return (Rows if isinstance(result.document, list) else Document)(result)

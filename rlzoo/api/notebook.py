@@ -97,7 +97,8 @@ class Notebook(Silent):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if error is None or self.handle is None:
             return
-        said, again = first_line(error), f"rlzoo.resume({self.where!r}) goes on"
+        said = first_line(error) if str(error) else "interrupted"
+        again = f"rlzoo.resume({self.where!r}) goes on"
         self.left = self.asked = ""
         if isinstance(error, KeyboardInterrupt):
             self.doing = f"{said}; {again}"
@@ -127,9 +128,9 @@ class Notebook(Silent):
 
     def html(self) -> str:
         """The output as it is now."""
-        said = [self.facts, self.where]
+        beside = ", ".join(filter(None, [self.facts, self.where]))
         parts = [
-            f"<b>{text(self.title)}</b> {faint(text(', '.join(filter(None, said))))}",
+            f"<b>{text(self.title)}</b> {faint(text(beside))}",
             bar(self.progress),
             f"<div>{text(self.now())}</div>",
             numbers(self.last),

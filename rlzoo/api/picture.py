@@ -9,7 +9,7 @@ from typing import Any
 from rlzoo.runs.metrics import ACCURACY, GREEDY, SCORE
 from rlzoo.show.numbers import number
 from rlzoo.show.text import printable
-from rlzoo.tools.run.live import SHOWN
+from rlzoo.tools.run.live import cells
 
 Point = tuple[float, float]
 Held = tuple[float, float, float, float]  # step, score, the ends of its interval
@@ -144,12 +144,9 @@ def curve(rewards: Iterable[Point], evaluations: Sequence[Mapping[str, Any]]) ->
 
 def numbers(line: Mapping[str, Any]) -> str:
     """What is shown of a step, in one row."""
-    cells = [
-        f'<td style="{CELL}">{faint(name)} <b>{form.format(value)}</b></td>'
-        for name, key, form in SHOWN
-        if (value := finite(line.get(key))) is not None
-    ]
-    return table([cells]) if cells else ""
+    known = {name: value for name, value in line.items() if finite(value) is not None}
+    row = [f'<td style="{CELL}">{faint(name)} <b>{value}</b></td>' for name, value in cells(known)]
+    return table([row]) if row else ""
 
 
 def scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
@@ -161,9 +158,9 @@ def scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
     for step, value, low, high in [held[0], held[-1]] if len(held) > 1 else held:
         line = next(e for e in evaluations if finite(e.get("step")) == step)
         greedy = finite(line.get(GREEDY))
-        cells = [f"<b>{value:.3f}</b>", f"{low:.3f} to {high:.3f}",
-                 "" if greedy is None else f"{greedy:.3f}", f"{step:.0f}"]  # fmt: skip
-        rows.append([f'<td style="{CELL}">{cell}</td>' for cell in cells])
+        said = [f"<b>{value:.3f}</b>", f"{low:.3f} to {high:.3f}",
+                "" if greedy is None else f"{greedy:.3f}", f"{step:.0f}"]  # fmt: skip
+        rows.append([f'<td style="{CELL}">{cell}</td>' for cell in said])
     return table(rows)
 
 

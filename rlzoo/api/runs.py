@@ -13,18 +13,18 @@ from rlzoo.api import picture, verbs
 from rlzoo.api.document import Found
 from rlzoo.api.figures import draw
 from rlzoo.api.notebook import Notebook, in_notebook
-from rlzoo.errors import UsageError, nearest
+from rlzoo.errors import RunError, UsageError, nearest
 from rlzoo.plugin.registry import Zoo
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
-from rlzoo.runs.metrics import REWARD, is_evaluation
+from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
 from rlzoo.runs.record import Record, failure, read_record
 from rlzoo.tools.run.command import make_display
 from rlzoo.tools.run.live import SHOWN
 from rlzoo.train import start
 
 SAMPLES = 6  # that a run shows of itself
-KEPT = {REWARD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps
+KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps
 
 
 @dataclass(repr=False)
@@ -113,6 +113,10 @@ class Run(start.Run):
         """What is wrong with it, in words: `rlzoo.doctor(run)`."""
         return verbs.doctor(self)
 
+    def report(self, out: str | os.PathLike[str] | None = None) -> Found:
+        """Its page, written to `out`, or report.html in its folder: `rlzoo.report(run, out)`."""
+        return verbs.report(self, out)
+
     def export(self, folder: str | os.PathLike[str], **options: Any) -> Found:
         """Its model as a transformers folder: `rlzoo.export(run, folder, ...)`."""
         return verbs.export(self, folder, **options)
@@ -156,7 +160,11 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RunError where the folder is none, or its summary is damaged.
     """
-    folder = open_folder(Path(path))
+    path = Path(path)
+    if (path / "sweep.json").is_file():
+        runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
+        raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
+    folder = open_folder(path)
     return Run(folder.path, folder.summary())
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from rlzoo.api.document import Document, Rows, perform
 from rlzoo.api.notebook import in_notebook
 from rlzoo.recipe.files import find_config
+from rlzoo.show.console import SafeConsole
 
 PathOrRun = str | os.PathLike[str]
 Words = Sequence[str]
@@ -42,8 +43,11 @@ def sweep(
     """
     options = {"jobs": jobs, "dir": dir, "patience": patience, "on": on, "reference": reference,
                "threshold": threshold}  # fmt: skip
-    quiet = not (in_notebook() if display is None else display)
-    return perform("sweep", [_recipe(recipe), *overrides], options.items(), quiet=quiet)
+    told = in_notebook() if display is None else display
+    # A kernel says that it is a terminal, and is none that could redraw a table.
+    terminal = False if in_notebook() else None
+    console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
+    return perform("sweep", [_recipe(recipe), *overrides], options.items(), console=console)
 
 
 def compare(
@@ -129,6 +133,9 @@ def trace(
     rewards: Any = None,
     values: Any = None,
     bootstrap: Any = None,
+    scores: Any = None,
+    kl: Any = None,
+    tokens: Words | None = None,
     estimator: str | Words | None = None,
     explain: bool = False,
     html: PathOrRun | None = None,
@@ -138,7 +145,8 @@ def trace(
 
     what: a run, a recipe, or nothing where numbers are given: rewards=[0, 0, 1] and
         values=[.3, .4, .6], a list for each token of one response, a list of lists for a group.
-        bootstrap: the value after the last token.
+        bootstrap: the value after the last token. scores, kl: in place of rewards, the score and
+        the KL of each token; tokens: their texts.
     prompt: trace a fresh response to it; answer: what is right for it. row: which response of the
         batch, from 0. step: which saved batch or checkpoint; the last. fresh: draw anew, though
         batches were saved. estimator: one or several. explain: spell the arithmetic out. html: a
@@ -147,8 +155,9 @@ def trace(
         columns, too.
     """
     asked = {"prompt": prompt, "answer": answer, "row": row, "step": step, "fresh": fresh,
-             "rewards": rewards, "values": values, "bootstrap": bootstrap, "estimator": estimator,
-             "explain": explain, "html": html, **options}  # fmt: skip
+             "rewards": rewards, "values": values, "bootstrap": bootstrap, "scores": scores,
+             "kl": kl, "tokens": tokens, "estimator": estimator, "explain": explain, "html": html,
+             **options}  # fmt: skip
     return perform("trace", [*_subject(what), *overrides], asked.items())
 
 
@@ -185,6 +194,16 @@ def doctor(run: PathOrRun) -> Document:
     Raises RunError where the folder is no run.
     """
     return perform("doctor", [Path(run)], ())
+
+
+def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
+    """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
+    "report" is where it lies.
+
+    out: a file; else report.html in the run's folder. watch: while the run goes on, write the page
+        anew every so many seconds.
+    """
+    return perform("report", [Path(run)], [("out", out), ("watch", watch)])
 
 
 def advise(recipe: PathOrRun, overrides: Words = (), *, share: float | None = None) -> Document:

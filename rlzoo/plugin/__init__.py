@@ -7,6 +7,7 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     columns    the table of columns, resources and stages
     component  a function whose signature says what it needs and which options it has; the kinds
     hookspecs  the hooks, one for each kind; `hookimpl`
+    installed  entry points of what is installed, quickly
     options    a typed setting with its range, and the words for a value that does not fit
     permissions  which environment variables a recipe may read
     registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`

@@ -9,14 +9,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlzoo.plugin.component import KINDS, Component, name_of, path_below_root
+from rlzoo.plugin.installed import installed
 from rlzoo.plugin.options import Option
-from rlzoo.plugin.registry import GROUP, Zoo, load_zoo, normal
+from rlzoo.plugin.registry import GROUP, OWN, Zoo, load_zoo, normal
 
 HOOKS = {f"register_{kind}": kind for kind in KINDS}
 
@@ -65,15 +65,11 @@ class _Unchecked(Option):
 
 def _files() -> Iterator[tuple[str, str, Path]]:
     """(origin, distribution, file) of each module that `load_zoo` would import."""
-    # Not `entry_points()`, which reads the description of everything that is installed.
-    found: dict[str, Distribution] = {}
-    for dist in distributions():
-        if f"[{GROUP}]" in (dist.read_text("entry_points.txt") or ""):
-            found.setdefault(dist.name, dist)  # as an import, the first on the path
-    for dist in found.values():
-        for point in dist.entry_points.select(group=GROUP):
-            if ":" in point.value:
-                raise _Unclear
+    own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
+    for point in installed(GROUP):
+        if ":" in point.value or (dist := point.dist) is None or not dist.name:
+            raise _Unclear
+        if dist.name == OWN or not own_alone:
             for module, file in _modules(point.value):
                 yield f"{module} ({dist.name} {dist.version})", dist.name, file
     for item in filter(str.strip, os.environ.get("RLZOO_PLUGINS", "").split(",")):

@@ -54,6 +54,14 @@ def name_recipe(words: list[str]) -> list[str]:
     return [f"recipe={word}" if is_recipe(word) else word for word in words]
 
 
+def refuse_near_recipes(words: list[str]) -> None:
+    """Raise RecipeError at a bare word that is no path and nearly a recipe's name."""
+    for word in words:
+        near = "" if "=" in word or os.path.exists(word) else nearest(word, list_configs("recipes"))
+        if near:
+            raise RecipeError(f"no recipe {word!r}{near}")
+
+
 def no_pair(word: str, others: list[str]) -> RecipeError:
     """What to say of a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):

@@ -203,6 +203,11 @@ def open_folder(path: str | Path) -> RunFolder:
     """An existing run folder; raises RunError where it is none."""
     path = Path(path)
     if not (path / "recipe.yaml").is_file():
+        if inside := sorted(path.glob("*/recipe.yaml")):
+            raise RunError(
+                f"{path} is a folder of runs: name one of the {len(inside)}, {inside[0].parent} "
+                f"say; `rlzoo compare {path}` puts them side by side"
+            )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(f"{path} is no run folder: {what}{_nearby(path)}")
     return RunFolder(path)

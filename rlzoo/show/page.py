@@ -7,7 +7,7 @@ head forbids the browser to fetch anything, and to run any script but the page's
 import base64
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
@@ -40,6 +40,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .4rem .7rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--faint) }
 th { color: var(--muted); font-weight: 600 } .left { text-align: left }
+td.long { white-space: pre-wrap; max-width: 40rem } summary h2 { display: inline-block }
 dl.terms { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; margin: 0;
   font-size: .92rem }
 dl.terms dt { font-weight: 600 } dl.terms dd { margin: 0; color: var(--muted) }
@@ -110,9 +111,18 @@ def row(cells: Iterable[str], kind: str = "") -> str:
 def table(head: Iterable[str], rows: Iterable[str]) -> str:
     """Cells of the head and rows are HTML; a wide table scrolls by itself."""
     return (
-        f'<div class="scroll" tabindex="0"><table><thead>{row(head)}</thead>'
-        f"<tbody>{''.join(rows)}</tbody></table></div>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="table"><table>'
+        f"<thead>{row(head)}</thead><tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """A recipe's keys and values, folded."""
+    heads = [tag("th", "key", "left"), tag("th", "value", "left")]
+    rows = [
+        row([tag("td", k, "left mono"), tag("td", str(values[k]), "left long")]) for k in values
+    ]
+    return folded("<h2>Settings</h2>", table(heads, rows))
 
 
 def figure(drawing: str, caption: str = "") -> str:

@@ -61,6 +61,10 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
     ],
     "doctor": [("rlzoo doctor runs/a", "finished or not")],
+    "report": [
+        ("rlzoo report runs/a", "writes runs/a/report.html"),
+        ("rlzoo report runs/a --watch", "again and again, while the run goes on"),
+    ],
     "eval": [
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "a model that nobody trained"),
@@ -69,7 +73,9 @@ EXAMPLES: dict[str, Lines] = {
     "bench": [("rlzoo bench", "all cases"), ("rlzoo bench step --recipes grpo", "one")],
     "sft": [("rlzoo sft pairs.jsonl --model nano --out start", "a model to start from")],
     "reward": [("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences")],
-    "base": [("rlzoo base nano --out nano", "a shipped model, made again")],
+    "base": [
+        ("rlzoo base addition --out start", "a model that is right now and then, to start from")
+    ],
 }
 
 KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout.prompts",
@@ -90,22 +96,22 @@ def start() -> str:
     """What `rlzoo` alone shows."""
     head = "rlzoo: token-level RL algorithms for language models, every one a plugin. Try first:"
     foot = "rlzoo help: all verbs; rlzoo help run: one of them; docs/tutorial.md: half an hour."
-    return "\n\n".join([_fold(head), _beside(FIRST), _fold(foot)])
+    return "\n\n".join([fold(head), _beside(FIRST), fold(foot)])
 
 
 def table(verbs: Mapping[str, tuple[str, ...]]) -> str:
     """What `rlzoo help` shows: every verb."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
-    return "\n\n".join([_fold(head), _beside([(n, text) for n, (_, text) in verbs.items()])])
+    return "\n\n".join([fold(head), _beside([(n, text) for n, (_, text) in verbs.items()])])
 
 
 def epilog(verb: str, said: str, takes_keys: bool) -> str:
     """What follows the options in a verb's help: examples, and of a recipe's keys the commonest."""
-    parts = [_fold(said)] if said else []
+    parts = [fold(said)] if said else []
     if verb in EXAMPLES:
         parts.append("examples:\n" + _beside(EXAMPLES[verb]))
     if takes_keys:
-        parts += ["keys people set:\n" + _beside(_common()), _fold(WHERE_THE_REST)]
+        parts += ["keys people set:\n" + _beside(_common()), fold(WHERE_THE_REST)]
     return "\n\n".join(parts)
 
 
@@ -145,10 +151,10 @@ def keys(words: list[str]) -> str:
         last = [part for key in KEYS for part in key.split(".")]
         raise RlzooError(f"no key speaks of {' '.join(words)!r}{nearest(words[0], last)}")
     foot = "Options of a component stand beside it: `rlzoo plugins gae`, then estimator.lam=.9."
-    return "\n\n".join([_beside(lines), _fold(foot)])
+    return "\n\n".join([_beside(lines), fold(foot)])
 
 
-def _fold(text: str) -> str:
+def fold(text: str) -> str:
     return textwrap.fill(text, width(), break_on_hyphens=False)
 
 

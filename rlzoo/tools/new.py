@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
 _THEN = {  # what trains with it
     "task": "rlzoo base {name} --out start    (a model to begin with: docs/own-task.md)",
-    "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} seed=0,1,2,3,4",
+    "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} "
+    "seed=0,1,2,3 train.steps=20 eval.every=0",
 }
 
 

@@ -76,7 +76,8 @@ class Flat:
         if same and abs(line[REWARD]) < 1e-8:
             return (
                 f"no sample of the last {FLAT} steps was ever right, so nothing can be learned: "
-                "read samples.jsonl; give easier prompts, or a warm start first (`rlzoo sft`)"
+                "read samples.jsonl; give easier prompts, or a warm start first (`rlzoo base`, "
+                "`rlzoo sft`)"
             )
         if same:
             return (

@@ -12,7 +12,7 @@ from helpers.scripts import script
 
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-FROM_THE_ROOT = {"contributing.md", "changelog.md"}  # copied in when the site is built
+MADE = {"contributing.md", "changelog.md", *(f"{path.stem}.md" for path in DOCS.glob("*.ipynb"))}
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -34,7 +34,7 @@ def test_every_page_has_one_place_in_the_navigation():
     named = list(pages_of(SITE["nav"]))
     assert sorted(named) == sorted(set(named))
     by_hand = {page for page in PAGES if not re.match(r"components/\w+/", page)}
-    assert set(named) == by_hand | FROM_THE_ROOT, "mkdocs.yml's nav and docs/ differ"
+    assert set(named) == by_hand | MADE, "mkdocs.yml's nav and docs/ differ"
 
 
 def links(page):
@@ -101,6 +101,21 @@ def test_links_out_of_the_docs_turn_inwards():
     )
     assert wanted["source/rlzoo/ops.py.txt"] == ROOT / "rlzoo" / "ops.py"
     assert hooks.linked("[a](docs/design.md#x)", "contributing.md", {}) == "[a](design.md#x)"
+    assert hooks.linked("[a](half.ipynb)", "log.md", {}) == "[a](half.md)"
+    assert hooks.linked("[a](docs/half.ipynb)", "changelog.md", {}) == "[a](half.md)"
     assert hooks.linked("[a](../CONTRIBUTING.md)", "log.md", {}) == "[a](contributing.md)"
     turned = hooks.linked("[a](../../rlzoo/ops.py)", "components/README.md", wanted)
     assert turned == "[a](../source/rlzoo/ops.py.txt)"
+
+
+def test_a_notebook_is_a_page():
+    pytest.importorskip("mkdocs")
+    outputs = [{"data": {"text/html": ["<p>a</p>\n", "\n<p>b</p>"], "text/plain": ["c"]}},
+               {"data": {"text/plain": ["d"]}}, {"text": ["e\n"]}]  # fmt: skip
+    cells = [{"cell_type": "markdown", "source": ["# Head"]},
+             {"cell_type": "code", "source": ["x = 1"], "outputs": outputs}]  # fmt: skip
+    page = script("site_hooks").notebook({"cells": cells})
+    assert page.split("\n\n") == [
+        "# Head", "```python\nx = 1\n```", '<div class="output"><p>a</p>\n<p>b</p></div>',
+        "```text\nd\n```", "```text\ne\n```\n",
+    ]  # fmt: skip

@@ -1,10 +1,13 @@
 """Run folders as `rlzoo report` reads them: any number of steps, saved batches with any texts."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 from omegaconf import OmegaConf
 from safetensors.numpy import save_file
+
+import rlzoo
 
 HOSTILE = (
     "<script>document.title='owned'</script>",
@@ -94,3 +97,8 @@ def _save(file, rng, groups, samples, tokens, texts, vocabulary):
              "token_texts": {i: texts[i % len(texts)] if len(texts) > 1 else f"t{i}"
                              for i in range(vocabulary)}}  # fmt: skip
     file.with_suffix(".json").write_text(json.dumps(lists))
+
+
+def page_of(run, out=None):
+    """Where the page of a run lies that is written now."""
+    return Path(rlzoo.report(run, out)["report"])

@@ -173,6 +173,8 @@ EVERY = (
     ("grpo", ["actor.entropy_coef=0.01"]),
     ("rloo", ["rollout.truncation=drop"]),
     ("ppo_gae", ["policy_loss=clip_cov"]),
+    ("ppo_gae", ["policy_loss=high_entropy"]),
+    ("deepseek_v3_2", []),
     ("grpo", ["policy_loss=tpo"]),
     ("grpo", ["rollout.top_p=0.9", "correction=tis"]),
     ("ppo_gae", ["value_loss=hl_gauss"]),

@@ -6,6 +6,7 @@ import subprocess
 import time
 
 import torch
+from safetensors.torch import load_file
 
 from helpers.forks import ranks
 from helpers.launch import WORDS, launch
@@ -20,12 +21,17 @@ def test_two_processes_make_the_run_of_one(tmp_path):
     prompts are no multiple of two processes."""
     words = ["recipe=ppo_gae", *WORDS, "train.steps=8", "train.minibatches=2", "run.samples=20",
              "model.dtype=float64", "whiten=group", "policy_loss=tpo", "kl.controller=adaptive",
-             "kl.place=loss", "kl=k2", "train.microbatch=3", "critic.epochs=2"]  # fmt: skip
+             "kl.place=loss", "kl=k2", "train.microbatch=3", "critic.epochs=2",
+             "run.save_batches=1"]  # fmt: skip
     assert main(["run", *words, f"run.dir={tmp_path / '1'}"]) == 0
     status, said = ranks(tmp_path, *[["run", *words, f"run.dir={tmp_path / '2'}"]] * 2)
     assert status == 0, said
     assert lines(tmp_path / "1", "samples.jsonl") == lines(tmp_path / "2", "samples.jsonl")
     assert_same_metrics(lines(tmp_path / "1"), lines(tmp_path / "2"), 1e-6)
+    last = "batches/step-00000008.safetensors"
+    mine, theirs = load_file(tmp_path / "1" / last), load_file(tmp_path / "2" / last)
+    for name in ("log_probs", "entropy"):  # after the update
+        torch.testing.assert_close(mine[name], theirs[name], rtol=1e-6, atol=1e-8)
 
 
 def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):

@@ -11,7 +11,7 @@ from rlzoo.train.start import resume, run
 # Twenty rows in passes of three are seven: one process of two makes a pass less. Full KL needs the
 # heads of policy and reference together; TPO couples the rows of a mini-batch.
 RUN = [*WORDS, "model.dtype=float64", "train.microbatch=3",
-       "kl=full", "policy_loss=tpo", "checkpoint.best=true"]  # fmt: skip
+       "kl=full", "policy_loss=tpo", "checkpoint.best=true", "run.save_batches=3"]  # fmt: skip
 
 
 def steps(folder):
@@ -38,7 +38,8 @@ def test_shards_make_the_same_run_and_checkpoints_fit_one_process_and_two(tmp_pa
     cut_off(two, 3)
     resume(two)
     assert_same_metrics(steps(one), steps(two), 1e-9)
-    for name in ("model", "checkpoints/step-00000003"):
+    assert len(list((one / "batches").glob("*.safetensors"))) == 3
+    for name in ("model", "checkpoints/step-00000003", "batches"):
         for path in (one / name).glob("*.safetensors"):
             mine, theirs = load_file(path), load_file(two / name / path.name)
             assert mine.keys() == theirs.keys()

@@ -36,7 +36,7 @@ def cli(capsys):
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),
         (["new", "estimater", "x"], "did you mean 'estimator'"),
-        (["base", "huge", "--out", "x"], "no base 'huge'"),
+        (["base", "huge", "--out", "x"], "no base and no task 'huge'"),
     ],
 )
 def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypatch):

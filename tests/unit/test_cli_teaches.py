@@ -99,6 +99,9 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("run ppo_gae stesp=3", "did you mean 'train.steps'"),
         ("sweep ppo_gae estimator=gae,grop seed=0,1", "did you mean 'grpo'"),
         ("diagnose ppo_gae estimator=gae,gea", "did you mean 'gae'"),
+        ("diagnose ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
+        ("trace ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
+        ("trace ppo_gae --seed 1", "--seed: a key of the recipe is written seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
         ("compare --refrence x a b", "did you mean '--reference'"),
@@ -139,6 +142,15 @@ def test_a_folder_of_a_run_is_no_recipe(tmp_path, monkeypatch, typed):
     monkeypatch.chdir(tmp_path)
     assert name_recipe(["ppo_gae", "grpo"]) == ["ppo_gae", "recipe=grpo"]
     assert "`rlzoo resume ppo_gae` goes on with it" in typed("run ppo_gae")[2]
+
+
+def test_a_folder_of_runs_is_no_run(tmp_path, typed):
+    (tmp_path / "runs" / "sweep" / "gae--seed0").mkdir(parents=True)
+    (tmp_path / "runs" / "sweep" / "gae--seed0" / "recipe.yaml").write_text("seed: 0\n")
+    status, _, err = typed("doctor runs/sweep")
+    assert status == 2
+    assert "runs/sweep/gae--seed0" in err
+    assert "`rlzoo compare runs/sweep`" in err
 
 
 def test_a_short_name_stands_for_the_key_that_ends_so(zoo):

@@ -73,7 +73,7 @@ def small(tmp_path_factory, model_dir):
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
     from rlzoo.runs.evaluations import read_evaluation
-    from rlzoo.runs.folder import RunFolder
+    from rlzoo.runs.record import read_record
     from rlzoo.tools.run.tables import beside_earlier
 
     arrays = read_evaluation(small.path, 1)
@@ -85,7 +85,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
     assert line["eval/accuracy_high"] >= wilson(0, 64)[1]  # none is right: 10 trials, not 64
     assert line["eval/accuracy_high"] == pytest.approx(wilson(0, 10)[1])
     assert small.summary["eval_prompts"] == 10
-    title = str(beside_earlier(small.summary, RunFolder(small.path), 80).title)
+    title = str(beside_earlier(read_record(small.path), [], 80).title)
     assert "64 samples of 10 prompts" in title
 
 

@@ -32,10 +32,13 @@ def run(arguments: argparse.Namespace) -> Result:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
     memory = estimate(plan)
 
-    def view(_: Any) -> list[Any]:
+    def view(console: Any) -> list[Any]:
         from rlzoo.tools.catalog.tables import memory_view, recipe_view
 
-        return [*recipe_view(recipe, values, plan), *memory_view(memory)]
+        return [
+            *recipe_view(recipe, values, plan, console.width),
+            *memory_view(memory, console.width),
+        ]
 
     document = {
         "recipe": recipe.name,

@@ -75,32 +75,34 @@ def _grid() -> Table:
     return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
 
 
-def recipe_view(recipe: Any, values: dict[str, Any], plan: Any) -> list[Any]:
+def recipe_view(recipe: Any, values: dict[str, Any], plan: Any, width: int) -> list[Any]:
     """Values of a recipe with their origins, and what it makes the run build."""
-    table = Table(title=f"recipe {recipe.name}", title_justify="left")
+    narrow = width < 100
+    table = _grid() if narrow else Table()
+    table.title, table.title_justify, table.show_header = f"recipe {recipe.name}", "left", True
     for name in ("key", "value", "from"):
-        table.add_column(name, overflow="fold")
+        table.add_column(name, overflow="fold", no_wrap=narrow and name == "key")
     for key, value in values.items():
         origin = recipe.origins[key]
         style = "dim" if origin.endswith("defaults.yaml") else ""
-        table.add_row(key, Text("null" if value is None else str(value)), origin, style=style)
+        short = origin.removeprefix("shipped ") if narrow else origin
+        table.add_row(key, Text("null" if value is None else str(value)), short, style=style)
     built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
     columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
     return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
 
 
-def memory_view(found: Any) -> list[Any]:
+def memory_view(found: Any, width: int) -> list[Any]:
     """An estimate of a run's memory, item by item; None where the model's sizes are unknown."""
     if found is None:
         return [Text("memory: the model's sizes are not known here (no config.json, no shape)")]
     from rlzoo.show.numbers import show_bytes
 
     exact = "" if found.sizes.exact else "about "
-    table = Table(
-        title=f"memory on {found.device}, estimated: {show_bytes(found.peak)} at the most",
-        title_justify="left",
-    )
+    table = _grid() if width < 100 else Table()
+    table.title = f"memory on {found.device}, estimated: {show_bytes(found.peak)} at the most"
+    table.title_justify, table.show_header = "left", True
     for name in ("what", "bytes", "when", "how"):
         table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
     for item in found.items:

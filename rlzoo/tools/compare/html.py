@@ -7,7 +7,7 @@ from pathlib import Path
 from rlzoo.runs.disk import write_atomically
 from rlzoo.show import page as html
 from rlzoo.show.figure import svg
-from rlzoo.show.page import row, table, tag
+from rlzoo.show.page import folded, row, table, tag
 from rlzoo.tools.compare.comparison import Comparison, TwoWay
 from rlzoo.tools.compare.plots import plots
 from rlzoo.tools.compare.records import as_typed, is_name
@@ -51,16 +51,16 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
     blocks.append(tag("p", method(c), "muted"))
     if c.pairs:
-        blocks += ["<details><summary>Every pair</summary>", _pairs(c), "</details>"]
+        blocks.append(folded("Every pair", _pairs(c)))
     blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
         blocks += [tag("h2", two_way_title(c, t)), _two_way(t)]
     for name, (caption, draw) in plots(c).items():
-        blocks.append(f"<figure>{svg(draw(), name)}{tag('figcaption', caption)}</figure>")
+        blocks.append(html.figure(svg(draw(), name), caption))
     if c.notes:
         items = "".join(tag("li", note) for note in c.notes)
         blocks.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
-    blocks += ["<h2>Settings</h2>", tag("p", _settings(c), "muted")]
+    blocks.append(html.settings(_settings(c)))
     return html.page(title, blocks, CSS)
 
 
@@ -108,14 +108,12 @@ def _two_way(t: TwoWay) -> str:
     return table(["<th></th>", *(tag("th", name) for name in t.columns)], rows)
 
 
-def _settings(c: Comparison) -> str:
-    """What all rows share, in words: enough to run it again."""
+def _settings(c: Comparison) -> dict[str, str]:
+    """What all rows share: enough to run it again."""
     configs = [r.recipe for x in c.rows for r in x.runs.values()]
-    first = configs[0]
-    shared = {
-        k: v
-        for k, v in sorted(first.items())
+    return {
+        k: as_typed(v)
+        for k, v in sorted(configs[0].items())
         if v not in (None, "") and all(x.get(k) == v for x in configs)
         and not k.startswith(("run.", "checkpoint.")) and not (is_name(k) and "." not in k)
     }  # fmt: skip
-    return " ".join(f"{k}={as_typed(v)}" for k, v in shared.items())

@@ -29,6 +29,7 @@ from rlzoo.tools.compare.records import ComparedRow
 from rlzoo.tools.compare.verdict import method, sides, verdict
 
 WIDE = 160
+NARROW = 70  # columns of a terminal below which some numbers are left out
 
 
 @dataclass
@@ -160,6 +161,9 @@ def view(
     brief = width < 100
     outcome = outcome_columns(c, brief=brief)
     course = course_columns(c, 10 if brief else 16, brief=brief)
+    if width < NARROW:
+        outcome = [column for column in outcome if column.name not in ("greedy", "p")]
+        course = [column for column in course if column.name not in ("tokens", "s")]
     if width >= WIDE:
         blocks: list[Any] = [_table(c, c.title, [*outcome, *course])]
     else:

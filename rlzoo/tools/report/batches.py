@@ -54,10 +54,11 @@ class Saved:
         return list(groups.values())
 
     def flat(self, rows: Sequence[int]) -> bool:
-        """Whether the scores of a group are equal up to rounding: it teaches nothing by itself."""
+        """Whether all of a group score alike, up to rounding: compared, they teach nothing. One
+        response is compared with none."""
         scores = self.columns["sequence_scores"][list(rows)].astype(float)
         size = max(1.0, float(np.abs(scores).max()))
-        return bool(scores.max() - scores.min() <= 4 * EPS * size)
+        return len(rows) > 1 and bool(scores.max() - scores.min() <= 4 * EPS * size)
 
 
 NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids", "sequence_scores",
@@ -88,6 +89,9 @@ def _read(path: Path) -> Saved:
     for name in NEEDED:
         if len(columns[name]) != rows:
             raise ValueError(f"{name} has {len(columns[name])} rows of {rows}")
+    for name in ("sequence_scores", "advantages"):
+        if not np.isfinite(columns[name]).all():
+            raise ValueError(f"{name} is not finite")
     found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
     tokens = {int(i): str(text) for i, text in found.pop("token_texts", {}).items()}
     texts = {n: x for n, x in found.items() if isinstance(x, list) and len(x) == rows}

@@ -13,16 +13,6 @@ from rlzoo.tools.verb import Result
 NAME = "report.html"
 
 
-def report(run: str | Path, out: str | Path | None = None) -> Path:
-    """Write the page of a run, finished or not, and say where: `report.html` in its folder, or
-    `out`.
-
-    One HTML file that needs no network: curves with the doctor's remarks, the groups of saved
-    batches, each token with its numbers. Raises RlzooError where there is no run, or no room.
-    """
-    return write(open_folder(run), out, None)[0]
-
-
 def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
     place = folder.path / NAME if out is None else Path(out)
     try:

@@ -41,9 +41,9 @@ def step_section(batch: Saved) -> str:
     advantages = [batch.advantage(row) for row in range(batch.rows)]
     flat = sum(batch.flat(rows) for rows in groups)
     facts = [
-        f"{len(groups)} groups, {batch.rows} responses",
-        f"mean reward {brief(sum(scores) / len(scores))}",
-        f"{flat or 'no'} group{'s' * (flat > 1)} flat: all responses to a prompt score alike",
+        f"{batch.rows} responses, mean reward {brief(sum(scores) / len(scores))}",
+        f"{len(groups)} groups",
+        f"{flat} of them flat: all responses score alike" if flat else "no group is flat",
     ]
     if len(groups) > GROUPS:
         facts.append(f"the first {GROUPS} are shown")

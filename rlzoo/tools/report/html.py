@@ -12,7 +12,7 @@ from rlzoo.runs.metrics import SECONDS, TOKENS, headline
 from rlzoo.runs.record import Record, read_record
 from rlzoo.show import page as html
 from rlzoo.show.chart import brief
-from rlzoo.show.page import TABS, folded, row, table, tabs, tag
+from rlzoo.show.page import TABS, tabs, tag
 from rlzoo.tools.report.batches import STEPS, read_batches, read_samples
 from rlzoo.tools.report.groups import groups_tab, step_section
 from rlzoo.tools.report.remarks import Remark, remarks
@@ -72,7 +72,8 @@ def page(report: Report, refresh: float | None = None) -> str:
     panels = [("trend", "Trend", trend.html),
               ("step", "Step", groups_tab(report.groups, report.samples)),
               ("token", "Token", tokens)]  # fmt: skip
-    blocks += [tabs("views of the run", panels), _settings(record)]
+    told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
+    blocks += [tabs("views of the run", panels), html.settings(told)]
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
     css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     title = report.path.resolve().name
@@ -124,18 +125,3 @@ def _time(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-
-
-def _settings(record: Record) -> str:
-    rows = [
-        row([tag("td", key, "left mono"), tag("td", str(value), "left text")])
-        for key, value in sorted(record.recipe.items())
-        if value not in (None, "") and key != "recipe"
-    ]
-    return (
-        folded(
-            "<h2>Settings</h2>", table([tag("th", "key", "left"), tag("th", "value", "left")], rows)
-        )
-        if rows
-        else ""
-    )

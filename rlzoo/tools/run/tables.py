@@ -1,6 +1,7 @@
 """Tables of runs. No torch here."""
 
 import contextlib
+import re
 from collections import deque
 from collections.abc import Sequence
 from typing import Any
@@ -73,8 +74,14 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         padding=(0, 2, 0, 0) if width < 100 else (0, 1),
     )
     records = [*earlier, mine]
+    names = [r.path.name for r in records]
+    if width < 100 and max(map(len, names)) > 20:  # of a name that was made, the time is enough
+        made = (
+            f"^({'|'.join({re.escape(r.summary['recipe']) for r in records})})-\\w+-(?=\\d{{8}}-)"
+        )
+        names = [re.sub(made, "", name) for name in names]
     columns: dict[str, list[str]] = {
-        "run": [r.path.name for r in records],
+        "run": names,
         "what": labels(records),
         "seed": [str(r.seed) for r in records],
         "before": [f"{r.before:.3f}" for r in records],
@@ -95,7 +102,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
             no_wrap=name not in ("run", "what"),
         )  # fmt: skip
     for cells in zip(*columns.values(), strict=True):
-        table.add_row(*map(Text, cells), style="bold" if cells[0] == mine.path.name else "")
+        table.add_row(*map(Text, cells), style="bold" if cells[0] == names[-1] else "")
     return table
 
 

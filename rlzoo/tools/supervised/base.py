@@ -114,7 +114,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         f"after {report['steps']} steps, {report['seconds']:.0f} s"
     )
     short = f"{accuracy:g} was asked for: more --steps or --lr, or --like tiny, which is larger"
-    hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words}"
+    hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
     short_of_it = [short] if reached < accuracy else []
     return Result(
         {"path": a.out, **report},

@@ -22,7 +22,7 @@ from rlzoo.show.text import printable
 from rlzoo.tools.supervised.warm_start import warm_start, with_ends
 
 DRAWN = 2048  # examples by which the characters and lengths of a task are found
-EVERY, FEW = 10, 128  # steps between looks at held-out prompts, and how many those are
+EVERY, FEW = 5, 128  # steps between looks at held-out prompts, and how many those are
 
 
 def make_task_base(

@@ -102,9 +102,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     if missing:
         runs = executor({})
         jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
-        # Lines, in a notebook too; none where a Python caller wants none.
-        quiet = getattr(arguments, "quiet", False)
-        console = SafeConsole(stderr=arguments.json, quiet=quiet, force_jupyter=False)
+        console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
         with make_board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
     failed = [job for job in sweep.jobs if not job.done]

@@ -8,6 +8,8 @@ from typing import Any
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.keys import KEYS
+from rlzoo.recipe.plan import TEACHER_COLUMNS
 from rlzoo.recipe.variants import variants
 from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
@@ -99,6 +101,8 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         folder = open_folder(runs[0])
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
+    if not typed.keys().isdisjoint(TEACHER_COLUMNS):
+        words.append("teacher.path=typed")  # its numbers are there: none is loaded
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:
         return of_numbers(typed, recipes, zoo, row=arguments.row)
@@ -129,6 +133,8 @@ def _typed_and_options(
             options.append((name, value))
         elif name in columns:
             typed[name] = value
+        elif name in KEYS or "." in name:
+            raise UsageError(f"--{name}: a key of the recipe is written {name}={value}")
         else:
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlzoo.show import page as html
 from rlzoo.show.numbers import aligned, number
-from rlzoo.show.page import tag
+from rlzoo.show.page import folded, tag
 from rlzoo.show.shade import BLUE, ORANGE, largest, paint, style
 from rlzoo.tools.trace.tables import SHARED, all_derivations, legend, own_columns
 from rlzoo.tools.trace.trace import Credit, Numbers, Trace
@@ -23,7 +23,6 @@ td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monosp
 tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
 pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
   border-left: 3px solid var(--faint); padding-left: .8rem; }
-summary { cursor: pointer; }
 .key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
 """
 
@@ -58,10 +57,8 @@ def page(traced: Trace) -> str:
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
     blocks.append("<h2>Where the numbers come from</h2>")
     for where, derivation in all_derivations(traced):
-        blocks.append(
-            f"<details open><summary>{tag('b', where)}{escape(derivation.formula)}</summary>"
-            f"{tag('pre', chr(10).join(derivation.lines))}</details>"
-        )
+        head = tag("b", where) + escape(derivation.formula)
+        blocks.append(folded(head, tag("pre", "\n".join(derivation.lines)), shown=True))
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
     return html.page(title, blocks, _CSS)
 

@@ -4,11 +4,12 @@ import asyncio
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
 import rlzoo
-from helpers.made_up_runs import made_up_run
+from helpers.made_up_runs import made_up_run, made_up_sweep
 from rlzoo.api import notebook
 from rlzoo.api.picture import MOST_POINTS, Thinned, curve
 from rlzoo.errors import RunError, UsageError
@@ -55,6 +56,7 @@ def test_its_verbs_are_those_of_the_module(trained, tmp_path):
     assert trained.trace(3)["row"] == 3
     assert trained.evaluate(prompts=4)["prompts"] == 4
     assert trained.doctor()["steps"] == 3
+    assert Path(trained.report(tmp_path / "page.html")["report"]).is_file()
     exported = trained.export(tmp_path / "out")
     assert (tmp_path / "out" / "config.json").is_file()
     assert "config.json" in exported["files"]
@@ -126,6 +128,12 @@ def test_a_run_that_failed_or_was_interrupted_opens(tmp_path):
         rlzoo.load_run(path)
 
 
+def test_a_sweep_is_no_run_and_names_those_that_it_has(tmp_path):
+    made_up_sweep(tmp_path / "sweep", {"a": (0.5, {"estimator.lam": 1.0})}, 1)
+    with pytest.raises(RunError, match=r"is a sweep: .* one of \['a--seed0'\]"):
+        rlzoo.load_run(tmp_path / "sweep")
+
+
 def test_a_curve_is_thinned_and_keeps_its_ends():
     line = [(float(i), i / 1e4) for i in range(10_000)]
     short = Thinned(line).points
@@ -181,6 +189,24 @@ def test_the_display_draws_rarely_and_little(screen, monkeypatch):
     assert sum(busy) < 0.01 * clock[0]
     assert shown.curve.points[-1] == pytest.approx((36_000, 1), rel=0.01)
     assert max(len(page["text/html"]) for page in screen.pages) < 8_000
+
+
+def test_the_display_says_what_a_long_step_is_at(screen, monkeypatch, capfd):
+    clock = [0.0]
+    monkeypatch.setattr(notebook.time, "monotonic", lambda: clock[0])
+    shown = notebook.Notebook()
+    shown.ready("60 k parameters <b>")
+    for name in ("sampling", "updating"):
+        clock[0] += 30
+        shown.phase(name)
+        assert screen.pages[-1]["text/plain"].endswith(name)
+        shown.phase("in between")
+        assert screen.pages[-1]["text/plain"].endswith(name), "not drawn twice at once"
+    assert "60 k parameters &lt;b&gt;" in screen.pages[-1]["text/html"]
+    shown.step({"step": 1, "reward/mean": 1.0}, 0.5)
+    shown.stopping()
+    assert "stopping after this step" in capfd.readouterr().err
+    assert shown.now() == "step 1; stopping after this step"
 
 
 def test_the_display_of_a_run_that_is_stopped_says_how_it_goes_on(

@@ -24,6 +24,7 @@ FUNCTIONS = {
     "trace": ("trace", {"what", "overrides", "options"}),
     "evaluate": ("eval", {"what", "overrides"}),
     "doctor": ("doctor", {"run"}),
+    "report": ("report", {"run"}),
     "advise": ("advise", {"recipe", "overrides"}),
     "check": ("check", {"name", "overrides"}),
     "export": ("export", {"run", "directory"}),
@@ -89,6 +90,34 @@ def test_options_are_written_as_on_the_command_line(tmp_path):
     group = rlzoo.trace(rewards=[[0, 0, 1], [-0.5, 0]], estimator="rloo", html=tmp_path / "t.html")
     assert group["rows"] == 2
     assert "<h2>rloo</h2>" in (tmp_path / "t.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "display", "said"),
+    [(False, None, 0), (False, True, 1), (True, None, 1), (True, False, 0)],
+)
+def test_a_sweep_tells_lines_where_it_is_asked_to(
+    kernel, display, said, monkeypatch, capsys, tmp_path
+):
+    """A kernel calls itself a terminal (FORCE_COLOR), and cannot redraw a table."""
+    from rlzoo.tools.sweep import command
+
+    def one_is_done(jobs, at_once, folder, board, patience):
+        board.begin(jobs[0])
+        board.done(
+            jobs[0], {"eval_before": 0.1, "eval_after": 0.2, "eval_metric": "x", "seconds": 1}
+        )
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv("FORCE_COLOR", "1" if kernel else "")
+    monkeypatch.setattr(verbs, "in_notebook", lambda: kernel)
+    monkeypatch.setattr(command, "run_all", one_is_done)
+    words = ["train.steps=2", "seed=0,1", "device=cpu"]
+    with pytest.raises(RlzooError, match="interrupted; the same command goes on"):
+        rlzoo.sweep("grpo", words, jobs=1, dir=tmp_path / "sweep", display=display)
+    out = capsys.readouterr().out
+    assert out.count("x 0.100 -> 0.200") == said
+    assert "\x1b" not in out
 
 
 @pytest.mark.parametrize(

@@ -331,6 +331,25 @@ def test_plots_and_page(tmp_path):
     assert "rloo" in page
     assert "src=" not in page
     assert "@import" not in page
+    heads = re.findall(r"<th[^>]*>([^<]+)</th>", page)
+    explained = re.findall(r"<dt>([^<]+)</dt>", page)
+    assert heads.count("cos@64") == 1
+    assert not {re.sub(r"@\d+", "@B", head) for head in heads} - {*explained, "estimator", "gain@B"}
+
+
+def test_no_point_hides_another():
+    from rlzoo.tools.diagnose.plot import FLOOR, _beside, draw
+
+    same = [[FLOOR, 0.1], [FLOOR, 0.1], [0.01, 0.1], [FLOOR, 0.1001], [FLOOR, 0.2]]
+    assert _beside(same) == [0, 1, 0, 2, 0]
+    document = ask("recipe=ppo_gae", "estimator=gae,mc,rloo", "--critic", "exact",
+                   "--vocabulary", 3, "--horizon", 2, "--batches", 0)  # fmt: skip
+    (axes,) = draw(document).axes
+    axes.figure.draw_without_rendering()
+    shown = [line.get_transform().transform(line.get_xydata())[0] for line in axes.lines]
+    apart = [abs(a - b).max() for i, a in enumerate(shown) for b in shown[:i]]
+    assert min(apart) > 5  # in pixels
+    assert all(axes.bbox.padded(9).contains(*point) for point in shown)
 
 
 # ---------------------------------------------------------------- models and runs

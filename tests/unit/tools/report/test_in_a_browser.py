@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import rlzoo
 from helpers.browser import CHROMIUM, browser
-from helpers.made_up_reports import HOSTILE, made_up_report_run
+from helpers.made_up_reports import HOSTILE, made_up_report_run, page_of
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import locked
 from rlzoo.tools.report import command
@@ -37,7 +36,7 @@ def chromium():
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
-    return {n: rlzoo.report(made_up_report_run(folder / n, **kw)) for n, kw in RUNS.items()}
+    return {n: page_of(made_up_report_run(folder / n, **kw)) for n, kw in RUNS.items()}
 
 
 def quiet(driver, page):

@@ -8,10 +8,12 @@ import threading
 import time
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import rlzoo
-from helpers.made_up_reports import HOSTILE, made_up_report_run
+from helpers.made_up_reports import HOSTILE, made_up_report_run, page_of
 from rlzoo.cli import main
 from rlzoo.errors import RlzooError, RunError
 from rlzoo.runs.folder import RunFolder
@@ -86,7 +88,7 @@ def assert_sound(page):
 
 def test_a_page_has_three_tabs_and_every_number(tmp_path):
     run = made_up_report_run(tmp_path / "run")
-    place = rlzoo.report(run)
+    place = page_of(run)
     assert place == run / "report.html"
     page = read(place)
     assert_sound(page)
@@ -113,8 +115,6 @@ def test_a_page_has_three_tabs_and_every_number(tmp_path):
     # token: the numbers that were saved
     newest = page.data["tokens"]["batches"][0]
     assert newest["step"] == 20
-    from safetensors.numpy import load_file
-
     saved = load_file(run / "batches" / "step-00000020.safetensors")
     for row in newest["rows"]:
         n, r = row["length"], row["row"]
@@ -131,7 +131,7 @@ def test_hostile_texts_are_text(tmp_path):
     run = made_up_report_run(
         tmp_path / "run", texts=HOSTILE, extra=HOSTILE[:8], groups=9, tokens=60
     )
-    text = rlzoo.report(run).read_text(encoding="utf-8")
+    text = page_of(run).read_text(encoding="utf-8")
     page = Page(text)
     assert_sound(page)
     assert text.replace("\n", "").isprintable()
@@ -146,7 +146,7 @@ def test_a_long_run_is_drawn_in_few_points_and_keeps_its_extremes(tmp_path):
     lines = (run / "metrics.jsonl").read_text().splitlines()
     odd = json.loads(lines[501]) | {"actor/spike": 77.0}
     (run / "metrics.jsonl").write_text("\n".join([*lines[:501], json.dumps(odd), *lines[502:]]))
-    place = rlzoo.report(run)
+    place = page_of(run)
     page = read(place)
     assert_sound(page)
     assert place.stat().st_size < 5e6
@@ -170,7 +170,7 @@ def test_a_remark_stands_where_it_could_first_be_made(tmp_path):
     report = read_report(RunFolder(run))
     (skipped,) = [r for r in report.remarks if r.finding.rule == "updates_skipped"]
     assert skipped.since == 20
-    page = read(rlzoo.report(run))
+    page = read(page_of(run))
     (item,) = page.all("li", id=f"remark-{skipped.number}")
     assert item["class"] == "warning"
     marks = page.all("a", href=f"#remark-{skipped.number}")
@@ -212,7 +212,7 @@ def test_a_page_is_loaded_anew_only_while_its_run_goes_on(tmp_path, capsys):
 
 def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
-    page = read(rlzoo.report(run, tmp_path / "there" / "page.html"))
+    page = read(page_of(run, tmp_path / "there" / "page.html"))
     assert_sound(page)
     assert page.text.count("Train with run.save_batches=2") == 2
     assert "Samples through the run" in page.text
@@ -225,23 +225,32 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     (place / "step-00000020.safetensors").write_bytes(b"no tensors")
     (place / "step-00000019.json").write_text("{")
     (place / "step-00000018.json").unlink()
+    alone = load_file(place / "step-00000017.safetensors")
+    alone["group_ids"] = np.arange(12)  # groups of one: nothing to compare, so none is flat
+    save_file(alone, place / "step-00000017.safetensors")
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 21, "reward/me')
-    page = read(rlzoo.report(run))
+    page = read(page_of(run))
     assert_sound(page)
     for name in ("step-00000020", "step-00000019", "step-00000018"):
         assert f"batches/{name}.safetensors cannot be read" in page.text
     assert "metrics.jsonl: line 27 cannot be read; 1 of 27 lines are left out" in page.text
     assert [b["step"] for b in page.data["tokens"]["batches"]] == [17]
+    assert "12 groups; no group is flat" in page.text
+    alone["advantages"][0, 0] = np.nan
+    save_file(alone, place / "step-00000017.safetensors")
+    page = read(rlzoo.report(run))
+    assert "cannot be read: advantages is not finite" in page.text
+    assert page.data["tokens"] == {}
     bare = made_up_report_run(tmp_path / "bare", steps=0, batches=0, finished=False)
-    assert "No step has been taken yet." in read(rlzoo.report(bare)).text
+    assert "No step has been taken yet." in read(page_of(bare)).text
     (bare / "metrics.jsonl").write_text("")
-    assert_sound(read(rlzoo.report(bare)))
+    assert_sound(read(page_of(bare)))
     with pytest.raises(RunError, match="is no run folder"):
-        rlzoo.report(tmp_path / "nowhere")
+        page_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(RlzooError, match="--out: cannot write"):
-        rlzoo.report(run, tmp_path / "file" / "page.html")
+        page_of(run, tmp_path / "file" / "page.html")
     assert main(["report", str(run), "--watch", "0"]) == 2
     assert "--watch: seconds, 1 or more" in capsys.readouterr().err
 
@@ -261,14 +270,14 @@ def test_the_command_tells_what_it_wrote(tmp_path, capsys):
 
 def test_a_real_run_keeps_what_its_page_shows(tmp_path, words, zoo):
     import torch
-    from safetensors.torch import load_file
+    from safetensors.torch import load_file as load_tensors
 
     from rlzoo.train.record import save_batch
 
     trainer = rlzoo.open_recipe("ppo_gae", words, zoo=zoo)
     batch, _ = trainer.step()
     save_batch(RunFolder(tmp_path), trainer.models, batch, 1, keep=1)
-    saved = load_file(tmp_path / "batches" / "step-00000001.safetensors")
+    saved = load_tensors(tmp_path / "batches" / "step-00000001.safetensors")
     with torch.no_grad():
         now = trainer.models.policy.log_prob_stats(batch, want=("entropy",))
     torch.testing.assert_close(saved["log_probs"], now["log_probs"])

@@ -86,7 +86,7 @@ def test_it_stops_where_sampled_answers_are_right_often_enough(tmp_path, zoo):
     assert f"held-out accuracy {report['accuracy']:.3f}" in said
     assert hint.endswith(
         "rlzoo run recipe=grpo model.path=start task=letter eval.samples=32 "
-        "rollout.max_new_tokens=4"
+        "rollout.max_new_tokens=4 actor.lr=5e-4"
     )
     # What it said is what an evaluation of the folder says: half precision costs next to nothing.
     from rlzoo.lm.build import build_policy

@@ -36,6 +36,7 @@ GROUP = {
     "old_log_probs": "-1,-2,-.5;-1,-1",
     "sampler_log_probs": "-1,-2.2,-.3;-1.1,-1",
     "ref_log_probs": "-1.5,-2,-.7;-1,-.8",
+    "teacher_log_probs": "-.5,-1,-2;-2,-1",
     "sum_pi_squared": ".3,.2,.5;.4,.6",
     "turn_ids": "1,1,2;1,2",
     "state_keys": "7,8,9;7,9",
