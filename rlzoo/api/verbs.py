@@ -28,6 +28,7 @@ def sweep(
     jobs: int | None = None,
     dir: PathOrRun | None = None,
     patience: float | None = None,
+    on: str | None = None,
     reference: str | None = None,
     threshold: float | None = None,
     display: bool | None = None,
@@ -37,12 +38,12 @@ def sweep(
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
     jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
         folder; the same call goes on with what is missing in it. patience: minutes without a step
-        after which a run is taken up by another process. reference: the row to compare with.
-        threshold: the score to count steps to. display: whether a line is printed for each run;
-        in a notebook it is.
+        after which a run is taken up by another process. on: where runs happen, "slurm minutes=60".
+        reference: the row to compare with. threshold: the score to count steps to. display: whether
+        a line is printed for each run; in a notebook it is.
     Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
     """
-    options = {"jobs": jobs, "dir": dir, "patience": patience, "reference": reference,
+    options = {"jobs": jobs, "dir": dir, "patience": patience, "on": on, "reference": reference,
                "threshold": threshold}  # fmt: skip
     told = in_notebook() if display is None else display
     # A kernel says that it is a terminal, and is none that could redraw a table.
