@@ -16,7 +16,8 @@ from rlzoo.recipe.plan import Bound
 class KLRewardWrapper(gymnasium.Wrapper):
     """reward - coef * KL penalty of each token, as a recipe with kl.place=reward pays it.
 
-    policy, reference: the penalty compares their softmax(logits / policy.temperature).
+    policy, reference: the penalty compares their softmax(logits / policy.temperature); of a penalty
+        to a teacher, the teacher is the reference.
     penalty: a KL penalty or its name; None, and None for coef and spread ("token" or "last"): the
         environment's recipe decides.
 
@@ -70,4 +71,4 @@ class KLRewardWrapper(gymnasium.Wrapper):
             columns |= self.policy.full_kl(columns, self.reference)
         else:
             columns["ref_log_probs"] = self.reference.log_probs(columns)
-        return columns
+        return columns | {"teacher_log_probs": columns["ref_log_probs"]}

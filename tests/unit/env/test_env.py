@@ -423,21 +423,22 @@ def test_a_policy_takes_the_columns_of_the_vector_environment(zoo, model_dir, ov
 
 
 @pytest.mark.parametrize("spread", ["token", "last"])
-@pytest.mark.parametrize("penalty", ["k1", "k3", "k3_unbiased", "full"])
+@pytest.mark.parametrize("penalty", ["k1", "k3", "k3_unbiased", "full", "teacher_k1"])
 def test_the_kl_wrapper_pays_what_the_batch_pays(zoo, model_dir, make, penalty, spread):
     words, characters = CASES["reverse_dense"]
     words = [*words, f"kl={penalty}", "kl.coef=0.3", f"kl.spread={spread}", "kl.place=reward"]
-    words.append("rollout.temperature=0.7")
+    words += ["rollout.temperature=0.7", f"teacher.path={model_dir}"]
     world = make_world(zoo, model_dir, *words)
+    other = world.reference or world.teacher
     favour(world.policy, characters, eos=1.0)
-    favour(world.reference, characters, eos=1.0, seed=1)
+    favour(other, characters, eos=1.0, seed=1)
     batch = rows_of(world, 6, characters)
     add_columns(world, batch, stream="train", step=0)
     add_rewards(world.plan, batch, 0.3)
     assert (batch["rewards"] - batch["scores"]).abs().max() > 0.05
-    by_recipe = KLRewardWrapper(make(*words), world.policy, world.reference)
+    by_recipe = KLRewardWrapper(make(*words), world.policy, other)
     by_hand = KLRewardWrapper(
-        make(*words[:1]), world.policy, world.reference, penalty, coef=0.3, spread=spread
+        make(*words[:1]), world.policy, other, penalty, coef=0.3, spread=spread
     )
     for env in (by_recipe, by_hand):
         for i in range(batch.rows):
