@@ -45,6 +45,7 @@ TITLES = {
     "rewards": "Rewards",
     "samplers": "Samplers",
     "loggers": "Loggers",
+    "executors": "Executors",
 }
 REACH = {
     "row": "that response alone",
@@ -52,7 +53,7 @@ REACH = {
     "batch": "the whole mini-batch",
 }
 AT_ROLLOUT = ("estimators", "columns")  # these see the whole batch, losses a mini-batch
-IN_WORDS = ("tasks", "samplers", "loggers")  # their docstrings begin with no formula
+IN_WORDS = ("tasks", "samplers", "loggers", "executors")  # their docstrings begin with no formula
 
 
 # ---------------------------------------------------------------- what there is
@@ -196,6 +197,8 @@ def chosen(c: Component) -> str:
         return f"Made {asked}{weighs}."
     if c.kind in ("rewards", "loggers"):
         return f"Chosen with `{key}=[{c.name}]`."
+    if c.kind == "executors":
+        return f"Chosen with `rlzoo sweep ... --on {c.name}`."
     return f"Chosen with `{key}={c.name}`."
 
 
@@ -204,6 +207,8 @@ def needs_text(c: Component, zoo: Zoo) -> str:
         return task_needs(c)
     if c.kind == "loggers":
         return "`path`, the run's folder."
+    if c.kind == "executors":
+        return "Nothing: it is made with its options alone."
     rows = [[f"`{n}`", *(cell(x) for x in need(n, zoo))] for n in c.needs]
     text = table(["name", "shape", "meaning"], rows) if rows else "Nothing."
     if c.kind in ("samplers", "rewards"):
@@ -559,7 +564,8 @@ def run_block(zoo: Zoo) -> str:
         if inspect.isfunction(found):
             call += signature(found).replace("self, ", "").replace("self", "")
         doc = inspect.getdoc(getattr(found, "func", found)) or ""
-        rows.append([f"`{call.replace(' -> Any', '')}`", cell(doc.split("\n\n")[0])])
+        call = call.replace(" -> Any", "").replace("|", "\\|")
+        rows.append([f"`{call}`", cell(doc.split("\n\n")[0])])
     return table(["name", "what it is"], rows)
 
 

@@ -35,7 +35,7 @@ def executed(folder: str | Path, changes: dict[str, str] | None = None, more: An
 
 
 def stable(book: Any) -> Any:
-    """Without times and names of this machine, so that two runs differ in what they found alone."""
+    """Without times and names of this machine, and without what is said of how busy it was."""
     book.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -43,6 +43,8 @@ def stable(book: Any) -> Any:
     for i, cell in enumerate(book.cells):
         cell.id = f"cell-{i}"
         cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [o for o in cell.outputs if "still loading" not in o.get("text", "")]
     return book
 
 

@@ -49,6 +49,7 @@ _HOMES = {
     "report": "rlzoo.api.verbs",
     "sweep": "rlzoo.api.verbs",
     "trace": "rlzoo.api.verbs",
+    "verb": "rlzoo.api.verbs",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",
     "group_sum": "rlzoo.ops",

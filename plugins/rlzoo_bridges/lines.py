@@ -62,6 +62,8 @@ def left(plan: Plan) -> Words:
     if plan.critic:
         out.append("value_loss and the critic's own settings: the trainer's")
         out.append("truncated responses: no trainer keeps V after the last token, it counts as 0")
+    if config.rollout.staleness:
+        out.append(f"rollout.staleness={config.rollout.staleness}: the trainer's own")
     if config.rollout.truncation != "zero":
         out.append(f"rollout.truncation={config.rollout.truncation}: the trainer's own")
     return out

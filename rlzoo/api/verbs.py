@@ -12,6 +12,8 @@ from typing import Any
 
 from rlzoo.api.document import Document, Rows, perform
 from rlzoo.api.notebook import in_notebook
+from rlzoo.cli import every_verb
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config
 from rlzoo.show.console import SafeConsole
 
@@ -26,6 +28,7 @@ def sweep(
     jobs: int | None = None,
     dir: PathOrRun | None = None,
     patience: float | None = None,
+    on: str | None = None,
     reference: str | None = None,
     threshold: float | None = None,
     display: bool | None = None,
@@ -35,12 +38,12 @@ def sweep(
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
     jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
         folder; the same call goes on with what is missing in it. patience: minutes without a step
-        after which a run is taken up by another process. reference: the row to compare with.
-        threshold: the score to count steps to. display: whether a line is printed for each run;
-        in a notebook it is.
+        after which a run is taken up by another process. on: where runs happen, "slurm minutes=60".
+        reference: the row to compare with. threshold: the score to count steps to. display: whether
+        a line is printed for each run; in a notebook it is.
     Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
     """
-    options = {"jobs": jobs, "dir": dir, "patience": patience, "reference": reference,
+    options = {"jobs": jobs, "dir": dir, "patience": patience, "on": on, "reference": reference,
                "threshold": threshold}  # fmt: skip
     told = in_notebook() if display is None else display
     # A kernel says that it is a terminal, and is none that could redraw a table.
@@ -243,6 +246,17 @@ def export(
         "trust_remote_code": trust_remote_code,
     }  # fmt: skip
     return perform("export", [Path(run), Path(directory)], options.items())
+
+
+def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
+    """Any verb of the command line by its name, one that a plugin brings too:
+    `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
+
+    words, options: as the verb takes them; True gives an option alone. Raises RlzooError.
+    """
+    if name not in every_verb():
+        raise UsageError(f"no verb {name!r}{nearest(name, every_verb())}")
+    return perform(name, words, options.items())
 
 
 def _recipe(recipe: PathOrRun) -> str:

@@ -16,6 +16,7 @@ May import `mdp`, `runs` and what lies below; no model.
     aggregations  a weight for each token
     columns       examples of column plugins
     estimators    who is praised, for what, against which baseline
+    executors     objects that have runs done
     functions     what holds for every function of columns
     kl            KL penalties against the exact KL
     loggers       objects that are given metrics
@@ -32,7 +33,17 @@ from typing import Any
 
 import torch
 
-from rlzoo.checks import aggregations, columns, estimators, functions, kl, loggers, losses, tasks
+from rlzoo.checks import (
+    aggregations,
+    columns,
+    estimators,
+    executors,
+    functions,
+    kl,
+    loggers,
+    losses,
+    tasks,
+)
 from rlzoo.checks.subject import NotApplicable, Subject
 from rlzoo.errors import UnknownName, nearest
 from rlzoo.plugin.border import told
@@ -53,6 +64,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
     "rewards": functions.ALL,
     "samplers": (functions.documented,),  # what it samples shows only with a model: in a run
     "loggers": (functions.documented, *loggers.ALL),
+    "executors": (functions.documented, *executors.ALL),
 }
 
 

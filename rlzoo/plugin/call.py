@@ -24,7 +24,7 @@ def call(component: Component, columns: Mapping[str, Any], options: Mapping[str,
     """Call `component` on `columns`; `options` are checked and complete."""
     inputs = {name: _take(component, columns, name) for name in component.needs}
     finish = _FINISH.get(component.kind)
-    if finish is None:  # tasks, samplers, loggers: objects and columns of their own
+    if finish is None:  # tasks, samplers, loggers, executors: objects and columns of their own
         return component.function(*map(own, inputs.values()), **options)
     mask = columns.get("response_mask")
     inputs = {n: _own_off_mask(n, x, mask) for n, x in inputs.items()}

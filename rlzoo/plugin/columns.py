@@ -108,4 +108,5 @@ STAGE_OF_KIND: dict[str, str] = {
     "value_losses": "update",
     "aggregations": "update",
     "loggers": "update",
+    "executors": "rollout",
 }

@@ -51,6 +51,7 @@ KINDS: dict[str, Kind] = {
         Kind("rewards", "reward", "rewards"),
         Kind("samplers", "sampler", "sampler"),
         Kind("loggers", "logger", "loggers"),
+        Kind("executors", "executor", "--on"),
     )
 }
 

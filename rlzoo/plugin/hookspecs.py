@@ -61,3 +61,8 @@ def register_samplers(register: Callable) -> None:
 @hookspec
 def register_loggers(register: Callable) -> None:
     """Loggers: classes with `log(metrics)` and `close()`, made with the run folder's `path`."""
+
+
+@hookspec
+def register_executors(register: Callable) -> None:
+    """Executors: classes with `capacity(jobs)` and `run(jobs, work, board, folder, at_a_time)`."""

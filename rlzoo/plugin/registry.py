@@ -352,6 +352,8 @@ def _fault(component: Component, need: str, known: Mapping[str, Any]) -> str:
         return f"{need!r} is a resource, which only columns and samplers may ask for"
     if component.kind == "loggers":
         return "" if need == "path" else f"a logger is made with 'path' alone, not {need!r}"
+    if component.kind == "executors":
+        return f"an executor is made with options alone, not {need!r}"
     if need not in known:
         return f"no column {need!r}{nearest(need, known)}"
     column = COLUMNS.get(need)

@@ -61,10 +61,6 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
     ],
     "doctor": [("rlzoo doctor runs/a", "finished or not")],
-    "report": [
-        ("rlzoo report runs/a", "writes runs/a/report.html"),
-        ("rlzoo report runs/a --watch", "again and again, while the run goes on"),
-    ],
     "eval": [
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "a model that nobody trained"),

@@ -353,12 +353,12 @@ def preload():
     import rlzoo.tools.supervised.reward
     import rlzoo.tools.supervised.sft
     import rlzoo.tools.sweep.command
-    import rlzoo.tools.sweep.workers
+    import rlzoo.tools.sweep.work
     import rlzoo.train.loop
     from rlzoo.plugin.registry import load_zoo
 
     torch.set_num_threads(1)
     zoo = load_zoo()
     for module in (rlzoo.tools.run.command, rlzoo.train.start, rlzoo.tools.export,
-                   rlzoo.tools.sweep.command, rlzoo.tools.sweep.workers):  # fmt: skip
+                   rlzoo.tools.sweep.command, rlzoo.tools.sweep.work):  # fmt: skip
         module.load_zoo = lambda: zoo

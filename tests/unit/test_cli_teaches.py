@@ -283,7 +283,7 @@ def test_a_typo_and_a_completion_import_no_torch_and_cost_little(tmp_path):
         assert "did you mean" in done.stderr
         assert "torch" not in done.stdout
         assert seconds < 1, line
-    for line, expected in (("rlzoo r", "run resume recipes reward"),
+    for line, expected in (("rlzoo rec", "recipes"),
                            ("rlzoo run ppo_gae estimator.l", "estimator.lam=")):  # fmt: skip
         env = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9",
                "COMP_LINE": line, "COMP_POINT": str(len(line)),

@@ -116,6 +116,7 @@ def memory_view(found: Any, width: int) -> list[Any]:
 
 
 ROOM_FOR_ALL = 4
+ONE_LINE_EACH = 10  # more recipes than that are a line each
 
 
 def recipes_view(
@@ -124,8 +125,9 @@ def recipes_view(
     """A line for each recipe; sources where there is room, or few; files of a user's own."""
     few = len(recipes) <= ROOM_FOR_ALL
     table = _grid()
-    table.add_column(style="bold green", no_wrap=True)
-    table.add_column(overflow="fold")
+    brief = len(recipes) > ONE_LINE_EACH
+    table.add_column(style="bold green", no_wrap=True, min_width=min(22, max(map(len, recipes))))
+    table.add_column(no_wrap=brief, overflow="ellipsis" if brief else "fold")
     for name, path in recipes.items():
         what, colon, source = describe(path).partition(": ")
         file = show_path(path)

@@ -7,5 +7,5 @@ May import `train` and what lies below; of the verbs `compare` alone.
     folder    a sweep's folder: its index
     forecast  what it will not be able to say, before its first run
     plan      rows and jobs, checked before the first run
-    workers   worker processes, each one run after another
+    work      one run, wherever an executor calls it
 """

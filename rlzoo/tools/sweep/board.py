@@ -9,6 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rlzoo.runs.disk import write_json
 from rlzoo.tools.sweep.plan import Job, Sweep
 
 
@@ -75,6 +76,8 @@ class Board:
         self.say(f"{self.count}  {job.name}  {scores}  {summary['seconds']:.0f} s  {self.left}")
 
     def failed(self, job: Job, reason: str) -> None:
+        job.path.mkdir(parents=True, exist_ok=True)
+        write_json(job.path / "failed.json", {"reason": reason})
         self.failures += 1
         self._end(job)
         self.say(f"{self.count}  {job.name}  failed: {reason}", "red")

@@ -50,7 +50,8 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do: its folder, and the whole recipe."""
+    """A run to do: its folder, and the whole recipe. Executors read `name`, `path`, `device`, the
+    bytes of `memory` that it takes, and its `steps`."""
 
     path: Path
     row: str
@@ -63,6 +64,23 @@ class Job:
     @property
     def done(self) -> bool:
         return (self.path / "summary.json").is_file()
+
+    @property
+    def device(self) -> str:
+        return self.recipe.config.device
+
+    @property
+    def steps(self) -> int:
+        return self.recipe.config.train.steps
+
+    @property
+    def memory(self) -> float:
+        from rlzoo.lm.loading import resolve_path
+
+        model = resolve_path(self.recipe.config.model.path)
+        weights = sum(f.stat().st_size for f in model.glob("*.safetensors"))
+        # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
+        return 600e6 + 24 * weights
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ def own_functions():
 
 
 def test_every_function_is_listed_here_and_public():
-    assert set(own_functions()) == set(FUNCTIONS)
+    assert set(own_functions()) == {*FUNCTIONS, "verb"}
     assert set(FUNCTIONS) < set(rlzoo.__all__)
 
 
@@ -100,9 +100,9 @@ def test_a_sweep_tells_lines_where_it_is_asked_to(
     kernel, display, said, monkeypatch, capsys, tmp_path
 ):
     """A kernel calls itself a terminal (FORCE_COLOR), and cannot redraw a table."""
-    from rlzoo.tools.sweep import command
+    from rlzoo_zoo.executors.local import Local
 
-    def one_is_done(jobs, at_once, folder, board, patience):
+    def one_is_done(self, jobs, work, board, folder, at_a_time):
         board.begin(jobs[0])
         board.done(
             jobs[0], {"eval_before": 0.1, "eval_after": 0.2, "eval_metric": "x", "seconds": 1}
@@ -111,7 +111,7 @@ def test_a_sweep_tells_lines_where_it_is_asked_to(
 
     monkeypatch.setenv("FORCE_COLOR", "1" if kernel else "")
     monkeypatch.setattr(verbs, "in_notebook", lambda: kernel)
-    monkeypatch.setattr(command, "run_all", one_is_done)
+    monkeypatch.setattr(Local, "run", one_is_done)
     words = ["train.steps=2", "seed=0,1", "device=cpu"]
     with pytest.raises(RlzooError, match="interrupted; the same command goes on"):
         rlzoo.sweep("grpo", words, jobs=1, dir=tmp_path / "sweep", display=display)
@@ -155,6 +155,16 @@ def test_a_cause_keeps_its_traceback_in_a_notebook():
         lines = caught._render_traceback_()
     assert "ValueError" in "".join(lines[:-1])
     assert lines[-1] == "UsageError: it is none"
+
+
+def test_any_verb_can_be_called_by_its_name():
+    found = rlzoo.verb("recipes", "grpo")
+    assert "grpo" in json.dumps(found)
+    assert "grpo" in repr(found)
+    with pytest.raises(UsageError, match="did you mean 'recipes'"):
+        rlzoo.verb("recipe")
+    with pytest.raises(UsageError, match="unrecognized arguments: --wrod"):
+        rlzoo.verb("recipes", wrod=1)
 
 
 def test_a_folder_may_begin_with_a_dash(two, tmp_path, monkeypatch):

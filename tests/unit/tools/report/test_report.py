@@ -239,7 +239,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert "12 groups; no group is flat" in page.text
     alone["advantages"][0, 0] = np.nan
     save_file(alone, place / "step-00000017.safetensors")
-    page = read(rlzoo.report(run))
+    page = read(page_of(run))
     assert "cannot be read: advantages is not finite" in page.text
     assert page.data["tokens"] == {}
     bare = made_up_report_run(tmp_path / "bare", steps=0, batches=0, finished=False)

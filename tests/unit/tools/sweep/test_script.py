@@ -2,7 +2,7 @@
 
 import sys
 
-from rlzoo.tools.sweep import workers
+from rlzoo_zoo.executors import local as workers
 
 
 class Held:
@@ -29,7 +29,7 @@ class Held:
 def test_a_worker_does_not_begin_with_the_script_that_sweeps(monkeypatch, tmp_path):
     held, crew = Held(), object.__new__(workers.Crew)
     monkeypatch.setattr(workers, "multiprocessing", held)
-    crew.gpus, crew.folder = [], tmp_path
+    crew.gpus, crew.folder, crew.work = [], tmp_path, None
     before = sys.modules["__main__"]
     crew.hire(0)
     assert [getattr(main, "__file__", None) for main in held.mains] == [None]

@@ -18,10 +18,11 @@ from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare
-from rlzoo.tools.sweep import command, workers
+from rlzoo.tools.sweep import command
 from rlzoo.tools.sweep.folder import check_folder
 from rlzoo.tools.sweep.plan import plan_sweep
 from rlzoo.tools.verb import perform
+from rlzoo_zoo.executors import local
 
 TROUBLE = '''
 """Loggers that kill their process, or find the disk full, once; an estimator that fails."""
@@ -164,14 +165,14 @@ def test_disk_is_full_as_python_and_safetensors_say_it():
 
 def test_default_jobs_fit_cores_and_memory(zoo, monkeypatch):
     found = plan_sweep(["recipe=ppo_gae", "model=nano", "device=cpu", "estimator.lam=0,1"], zoo)
-    monkeypatch.setattr(command, "_cores", lambda: 8)
-    monkeypatch.setattr(command, "_free_memory", lambda: 64e9)
-    assert command.default_jobs(found, 100) == 8
-    assert command.default_jobs(found, 3) == 3
-    monkeypatch.setattr(command, "_free_memory", lambda: 1.5e9)
-    assert command.default_jobs(found, 100) == 2
-    monkeypatch.setattr(command, "_free_memory", lambda: 0.0)
-    assert command.default_jobs(found, 100) == 1
+    executor = local.Local()
+    monkeypatch.setattr(local, "_cores", lambda: 8)
+    monkeypatch.setattr(local, "_free_memory", lambda: 64e9)
+    assert executor.capacity(found.jobs) == 8
+    monkeypatch.setattr(local, "_free_memory", lambda: 1.5e9)
+    assert executor.capacity(found.jobs) == 2
+    monkeypatch.setattr(local, "_free_memory", lambda: 0.0)
+    assert executor.capacity(found.jobs) == 1
 
 
 # ---------------------------------------------------------------- the folder
@@ -181,7 +182,7 @@ def test_default_jobs_fit_cores_and_memory(zoo, monkeypatch):
 def workers_that_start_at_once():
     """Workers are processes of their own, forked where torch is imported already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers.multiprocessing, "get_context", lambda method: Context)
+        patch.setattr(local.multiprocessing, "get_context", lambda method: Context)
         yield
 
 
@@ -302,7 +303,7 @@ def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, ca
     command = [sys.executable, "-m", "rlzoo", "sweep", *words, "--dir", str(folder), "--jobs", "1"]
     child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     second = folder / "mc--seed0" / "checkpoints"
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not list(second.glob("step-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     worker = next(pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))

@@ -1,42 +1,68 @@
-"""Worker processes of a sweep: each does one run after another, so that imports are paid once.
+"""Processes on this machine: each does one run after another, so that imports are paid once.
 
 The parent hands out runs and listens; a worker that dies has its run done again by another, from
-its last checkpoint. Workers die with their parent. No torch here: only workers load it.
+its last checkpoint. Workers die with their parent. No torch here: only a run loads it.
 """
 
 import contextlib
 import errno
 import multiprocessing
 import os
-import shutil
+import re
 import signal
 import sys
 import threading
 import time
-import traceback
 import types
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from rlzoo.errors import CheckpointError, RlzooError, first_line
-from rlzoo.plugin.registry import load_zoo
-from rlzoo.runs.disk import disk_is_full, write_atomically, write_json
-from rlzoo.runs.display import Silent
-from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.lock import locked
-from rlzoo.runs.metrics import REWARD, evaluation_text
-from rlzoo.tools.sweep.plan import Job
-from rlzoo.train.start import prepare
+from rlzoo import Range, hookimpl
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
 ASLEEP = 5.0  # seconds between two looks, after which nobody is to blame for a silence
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
-GONE = 10.0  # seconds in which the worker of a sweep that was killed has noticed it, and ended
+
+Minutes = Annotated[float, Range(0, closed="neither"), "a run without a step for so long moves on"]
+
+
+class Local:
+    """Runs as processes of this machine: as many as there are cores, and as fit into memory.
+
+    A run goes one to a GPU where there are several. One that makes no step for `patience` minutes,
+    or 20 times as long as it ever took for one, is taken up by another process, as is one whose
+    process dies; after three tries it has failed.
+    Source: Python's multiprocessing.
+    """
+
+    def __init__(self, *, patience: Minutes = 30.0):
+        self.patience = 60 * patience
+
+    def capacity(self, jobs):
+        """How many runs at a time."""
+        if jobs[0].device.startswith("cuda:"):
+            return 1
+        if gpus := _gpus(jobs[0]):
+            return len(gpus)
+        return max(1, min(_cores(), int(_free_memory() / jobs[0].memory)))
+
+    def run(self, jobs, work, board, folder, at_a_time):
+        """Do every run; raises OSError where a worker met a full disk, having stopped them all."""
+        crew = Crew(jobs, at_a_time, work, folder, board, self.patience)
+        try:
+            crew.run()
+        finally:
+            crew.kill()
+
+
+@hookimpl
+def register_executors(register):
+    register(Local)
 
 
 @dataclass
@@ -45,7 +71,7 @@ class Worker:
 
     process: Any
     pipe: Any
-    job: Job | None = None
+    job: Any = None
     heard: float = 0.0  # when it last gave a sign of life (seconds of the monotonic clock)
     news: float = 0.0  # when its run last got on
     pace: float = 0.0  # the longest that this run took to get on
@@ -55,8 +81,10 @@ class Crew:
     """The workers of a sweep, and the runs that nobody has begun."""
 
     def __init__(
-        self, jobs: Sequence[Job], workers: int, folder: Path, board: Any, patience: float
-    ):
+        self, jobs: Sequence[Any], workers: int, work: Callable, folder: Path, board: Any,
+        patience: float,
+    ):  # fmt: skip
+        self.work = work
         self.patience = patience  # seconds
         self.queue, self.attempts = deque(jobs), dict.fromkeys((job.name for job in jobs), 0)
         self.folder, self.board = folder, board
@@ -106,7 +134,8 @@ class Crew:
         gpu = self.gpus[place % len(self.gpus)] if self.gpus else None
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=work, args=(theirs, self.folder / "workers.log", gpu))
+        log = self.folder / "workers.log"
+        process = context.Process(target=serve, args=(theirs, self.work, log, gpu))
         with _without_main():
             process.start()
         theirs.close()  # so that the pipe ends when the worker does
@@ -138,8 +167,6 @@ class Crew:
             self.board.news(job, word, *rest)
             return
         worker.job = None
-        if word == "failed":
-            _fail(job, rest[0])
         getattr(self.board, word)(job, *rest)
         self.give(worker)
 
@@ -152,7 +179,6 @@ class Crew:
         assert job is not None
         if self.attempts[job.name] >= ATTEMPTS:
             reason = f"its worker died {ATTEMPTS} times ({how}); see {self.folder / 'workers.log'}"
-            _fail(job, reason)
             self.board.failed(job, reason)
         else:
             self.queue.appendleft(job)
@@ -182,31 +208,16 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def run_all(
-    jobs: Sequence[Job], workers: int, folder: Path, board: Any, patience: float = 1800.0
-) -> None:
-    """Do every run. A failure is written into the run's folder as failed.json; raises Unfinished
-    where a worker met a full disk, having stopped them all.
-
-    patience: seconds that a run may take to get on, or 20 times as long as it ever took so far.
-    """
-    crew = Crew(jobs, workers, folder, board, patience)
-    try:
-        crew.run()
-    finally:
-        crew.kill()
-
-
-def _gpus(job: Job) -> list[str]:
+def _gpus(job: Any) -> list[str]:
     """GPUs to spread over: only where the recipe leaves the choice."""
-    if job.recipe.config.device not in ("auto", "cuda"):
+    if job.device not in ("auto", "cuda"):
         return []
     import torch
 
     count = torch.cuda.device_count()
     chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = chosen.split(",") if chosen else [str(i) for i in range(count)]
-    return names[:count] if count > 1 else []
+    return names[:count]
 
 
 def _cause(code: int | None) -> str:
@@ -217,33 +228,7 @@ def _cause(code: int | None) -> str:
     return f"{name}: out of memory, or killed by hand" if name == "SIGKILL" else name
 
 
-def _fail(job: Job, reason: str) -> None:
-    job.path.mkdir(parents=True, exist_ok=True)
-    write_json(job.path / "failed.json", {"reason": reason})
-
-
-class Told(Silent):
-    """Tells the parent what a run's display would show, a few times a second."""
-
-    def __init__(self, pipe: Any, every: float = 0.25):
-        self.pipe = pipe
-        self.every = every
-        self._last = 0.0
-
-    def step(self, line: dict[str, Any], progress: float) -> None:
-        now = time.monotonic()
-        if now - self._last >= self.every or progress >= 1:
-            self._last = now
-            self.pipe.send(("step", progress, line["step"], line[REWARD]))
-
-    def evaluation(self, line: dict[str, Any]) -> None:
-        self.pipe.send(("evaluation", evaluation_text(line)))
-
-    def note(self, text: str) -> None:
-        self.pipe.send(("note", text))
-
-
-def work(pipe: Any, log: Path, gpu: str | None) -> None:
+def serve(pipe: Any, work: Callable, log: Path, gpu: str | None) -> None:
     """What a worker process does: runs, until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_die_with_the_parent, daemon=True).start()
@@ -255,31 +240,17 @@ def work(pipe: Any, log: Path, gpu: str | None) -> None:
         os.dup2(handle, 2)
     pipe = _Shared(pipe)
     threading.Thread(target=_beat, args=(pipe,), daemon=True).start()
-    import torch
-
-    torch.set_num_threads(1)
-    zoo = load_zoo()
     while True:
         try:
             job = pipe.recv()
         except EOFError:
             return
         try:
-            summary = do(job, zoo, Told(pipe))
-        except Exception as error:  # the border of the process: told, not lost
-            if disk_is_full(error):
-                pipe.send(("disk", "no space left on device"))
-                return
-            reason = first_line(error)
-            if not isinstance(error, RlzooError):
-                reason = f"{type(error).__name__}: {reason}"
-            if error.__cause__ or not isinstance(error, RlzooError):
-                with contextlib.suppress(OSError):
-                    print(f"{job.path}:", file=sys.stderr)
-                    traceback.print_exc()
-            pipe.send(("failed", reason))
-        else:
-            pipe.send(("done", summary))
+            found = work(job, lambda *news: pipe.send(news))
+        except OSError as error:  # a full disk: nothing else would go better
+            pipe.send(("disk", error.strerror or str(error)))
+            return
+        pipe.send(found)
 
 
 class _Shared:
@@ -308,18 +279,25 @@ def _die_with_the_parent() -> None:
         os._exit(1)
 
 
-def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
-    """One run, new or from its last checkpoint; returns its summary."""
-    from rlzoo.train.loop import Loop
+def _cores() -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    quota = _read("/sys/fs/cgroup/cpu.max").split()
+    if len(quota) == 2 and quota[0].isdigit():
+        return max(1, min(cores or 1, round(int(quota[0]) / int(quota[1]))))
+    return cores or 1
 
-    folder = RunFolder(job.path)
-    with locked(folder.path, patience=GONE):
-        (folder.path / "failed.json").unlink(missing_ok=True)
-        write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
-        plan = prepare(job.recipe, zoo)
-        try:
-            return Loop(plan, folder, display).run()
-        except CheckpointError as error:  # a run is a function of its recipe: do it again
-            display.note(f"{error}; beginning anew")
-            shutil.rmtree(folder.checkpoints)
-            return Loop(plan, folder, display).run()
+
+def _free_memory() -> float:
+    available = re.search(r"MemAvailable:\s+(\d+)", _read("/proc/meminfo"))
+    free = int(available[1]) * 1024.0 if available else float("inf")
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit.strip().isdigit() and used.strip().isdigit():
+        free = min(free, float(int(limit) - int(used)))
+    return free
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

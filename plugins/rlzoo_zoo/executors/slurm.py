@@ -1,0 +1,139 @@
+"""Slurm jobs: each run one of its own, put back into the queue where it is cut off."""
+
+import errno
+import json
+import shutil
+import time
+from importlib.util import find_spec
+from typing import Annotated, Any, Literal
+
+from rlzoo import Range, RlzooError, hookimpl
+
+EVERY = 2.0  # seconds between two looks at the jobs and at what they wrote
+ATTEMPTS = 3  # of a run whose job is lost
+
+
+class Slurm:
+    """Runs as Slurm jobs, by submitit; the sweep's folder must be on a disk that all nodes see.
+
+    The sweep waits and shows how far each is. A job that Slurm preempts, or whose time is up, goes
+    back into the queue and on from its last checkpoint; so does one that is lost, three times.
+    What a job prints stands below `slurm/` in the sweep's folder. Ctrl-C cancels all.
+    Source: submitit; cluster=local starts the same as processes of this machine, to try it.
+    """
+
+    def __init__(
+        self,
+        *,
+        partition: str | None = None,
+        account: str | None = None,
+        minutes: Annotated[int, Range(1)] = 1440,
+        cpus: Annotated[int, Range(1)] = 1,
+        gpus: Annotated[int, Range(0)] = 0,
+        gigabytes: Annotated[int, Range(1)] = 4,
+        cluster: Literal["slurm", "local"] = "slurm",
+    ):
+        self.cluster = cluster
+        self.wants: dict[str, Any] = {
+            "timeout_min": minutes,
+            "cpus_per_task": cpus,
+            "gpus_per_node": gpus,
+            "mem_gb": gigabytes,
+        }
+        slurm = {"slurm_partition": partition, "slurm_account": account}
+        self.wants |= {name: value for name, value in slurm.items() if value is not None}
+
+    def capacity(self, jobs):
+        """All at once: how many Slurm lets run is its own affair. On this machine, two."""
+        return len(jobs) if self.cluster == "slurm" else 2
+
+    def run(self, jobs, work, board, folder, at_a_time):
+        """Do every run; raises OSError where one met a full disk, having cancelled the others."""
+        import submitit
+
+        queue, tries = list(jobs), dict.fromkeys((j.name for j in jobs), 0)
+        under_way: dict[str, Any] = {}  # name: (job, submitit's job)
+        executor = submitit.AutoExecutor(folder=folder / "slurm", cluster=self.cluster)
+        executor.update_parameters(name=folder.name, **self.wants)
+        try:
+            while queue or under_way:
+                while queue and len(under_way) < at_a_time:
+                    job = queue.pop(0)
+                    tries[job.name] += 1
+                    under_way[job.name] = (job, executor.submit(Run(work), job))
+                    board.begin(job)
+                for name, (job, handle) in list(under_way.items()):
+                    if not handle.done():
+                        _look(job, board)
+                        continue
+                    del under_way[name]
+                    error = handle.exception()
+                    if error is None:
+                        word, found = handle.result()
+                        _tell(job, word, found, board)
+                    elif tries[name] < ATTEMPTS:
+                        board.news(job, "note", f"its job was lost ({_said(error)}); sent again")
+                        queue.insert(0, job)
+                    else:
+                        board.failed(job, f"its job was lost {ATTEMPTS} times ({_said(error)})")
+                board.tick()
+                time.sleep(EVERY if self.cluster == "slurm" else 0.2)
+        finally:
+            for _, handle in under_way.values():
+                handle.cancel()
+
+
+class Run:
+    """What a job calls, and what submitit sends again where Slurm cuts it off."""
+
+    def __init__(self, work):
+        self.work = work
+
+    def __call__(self, job):
+        try:
+            return self.work(job, _quiet)
+        except OSError as error:
+            return "disk", error.strerror or str(error)
+
+    def checkpoint(self, job):
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, job)
+
+
+def _quiet(*news):
+    """The job's own log has what a run says; how far it is stands in its folder."""
+
+
+def _tell(job, word, found, board):
+    if word == "disk":
+        raise OSError(errno.ENOSPC, found, str(job.path))
+    getattr(board, word)(job, found)
+
+
+def _look(job, board):
+    """How far a run is, by the last whole line of its metrics."""
+    try:
+        with open(job.path / "metrics.jsonl", "rb") as file:
+            file.seek(max(0, file.seek(0, 2) - 16384))
+            lines = file.read().split(b"\n")[:-1]
+        line = json.loads(lines[-1])
+        board.news(job, "step", line["step"] / job.steps, line["step"], line["reward/mean"])
+    except (OSError, ValueError, LookupError):  # nothing yet, or an evaluation
+        return
+
+
+def _said(error):
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+
+
+def to_be_had(*, cluster, **options):
+    if find_spec("submitit") is None:
+        raise RlzooError("needs submitit: pip install 'rlzoo-llm[slurm]'")
+    if cluster == "slurm" and shutil.which("sbatch") is None:
+        raise RlzooError("there is no Slurm here: no command sbatch (cluster=local tries it)")
+
+
+@hookimpl
+def register_executors(register):
+    register(Slurm, check=to_be_had)

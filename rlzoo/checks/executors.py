@@ -1,0 +1,69 @@
+"""Checks of executors: objects that have the runs of a sweep done, somewhere."""
+
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from rlzoo.checks.subject import NotApplicable, Subject
+from rlzoo.errors import RlzooError
+
+CODE = """lambda job, tell: (tell("note", "under way"), (
+    ("failed", "no luck") if job.name == "b" else ("done", {"seconds": len(job.name)})))[1]"""
+
+
+class _Work:
+    """In the place of a run. It travels as text, so that a process needs no torch to unpack it."""
+
+    def __call__(self, job: Any, tell: Any) -> Any:
+        return eval(CODE)(job, tell)
+
+    def __reduce__(self) -> Any:
+        return eval, (CODE,)
+
+
+class _Board:
+    def __init__(self) -> None:
+        self.heard: dict[str, list[Any]] = {}
+
+    def begin(self, job: Any) -> None:
+        self.heard.setdefault(job.name, []).append("begun")
+
+    def news(self, job: Any, word: str, *rest: Any) -> None: ...
+
+    def done(self, job: Any, summary: Any) -> None:
+        self.heard.setdefault(job.name, []).append(("done", summary))
+
+    def failed(self, job: Any, reason: str) -> None:
+        self.heard.setdefault(job.name, []).append(("failed", reason))
+
+    def tick(self) -> None: ...
+
+
+def does_every_run(s: Subject) -> None:
+    """Each run is begun and ends once, with what it gave; one that fails stops no other."""
+    try:
+        s.component.refuse({name: o.default for name, o in s.component.options.items()})
+        executor = s.component({})
+    except (RlzooError, ImportError) as error:
+        raise NotApplicable(f"not to be had here: {error}") from None
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [
+            SimpleNamespace(name=n, path=Path(folder, n), device="cpu", memory=1e6, steps=1)
+            for n in ("a", "b", "cc")
+        ]
+        capacity = executor.capacity(jobs)
+        assert isinstance(capacity, int), f"capacity is {capacity!r}, not an int"
+        assert capacity >= 1, f"capacity is {capacity}"
+        board = _Board()
+        executor.run(jobs, _Work(), board, Path(folder), min(2, capacity))
+    for job in jobs:
+        heard = board.heard.get(job.name, [])
+        assert heard[:1] == ["begun"], f"did not tell the board that {job.name!r} began"
+        want = ("failed", "no luck") if job.name == "b" else ("done", {"seconds": len(job.name)})
+        assert heard[-1] == want, f"told of {job.name!r}: {heard[-1]}, which gave {want}"
+        ends = [what for what in heard if what != "begun"]
+        assert len(ends) == 1, f"told {len(ends)} times that {job.name!r} ended"
+
+
+ALL = (does_every_run,)
