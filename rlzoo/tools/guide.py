@@ -61,6 +61,10 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
     ],
     "doctor": [("rlzoo doctor runs/a", "finished or not")],
+    "report": [
+        ("rlzoo report runs/a", "a page in the run's folder"),
+        ("rlzoo report runs/a --watch", "again and again, while it runs"),
+    ],
     "eval": [
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "a model that nobody trained"),
