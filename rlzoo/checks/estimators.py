@@ -21,6 +21,22 @@ def reward_raises_its_own_advantage(s: Subject) -> None:
             _own_gain(s, options, in_sum=False)  # so that a sum over the response hides nothing
 
 
+def teacher_raises_what_it_prefers(s: Subject) -> None:
+    """A teacher that finds a chosen token likelier never lowers its advantage, and raises some."""
+    s.require("teacher_log_probs")
+    for options, columns in s.trials():
+        before, gains = s.call(columns, **options)["advantages"], []
+        for row, at in columns["response_mask"].nonzero()[:8].tolist():
+            liked = columns["teacher_log_probs"].clone()
+            liked[row, at] += 1e-3
+            more = s.call({**columns, "teacher_log_probs": liked}, **options)["advantages"]
+            gains.append(float((more - before)[row, at]))
+        assert min(gains) > -1e-9, (
+            f"a token that the teacher finds likelier gets less{show(options)}: the other sign?"
+        )
+        assert max(gains) > 1e-9, f"the teacher is not heard{show(options)}"
+
+
 def past_reward_is_no_credit(s: Subject) -> None:
     """A reward that came before an action leaves that action's advantage alone."""
     s.require(*PER_TOKEN_REWARDS)
@@ -165,6 +181,7 @@ def _with_group_baseline(s: Subject) -> made_up.Columns:
 
 
 ALL = (
-    reward_raises_its_own_advantage, past_reward_is_no_credit, exact_values_leave_nothing,
+    reward_raises_its_own_advantage, teacher_raises_what_it_prefers, past_reward_is_no_credit,
+    exact_values_leave_nothing,
     baseline_is_the_groups_own, equal_rewards_give_zeros, discount_is_marked,
 )  # fmt: skip

@@ -218,8 +218,9 @@ def single_precision_inside(c):
 
 
 DIRECTIONS = (
-    "reward_raises_its_own_advantage", "value_is_a_divergence", "gradient_leads_to_the_reference",
-    "praise_raises_the_probability", "pushes_towards_the_target", "weights_are_weights",
+    "reward_raises_its_own_advantage", "teacher_raises_what_it_prefers", "value_is_a_divergence",
+    "gradient_leads_to_the_reference", "praise_raises_the_probability",
+    "pushes_towards_the_target", "weights_are_weights",
 )  # fmt: skip
 
 

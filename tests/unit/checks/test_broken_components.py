@@ -224,6 +224,22 @@ class Sound:
         return example.answer, example.prompt
 
 
+@broken("executors", "does_every_run")
+class StopsAtAFailure:
+    """Source: here."""
+
+    def capacity(self, jobs):
+        return 1
+
+    def run(self, jobs, work, board, folder, at_a_time):
+        for job in jobs:
+            board.begin(job)
+            word, found = work(job, lambda *news: None)
+            getattr(board, word)(job, found)
+            if word == "failed":
+                return
+
+
 @broken("tasks", "made_as_declared")
 class Scoreless(Sound):
     """Source: here."""

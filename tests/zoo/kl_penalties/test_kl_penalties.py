@@ -26,7 +26,7 @@ def kl(log_p: Tensor, log_q: Tensor) -> Tensor:
 def penalty(name: str, log_probs: Tensor, ref_log_probs: Tensor, full_kl: Tensor) -> Tensor:
     """The penalty of every entry; all of them actions, of the policy that sampled."""
     columns = {"log_probs": log_probs, "ref_log_probs": ref_log_probs, "full_kl": full_kl,
-               "old_log_probs": log_probs.detach()}  # fmt: skip
+               "teacher_log_probs": ref_log_probs, "old_log_probs": log_probs.detach()}  # fmt: skip
     return ZOO.kl_penalties[name]({**columns, "response_mask": torch.ones_like(log_probs)})
 
 
@@ -82,7 +82,7 @@ def test_small_array(name):
     k1, k3 = [ln2, -ln2, 0], [0.5 - 1 + ln2, 2 - 1 - ln2, 0]
     expected = {
         "k1": k1, "k1_plus": k1, "k2": [ln2**2 / 2, ln2**2 / 2, 0], "k3": k3, "k3_plus": k3,
-        "abs": [ln2, ln2, 0], "full": [0.3, 0.3, 0.3], "k3_unbiased": k3,
+        "abs": [ln2, ln2, 0], "full": [0.3, 0.3, 0.3], "k3_unbiased": k3, "teacher_k1": k1,
     }  # fmt: skip
     got = penalty(name, ratio.log() - 1, zero - 1, zero + 0.3)
     assert_close(got, torch.tensor([expected[name]], dtype=F64))
@@ -253,7 +253,7 @@ def test_what_does_harm_somewhere_says_so():
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_is_not_read(name):
     mask = (torch.arange(5) < torch.tensor([5, 2, 0])[:, None]).to(F64)
-    names = ("log_probs", "ref_log_probs", "old_log_probs")
+    names = ("log_probs", "ref_log_probs", "old_log_probs", "teacher_log_probs")
     columns = {n: logits(i, 3, 5) * mask for i, n in enumerate(names)}
     columns |= {"response_mask": mask, "full_kl": logits(9, 3, 5).abs() * mask}
     wide = {
@@ -277,6 +277,7 @@ def test_finite_in_float32_far_from_the_reference(name, gap):
     columns = {
         "log_probs": x,
         "ref_log_probs": torch.zeros(1, 2),
+        "teacher_log_probs": torch.zeros(1, 2),
         "old_log_probs": torch.zeros(1, 2),
         "response_mask": torch.ones(1, 2),
     }
