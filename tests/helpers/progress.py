@@ -35,7 +35,8 @@ class Progress:
         self._reporter()._show_progress_info = False  # it counts letters, and there are none
 
     def pytest_report_teststatus(self, report):
-        return ("passed", "", "") if self.all and report.passed else None
+        silent = self.all and report.passed and report.when == "call"
+        return ("passed", "", "") if silent else None
 
     def pytest_runtest_logreport(self, report):
         self.failed += report.failed
