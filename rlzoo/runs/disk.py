@@ -18,6 +18,14 @@ def write_json(path: Path, data: Any) -> None:
     write_atomically(path, (json.dumps(data, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def read_json(path: Path) -> Any:
+    """What a file holds; raises OSError, and ValueError where it is damaged in any way."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError("brackets within brackets without end") from None
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
     aside = path.with_name(f".{path.name}.partial")

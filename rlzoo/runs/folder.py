@@ -17,7 +17,7 @@ import yaml
 
 from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.disk import sync, write_atomically, write_synced
+from rlzoo.runs.disk import read_json, sync, write_atomically, write_synced
 from rlzoo.runs.lock import locked
 
 # What a run writes into its folder, loggers apart; and of it, what is there before it begins.
@@ -103,7 +103,7 @@ class RunFolder:
         if not path.exists():
             return {}
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path)
         except ValueError as error:
             raise RunError(f"{path} cannot be read: {first_line(error)}") from None
         if not isinstance(found, dict):

@@ -16,7 +16,7 @@ from typing import Any
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
 from rlzoo.recipe.plan import Bound, Plan
-from rlzoo.runs.disk import write_json
+from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.record import flatten
 
@@ -85,7 +85,7 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     try:
-        parts = json.loads(path.read_text(encoding="utf-8"))
+        parts = read_json(path)
         _ = parts[0], [(p["from_step"], p["recipe"], p["versions"], p["components"]) for p in parts]
     except (ValueError, LookupError, TypeError) as error:
         raise RunError(f"{path} cannot be read ({error}); without it the run goes on") from None

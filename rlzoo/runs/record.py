@@ -1,6 +1,5 @@
 """A run read back: its recipe, the lines that it wrote, its summary."""
 
-import json
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from rlzoo.errors import RunError
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.columns import Columns
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.evaluations import read_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
@@ -190,7 +190,7 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
 def failure(path: Path) -> str:
     """Why a sweep's run failed, or an empty string."""
     try:
-        return str(json.loads((path / "failed.json").read_text(encoding="utf-8"))["reason"])
+        return str(read_json(path / "failed.json")["reason"])
     except (OSError, ValueError, LookupError, TypeError):
         return ""
 

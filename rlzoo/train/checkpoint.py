@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from rlzoo.errors import CheckpointError
 from rlzoo.parallel.shard import spread_like, whole_tensors
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import sync, write_synced
+from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
 
 
@@ -113,7 +113,7 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, An
         except RuntimeError as error:  # weights of other widths
             text = str(error).splitlines()[-1].strip()
             raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
-    return json.loads((path / "state.json").read_text(encoding="utf-8"))
+    return read_json(path / "state.json")
 
 
 def write_manifest(folder: Path) -> None:
@@ -126,7 +126,7 @@ def write_manifest(folder: Path) -> None:
 def damage(path: Path) -> str:
     """What is wrong with a checkpoint folder, or an empty string."""
     try:
-        sums = json.loads((path / "manifest.json").read_text())
+        sums = read_json(path / "manifest.json")
         if not isinstance(sums, dict):
             return "manifest.json holds no mapping"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]

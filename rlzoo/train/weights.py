@@ -1,12 +1,12 @@
 """Which weights of a run: those at its end, those of its best evaluation, or a checkpoint's."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.recipe.words import quoted
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 
@@ -54,7 +54,7 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
                 f"({known})"
             )
         try:
-            step = int(json.loads(best.read_text(encoding="utf-8"))["step"])
+            step = int(read_json(best)["step"])
         except (ValueError, LookupError, TypeError) as error:
             raise RunError(f"{best} cannot be read: {first_line(error)}") from None
         return Weights(best.parent, step, "best")

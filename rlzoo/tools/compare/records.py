@@ -3,7 +3,6 @@
 folders -> Record (a finished run) -> ComparedRow (the runs whose recipes agree but for the seed)
 """
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any
 from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
@@ -102,7 +102,7 @@ def read_sweep(path: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = read_json(file)
         _ = found["keys"], [row["runs"] for row in found["rows"]]
     except (ValueError, LookupError, TypeError) as error:
         raise RunError(

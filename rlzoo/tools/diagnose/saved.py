@@ -4,7 +4,6 @@ No truth is known here: what can be said is how alike estimators are, token by t
 the gradients that they ask for point the same way.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import quoted
 from rlzoo.rollout.advantages import whitened
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo.tools.diagnose.critic_tables import cell_tables
@@ -119,7 +119,7 @@ def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
     file = files[-1]
     try:
         columns: dict[str, Any] = dict(load_file(file))
-        columns |= json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+        columns |= read_json(file.with_suffix(".json"))
     except (SafetensorError, OSError, ValueError) as error:
         raise RunError(f"{file} cannot be read: {first_line(error)}") from None
     return file, columns

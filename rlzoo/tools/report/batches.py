@@ -1,6 +1,5 @@
 """What a run keeps of its responses: saved batches with every number, samples with their texts."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlzoo.errors import first_line
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 
 STEPS = 4  # saved batches on a page, the last of them
@@ -92,7 +92,7 @@ def _read(path: Path) -> Saved:
     for name in ("sequence_scores", "advantages"):
         if not np.isfinite(columns[name]).all():
             raise ValueError(f"{name} is not finite")
-    found = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    found = read_json(path.with_suffix(".json"))
     tokens = {int(i): str(text) for i, text in found.pop("token_texts", {}).items()}
     texts = {n: x for n, x in found.items() if isinstance(x, list) and len(x) == rows}
     return Saved(step_of(path), columns, texts, tokens)

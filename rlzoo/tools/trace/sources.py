@@ -22,6 +22,7 @@ from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
+from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.tools.trace.make import make_trace
@@ -196,7 +197,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     state, notes = _load(folder, None, models)
     try:
         columns: dict[str, Any] = dict(load_file(path, device=str(models.policy.device)))
-        columns |= json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        columns |= read_json(path.with_suffix(".json"))
         batch = Batch(columns.pop("response_mask"))
     except (OSError, ValueError, KeyError) as error:
         raise UsageError(f"{path}: cannot be read: {first_line(error)}") from None

@@ -4,7 +4,10 @@ import math
 
 import pytest
 
+from rlzoo.errors import RunError
 from rlzoo.runs.columns import Columns
+from rlzoo.runs.disk import read_json
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.record import read_record
 
 LINES = [{"step": n, "x": n / 3 + 1e-9, "y": n, "lr": 1e-45 * (n + 1)} for n in range(50)]
@@ -43,3 +46,13 @@ def test_an_evaluation_with_a_text_for_a_number_is_left_out_and_named(tmp_path):
     assert trouble == (
         "metrics.jsonl: the evaluation of step 1 is left out: its eval/score is no number"
     )
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' * 100_000, "{", "\ud800", ""])
+def test_a_damaged_file_is_a_value_error_whatever_the_damage(tmp_path, text):
+    file = tmp_path / "summary.json"
+    file.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(ValueError):
+        read_json(file)
+    with pytest.raises(RunError, match="cannot be read"):
+        RunFolder(tmp_path).summary()
