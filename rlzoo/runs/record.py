@@ -176,7 +176,7 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
             last = [lines[-1]["step"] for lines in (record.steps, record.evaluations) if lines]
             step = max(last, default=0)
             return f"not finished (it is at step {step})"
-        _ = record.seed, record.score
+        _ = record.seed, record.score, record.recipe["eval.samples"], record.summary["task"]
         if record.learning_curve:
             return record
         lack = "there is no evaluation"

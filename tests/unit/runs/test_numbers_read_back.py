@@ -8,7 +8,7 @@ from rlzoo.errors import RunError
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import read_record
+from rlzoo.runs.record import read_finished, read_record
 
 LINES = [{"step": n, "x": n / 3 + 1e-9, "y": n, "lr": 1e-45 * (n + 1)} for n in range(50)]
 
@@ -56,3 +56,14 @@ def test_a_damaged_file_is_a_value_error_whatever_the_damage(tmp_path, text):
         read_json(file)
     with pytest.raises(RunError, match="cannot be read"):
         RunFolder(tmp_path).summary()
+
+
+def test_a_recipe_that_was_cut_between_two_lines_is_named(tmp_path):
+    """What is left is YAML, with keys that are missing."""
+    (tmp_path / "recipe.yaml").write_text("# x\nseed: 0\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "eval/score": 0.5}\n')
+    summary = '{"eval_metric": "score", "eval_before": 0.5, "eval_after": 0.5, "task": "x"}'
+    (tmp_path / "summary.json").write_text(summary)
+    assert read_finished(tmp_path) == "cannot be read (there is no 'eval.samples')"
+    (tmp_path / "recipe.yaml").write_text("# x\nseed: 0\neval:\n  samples: 4\n")
+    assert read_finished(tmp_path).score == 0.5
