@@ -7,6 +7,7 @@ Only safetensors are read: nothing is unpickled, and no code of a model's own ru
 import contextlib
 import json
 import re
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,10 +194,15 @@ def load_causal_lm(
     return model.eval()
 
 
+# While it loads, transformers ties no weights and has another default dtype, in all threads; two loads
+# at once would leave it so for good.
+LOADING = threading.RLock()
+
+
 def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
     """`kind.from_pretrained`, of safetensors alone. Raises ModelError where the files cannot be
     read, lack a weight (it would be random) or hold one that is not finite."""
-    with reading(f"{folder}: cannot be loaded"):
+    with LOADING, reading(f"{folder}: cannot be loaded"):
         model, found = kind.from_pretrained(
             folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
         )
