@@ -194,8 +194,8 @@ def load_causal_lm(
     return model.eval()
 
 
-# While it loads, transformers ties no weights and has another default dtype, in all threads; two loads
-# at once would leave it so for good.
+# While it loads, transformers ties no weights, in all threads; two loads at once would leave it so
+# for good.
 LOADING = threading.RLock()
 
 
