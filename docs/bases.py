@@ -17,6 +17,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
+from common import put, recorded
 
 ZOO = rlzoo.load_zoo()
 HERE = Path(__file__).resolve().parent
@@ -95,21 +96,13 @@ def table(rows: list[dict]) -> str:
 
 
 def main(workers: int = 2) -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    rows = []
-    if RESULTS.exists():
-        rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    rows = recorded(RESULTS)
     with multiprocessing.get_context("fork").Pool(workers) as pool, RESULTS.open("a") as file:
         for row in pool.imap_unordered(trained, list(missing(rows))):
             rows.append(row)
             print(json.dumps(row), file=file, flush=True)
             print({name: x for name, x in row.items() if name != "words"}, flush=True)
-    write_page(rows)
-
-
-def write_page(rows: list[dict]) -> None:
-    head, _, rest = PAGE.read_text().split("<!-- table -->")
-    PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
+    put(PAGE, "table", table(rows).strip())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """What the scripts of this folder share: a command's output, a table, parts of a docstring,
 a place in a page."""
 
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
@@ -47,6 +49,13 @@ def parts_of(c: Component) -> tuple[str, str]:
         first = first.partition("\nSource:")[0]
     rest = re.split(r"(?:^|\n)Source:", rest)[0]
     return first.strip(), " ".join(rest.split())
+
+
+def recorded(file: Path) -> list[dict[str, Any]]:
+    """The rows that a study has written down so far, one a line; its folder is made."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
 
 
 def with_block(text: str, name: str, block: str) -> str:

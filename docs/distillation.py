@@ -16,6 +16,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
+from common import put, recorded
 from rlzoo.cli import main as command
 from rlzoo.stats import mean_interval
 
@@ -59,8 +60,8 @@ NAMES = {"sampled": "accuracy", "greedy": "greedy"}
 
 def supervised(seed: int, zoo: Any) -> dict:
     """SFT on as many responses of the teacher, to the same prompts, in as many optimizer steps."""
-    words = [w for w in STUDENT.split() if not w.startswith("model=")]
-    teacher = rlzoo.open_recipe("grpo", [*words, f"model.path={TEACHER}", f"seed={seed}"], zoo=zoo)
+    same = [w for w in STUDENT.split() if not w.startswith("model=")]
+    teacher = rlzoo.open_recipe("grpo", [*same, f"model.path={TEACHER}", f"seed={seed}"], zoo=zoo)
     data, out = PLACE / f"seed{seed}.jsonl", PLACE / f"sft{seed}"
     with data.open("w") as file:
         for step in range(teacher.plan.recipe.config.train.steps):
@@ -70,8 +71,7 @@ def supervised(seed: int, zoo: Any) -> dict:
                 print(json.dumps({"prompt": prompt, "response": response}), file=file)
     words = [str(data), "--model", "novice", "--out", str(out), "--seed", str(seed), *SFT.split()]
     assert command(["sft", *words]) == 0
-    words = [w for w in STUDENT.split() if not w.startswith("model=")]
-    return rlzoo.open_recipe("grpo", [*words, f"model.path={out}"], zoo=zoo).evaluate()
+    return rlzoo.open_recipe("grpo", [*same, f"model.path={out}"], zoo=zoo).evaluate()
 
 
 def table(rows: list[dict]) -> str:
@@ -85,7 +85,7 @@ def table(rows: list[dict]) -> str:
         some = [r for r in rows if r["way"] == way]
         if len(some) < 2:
             continue
-        greedy, sampled = ([r[f"{name}_after"] for r in some] for name in NAMES.__reversed__())
+        greedy, sampled = ([r[f"{name}_after"] for r in some] for name in reversed(NAMES))
         low, high = mean_interval(sampled)
         lines.append(
             f"| `{way}` | {len(some)} | {first['greedy_before']:.3f} | "
@@ -105,9 +105,7 @@ def main(seeds: int = 10) -> None:
     zoo = rlzoo.load_zoo()
     if not TEACHER.exists():
         rlzoo.run("grpo", [*TEACHING.split(), f"run.dir={TEACHER.parent}", "run.overwrite=true"])
-    rows = []
-    if RESULTS.exists():
-        rows = [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    rows = recorded(RESULTS)
     done = {(row["way"], row["seed"]) for row in rows}
     with RESULTS.open("a") as file:
         for way, seed in sorted(wanted(seeds), key=lambda one: one[0] not in FIRST):
@@ -115,12 +113,7 @@ def main(seeds: int = 10) -> None:
                 rows.append(trained(way, seed, zoo))
                 print(json.dumps(rows[-1]), file=file, flush=True)
             if len({row["seed"] for row in rows}) > 1:
-                write_page(rows)
-
-
-def write_page(rows: list[dict]) -> None:
-    head, _, rest = PAGE.read_text().split("<!-- table -->")
-    PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
+                put(PAGE, "table", table(rows).strip())
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
+from common import put, recorded
 from rlzoo.stats import mean_interval
 
 HERE = Path(__file__).resolve().parent
@@ -94,23 +95,14 @@ BEFORE = 0.172  # sampled accuracy of model=blind on marks, as docs/bases.md has
 
 
 def main() -> None:
-    RESULTS.parent.mkdir(exist_ok=True)
-    rows: dict[str, dict] = {}
-    if RESULTS.exists():
-        lines = map(json.loads, RESULTS.read_text().splitlines())
-        rows = {row["words"]: row for row in lines}
+    rows = {row["words"]: row for row in recorded(RESULTS)}
     zoo = rlzoo.load_zoo()
     with RESULTS.open("a") as file:
         for words in wanted():
             if words not in rows:
                 rows[words] = trained(words, zoo)
                 print(json.dumps(rows[words]), file=file, flush=True)
-    write_page(rows)
-
-
-def write_page(rows: dict[str, dict]) -> None:
-    head, _, rest = PAGE.read_text().split("<!-- table -->")
-    PAGE.write_text(f"{head}<!-- table -->\n\n{table(rows)}\n<!-- table -->{rest}")
+    put(PAGE, "table", table(rows).strip())
 
 
 if __name__ == "__main__":

@@ -4,8 +4,6 @@ from typing import Annotated, Any, Literal
 
 from rlzoo.plugin.options import Option, Range
 
-Count = Annotated[int, Range(1)]
-
 Schedule = Literal["constant", "linear", "cosine"]
 
 

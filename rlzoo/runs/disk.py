@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.errors import disk_is_full as disk_is_full
 from rlzoo.runs.lock import locked
 
@@ -24,6 +24,17 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
         raise ValueError("brackets within brackets without end") from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """The same, of a file that holds a mapping; raises RunError where it is damaged."""
+    try:
+        found = read_json(path)
+    except ValueError as error:
+        raise RunError(f"{path} cannot be read: {first_line(error)}") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} cannot be read: it holds no mapping")
+    return found
 
 
 def write_atomically(path: Path, data: bytes) -> None:

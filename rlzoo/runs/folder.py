@@ -17,7 +17,7 @@ import yaml
 
 from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.disk import read_json, sync, write_atomically, write_synced
+from rlzoo.runs.disk import read_mapping, sync, write_atomically, write_synced
 from rlzoo.runs.lock import locked
 
 # What a run writes into its folder, loggers apart; and of it, what is there before it begins.
@@ -100,15 +100,7 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """Empty while the run is not finished; raises RunError where it is damaged."""
         path = self.path / "summary.json"
-        if not path.exists():
-            return {}
-        try:
-            found = read_json(path)
-        except ValueError as error:
-            raise RunError(f"{path} cannot be read: {first_line(error)}") from None
-        if not isinstance(found, dict):
-            raise RunError(f"{path} cannot be read: it holds no mapping")
-        return found
+        return read_mapping(path) if path.exists() else {}
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from rlzoo.show.numbers import brief
+
 WIDTH, HEIGHT = 340, 136
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 14, 20
 MOST = 240  # points of a curve
@@ -150,16 +152,6 @@ def smoothed(y: Points, reach: int) -> list[float]:
         ends = [(max(0, i - width), min(len(y), i + width + 1)) for i in range(len(y))]
         out = [(total[b] - total[a]) / (b - a) for a, b in ends]
     return out
-
-
-def brief(x: float, digits: int = 3) -> str:
-    """Three digits: `0.125`, `1.2k`, `3e-6`."""
-    if x == 0 or not math.isfinite(x):
-        return "0" if x == 0 else str(x)
-    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if size <= abs(x) < 1e12:
-            return f"{x / size:.{digits}g}{unit}"
-    return f"{x:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
 
 
 def nice(low: float, high: float, about: int = 4) -> list[float]:

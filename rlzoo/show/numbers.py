@@ -80,6 +80,16 @@ def number(x: float | None, digits: int = 4) -> str:
     return "0" if short == "-0" else short
 
 
+def brief(x: float, digits: int = 3) -> str:
+    """Three digits: `0.125`, `1.2k`, `3e-6`."""
+    if x == 0 or not math.isfinite(x):
+        return "0" if x == 0 else str(x)
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if size <= abs(x) < 1e12:
+            return f"{x / size:.{digits}g}{unit}"
+    return f"{x:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
+
+
 def aligned(texts: Sequence[str], least: int = 0) -> list[str]:
     """Padded to one width, at least `least`, decimal points below each other."""
     heads = [0 if "e" in text else len(text.partition(".")[0]) for text in texts]

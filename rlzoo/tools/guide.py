@@ -13,7 +13,7 @@ from rlzoo.plugin.component import KINDS
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
 FIRST: Lines = [
-    ("rlzoo run ppo_gae model=speller task=spelling lam=.8", "train by PPO: about a minute"),
+    ("rlzoo run ppo_gae model=speller task=spelling lam=.8", "train by PPO: half a minute"),
     ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value sets anything"),
     ("rlzoo recipes", "the methods there are, a line each; `rlzoo plugins` their parts"),
     ("rlzoo doctor RUN", "what is wrong with a run, in words"),

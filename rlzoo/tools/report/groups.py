@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.show.chart import brief
+from rlzoo.show.numbers import brief
 from rlzoo.show.page import folded, row, table, tag
 from rlzoo.tools.report.batches import Saved
 

@@ -11,7 +11,7 @@ from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
 from rlzoo.runs.record import Record, read_record
 from rlzoo.show import page as html
-from rlzoo.show.chart import brief
+from rlzoo.show.numbers import brief
 from rlzoo.show.page import TABS, tabs, tag
 from rlzoo.tools.report.batches import STEPS, read_batches, read_samples
 from rlzoo.tools.report.groups import groups_tab, step_section

@@ -7,7 +7,8 @@ from typing import Any
 from rlzoo.runs import metrics as names
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.record import Record
-from rlzoo.show.chart import Line, Mark, brief, draw_chart, smoothed
+from rlzoo.show.chart import Line, Mark, draw_chart, smoothed
+from rlzoo.show.numbers import brief
 from rlzoo.show.page import folded, tag
 from rlzoo.tools.report.remarks import Remark
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import hold_out
-from rlzoo.errors import RunError, UsageError, first_line, nearest
+from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
-from rlzoo.runs.disk import check_free, read_json, staged, sync, write_json
+from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.tools.verb import Result
 from rlzoo.train.interrupt import asked_to_stop
@@ -161,7 +161,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
     asked = {k: str(v) for k, v in asked.items()} | {"rows": hashlib.sha256(rows).hexdigest()}
     with staged(Path(arguments.out), "--out", keep=True) as aside:
         file = aside / "command.json"
-        before = _read(file) if file.exists() else asked
+        before = read_mapping(file) if file.exists() else asked
         for name in sorted({*asked, *before}):
             if before.get(name) != asked.get(name):
                 raise UsageError(
@@ -178,17 +178,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
 def finished(folder: Path) -> dict[str, Any] | None:
     """The report of a training that came to its end there and was then cut off, if one did."""
     file = folder / REPORT
-    return _read(file) if file.exists() else None
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        found = read_json(file)
-    except ValueError as error:
-        raise RunError(f"{file} cannot be read: {first_line(error)}") from None
-    if not isinstance(found, dict):
-        raise RunError(f"{file} cannot be read: it holds no mapping")
-    return found
+    return read_mapping(file) if file.exists() else None
 
 
 def save(

@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from rlzoo.show.chart import HEIGHT, TOP, Line, Mark, brief, draw_chart, nice, smoothed, thin
+from rlzoo.show.chart import HEIGHT, TOP, Line, Mark, draw_chart, nice, smoothed, thin
+from rlzoo.show.numbers import brief
 
 
 def test_a_thinned_curve_keeps_its_mean_and_its_extremes():
