@@ -4,6 +4,7 @@ one for any task that demonstrates.  No torch at module level."""
 import argparse
 import shlex
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     bounds = {
         "--accuracy": (0 < accuracy < 1, "must lie in (0, 1)", accuracy),
         "--steps": (steps >= 1, "must be at least 1", steps),
-        "--lr": (lr > 0, "must be above 0", lr),
+        "--lr": (0 < lr < inf, "must be above 0 and finite", lr),
         "--seed": (seed >= 0, "must be at least 0", seed),
     }
     for option, (fine, text, got) in bounds.items():

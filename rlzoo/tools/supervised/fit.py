@@ -67,9 +67,10 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
 
 def check_arguments(arguments: argparse.Namespace) -> None:
     """What is wrong with the command line, before anything expensive."""
+    inf, endless = math.inf, "must be above 0 and finite"
     bounds = {
-        "--epochs": (arguments.epochs is None or arguments.epochs > 0, "must be above 0"),
-        "--lr": (arguments.lr is None or arguments.lr > 0, "must be above 0"),
+        "--epochs": (arguments.epochs is None or 0 < arguments.epochs < inf, endless),
+        "--lr": (arguments.lr is None or 0 < arguments.lr < inf, endless),
         "--batch": (arguments.batch > 0, "must be at least 1"),
         "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
         "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
