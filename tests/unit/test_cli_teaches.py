@@ -297,7 +297,7 @@ def test_a_typo_and_a_completion_import_no_torch_no_numpy_and_cost_little(tmp_pa
 
 
 def _cli(words, folder, env=()):
-    """A real interpreter, and the CPU seconds that it took; it says whether torch or numpy was imported."""
+    """A real interpreter, and its CPU seconds; it says which of torch and numpy came in."""
     code = (
         "import atexit, sys\n"
         "atexit.register(lambda: print({'torch', 'numpy'} & {*sys.modules} or ''))\n"
