@@ -43,7 +43,7 @@ SMALL = {  # settings and options that take the place of the page's own
     "base": "--steps 20",
     "sft": "--epochs 1",
     "reward": "--epochs 1",
-    "bench": "estimators --repeat 1",
+    "bench": "startup --repeat 1",
 }
 FEWER = {"--branches": "2", "--states": "4", "--batches": "4"}  # where the page gives them
 INSTEAD = {"train.tokens": "train.steps"}
@@ -63,7 +63,9 @@ SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_stages.
 
 def lines(page):
     """The logical lines of a page's bash blocks: a here-document is one, with the line it feeds."""
-    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M):
+    for block in re.findall(
+        r"^```(?:bash|sh)\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M
+    ):
         rest = block.replace("\\\n", " ").splitlines()
         while rest:
             line = rest.pop(0)
