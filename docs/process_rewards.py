@@ -11,23 +11,23 @@ import random
 from pathlib import Path
 from statistics import fmean
 
-SUMS, WRONG = 6, 0.25  # of a response; a sum of a demonstration is off this often
+LETTERS, WRONG = 6, 0.3  # of a prompt; a step of a demonstration is wrong this often
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 SEPARATOR = ";"
 
 
 def draw(dice: random.Random) -> str:
-    """Sums to do: `7+6,5+8,...=`."""
-    pairs = [(dice.randint(0, 9), dice.randint(0, 9)) for _ in range(SUMS)]
-    return ",".join(f"{a}+{b}" for a, b in pairs) + "="
+    """Letters to encipher: `kfzaqm>`."""
+    return "".join(dice.choices(ALPHABET, k=LETTERS)) + ">"
 
 
 def steps_of(prompt: str) -> list[str]:
-    """The right steps: the sums in two digits each, in order."""
-    return [f"{sum(map(int, pair.split('+'))):02}" for pair in prompt.rstrip("=").split(",")]
+    """The right steps: for each letter the one after it in the alphabet, a after z."""
+    return [ALPHABET[(ALPHABET.index(x) + 1) % 26] for x in prompt.rstrip(">")]
 
 
 def labels(prompt: str, steps: list[str]) -> list[bool]:
-    """Which steps are right: the k-th one says the k-th sum."""
+    """Which steps are right: the k-th one is of the k-th letter."""
     right = steps_of(prompt)
     return [k < len(right) and step == right[k] for k, step in enumerate(steps)]
 
@@ -40,17 +40,12 @@ def problems(arguments: argparse.Namespace) -> None:
 
 
 def demonstrations(arguments: argparse.Namespace) -> None:
-    """By a pupil who is off by up to 3 in one sum of four."""
+    """By somebody who writes any letter instead three times in ten."""
     dice = random.Random(arguments.seed + 1)
     rows = []
     for _ in range(arguments.n):
         prompt = draw(dice)
-        steps = [
-            f"{max(0, int(s) + dice.choice((-3, -2, -1, 1, 2, 3))):02}"
-            if dice.random() < WRONG
-            else s
-            for s in steps_of(prompt)
-        ]
+        steps = [dice.choice(ALPHABET) if dice.random() < WRONG else x for x in steps_of(prompt)]
         rows.append({"prompt": prompt, "response": SEPARATOR.join(steps)})
     write(arguments.file, rows)
 
@@ -82,7 +77,7 @@ def judge(arguments: argparse.Namespace) -> None:
     write(f"{arguments.out}/verdicts.jsonl", verdicts[: arguments.n])
 
 
-TASK = ["task=dataset", "rollout.max_new_tokens=24"]
+TASK = ["task=dataset", "rollout.max_new_tokens=16"]
 
 
 def write(file: str, rows: list[dict]) -> None:
