@@ -51,7 +51,7 @@ class SweepRow:
 @dataclass(frozen=True)
 class Job:
     """A run to do: its folder, and the whole recipe. Executors read `name`, `path`, `device`, the
-    bytes of `memory` that it takes, and its `steps`."""
+    `threads` and bytes of `memory` that it takes, and its `steps`."""
 
     path: Path
     row: str
@@ -68,6 +68,10 @@ class Job:
     @property
     def device(self) -> str:
         return self.recipe.config.device
+
+    @property
+    def threads(self) -> int:
+        return self.recipe.config.run.threads
 
     @property
     def steps(self) -> int:
