@@ -8,7 +8,7 @@ line of metrics.jsonl must be equal, figures of time apart. About three minutes 
 import os
 import shutil
 import tempfile
-import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,24 +34,23 @@ def cluster_of(nodes: int):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def kill_one(cluster: Cluster, folder: Path, killed: list[str]) -> None:
+def kill_one(cluster: Cluster, folder: Path, sweeping: Future) -> list[str]:
     """Once both nodes are in the middle of a run, one of them is gone; later another comes."""
-    until(lambda: len(half_done(folder)) >= 2)
-    killed += sorted(run.name for run in half_done(folder))
+    until(lambda: len(half_done(folder)) >= 2 or sweeping.done())
+    killed = sorted(run.name for run in half_done(folder))
     cluster.remove_node(cluster.nodes.pop(), allow_graceful=False)
-    until(lambda: len(list(folder.glob("*/summary.json"))) >= 3)
+    until(lambda: len(list(folder.glob("*/summary.json"))) >= 3 or sweeping.done())
     cluster.nodes.append(cluster.add_node(num_cpus=1, **SMALL))
+    return killed
 
 
 def try_all(place: Path) -> None:
     local = sweep(place / "local", 4, "local")
-    killed: list[str] = []
-    with cluster_of(2) as cluster:
-        threading.Thread(
-            target=kill_one, args=(cluster, place / "ray", killed), daemon=True
-        ).start()
-        assert sweep(place / "ray", 4, f"ray:{cluster.address}") == local
-    assert killed, "no node was killed"
+    with cluster_of(2) as cluster, ThreadPoolExecutor(1) as thread:
+        sweeping = thread.submit(sweep, place / "ray", 4, f"ray:{cluster.address}")
+        killed = kill_one(cluster, place / "ray", sweeping)
+        assert sweeping.result() == local
+    assert killed, "no run was under way"
     lines = sum(map(len, local.values()))
     print(f"8 runs, {lines} lines of metrics: the same by both executors, with a node killed while "
           f"{' and '.join(killed)} were under way")  # fmt: skip

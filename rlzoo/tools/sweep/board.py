@@ -128,15 +128,16 @@ class LiveBoard(Board):
 
     def __rich__(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
-        wide = self.console.width >= 100
+        width = self.console.width
+        fits = 3 if width >= 100 else 1 if self.places and width < 80 else 2
         table.add_row(
             Text(self.count, style="bold"),
             ProgressBar(1.0, self.progress, width=20),
             Text(self.left, style="bold"),
         )
         for name, share in self.shares.items():
-            cells = self.lines[name][: 3 if wide else 2]
-            if place := self.places.get(name):
-                cells = [cells[0], place, *cells[1:]]
-            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *map(Text, cells))
+            step, *more = self.lines[name][:fits]
+            place = [self.places.get(name, "")] if self.places else []
+            cells = map(Text, (step, *place, *more))
+            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *cells)
         return table
