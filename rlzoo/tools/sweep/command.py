@@ -43,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["local"],
         metavar="EXECUTOR",
-        help="where runs happen: local, slurm, with options behind it, minutes=60; default: local",
+        help="where runs happen: local, ray:HOST:PORT, slurm, with options behind it, minutes=60; "
+        "default: local",
     )
     add("--jobs", type=int, metavar="N", help="runs at a time; default: what the executor can")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")

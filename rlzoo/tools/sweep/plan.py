@@ -51,8 +51,8 @@ class SweepRow:
 @dataclass(frozen=True)
 class Job:
     """A run to do: its folder, the whole recipe, the URL that the folder is kept at, if any.
-    Executors read `name`, `path`, `device`, the bytes of `memory` that it takes, its `steps`, and
-    `store`: where there is one, `path` may be on a disk that no other node sees."""
+    Executors read `name`, `path`, `device`, the `threads` and bytes of `memory` that it takes, its
+    `steps`, and `store`: where there is one, `path` may be on a disk that no other node sees."""
 
     path: Path
     row: str
@@ -70,6 +70,10 @@ class Job:
     @property
     def device(self) -> str:
         return self.recipe.config.device
+
+    @property
+    def threads(self) -> int:
+        return self.recipe.config.run.threads
 
     @property
     def steps(self) -> int:

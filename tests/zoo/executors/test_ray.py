@@ -1,0 +1,261 @@
+"""Runs on a Ray cluster of a head and two nodes, on the loopback address: one node is killed."""
+
+import errno
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rlzoo.cli import main
+from rlzoo.errors import RlzooError
+from rlzoo.runs.lock import is_locked
+from rlzoo_zoo.executors import local
+from rlzoo_zoo.executors import ray as on_ray
+
+ray = pytest.importorskip("ray", reason="the extra `ray`")
+pytestmark = pytest.mark.process
+PATIENCE = 60.0  # seconds that anything here may take
+
+HOLD = '''
+import os, time
+from pathlib import Path
+from rlzoo import hookimpl
+
+class Hold:
+    """A logger that stops a run after its second step, until somebody says go."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def log(self, metrics):
+        place = Path(os.environ["RLZOO_HOLD"])
+        if metrics["step"] == 2:
+            (place / self.path.name).touch()
+            while not (place / "go").exists():
+                time.sleep(0.02)
+
+    def close(self): ...
+
+@hookimpl
+def register_loggers(register):
+    register(Hold)
+'''
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("ray")
+
+
+@pytest.fixture(scope="module")
+def runs(place, model_dir):
+    """The words of two runs that wait for `go` in their middle, as given in the folder `place`:
+    model and plugin are named by where they are from there."""
+    shutil.copytree(model_dir, place / "model")
+    (place / "hold.py").write_text(HOLD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("RLZOO_PLUGINS", "hold.py")
+        patch.setenv("RLZOO_HOLD", str(place))
+        yield ["sweep", "recipe=ppo_gae", "model.path=model", "seed=0,1", "rollout.prompts=4",
+               "rollout.samples=4", "rollout.max_new_tokens=5", "train.steps=4", "eval.samples=8",
+               "checkpoint.every=1", "device=cpu", "loggers=hold"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def by_local(runs, place):
+    """Their metrics by `--on local`, before Ray has threads here that a fork would miss."""
+    fork = multiprocessing.get_context("fork")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local.multiprocessing, "get_context", lambda method: fork)
+        (place / "go").touch()
+        assert main([*runs, "--dir", "local", "--jobs", "2"]) == 0
+        (place / "go").unlink()
+    return metrics(place / "local")
+
+
+@pytest.fixture(scope="module")
+def cluster(by_local):
+    from ray.cluster_utils import Cluster
+
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short
+    small = {"object_store_memory": 80_000_000, "include_log_monitor": False}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "period_ms": 500,
+            "failure_threshold": 4,
+            "initial_delay_ms": 0,
+        }.items():
+            patch.setenv(f"RAY_health_check_{name}", f"{value}")
+        head = {"num_cpus": 0, "include_dashboard": False, "no_monitor": True, "temp_dir": folder}
+        cluster = Cluster(initialize_head=True, head_node_args=small | head)
+        try:
+            cluster.nodes = [cluster.add_node(num_cpus=1, wait=False, **small) for _ in range(2)]
+            cluster.wait_for_nodes(PATIENCE)
+            yield cluster
+        finally:
+            ray.shutdown()
+            cluster.shutdown()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def metrics(folder):
+    """Each run's, by its name; times are those of the machine."""
+    untold = ("timing_s/", "perf/seconds", "perf/tokens_per_second")
+    return {
+        path.parent.name: [
+            {k: v for k, v in json.loads(line).items() if not k.startswith(untold)}
+            for line in path.read_text().splitlines()
+        ]
+        for path in sorted(folder.glob("*/metrics.jsonl"))
+    }
+
+
+class Board:
+    """What an executor told of each run."""
+
+    def __init__(self):
+        self.said = {}
+
+    def begin(self, job):
+        self.said.setdefault(job.name, []).append("begin")
+
+    def news(self, job, word, *rest):
+        self.said.setdefault(job.name, []).append((word, *rest))
+
+    def done(self, job, found):
+        self.said[job.name].append(("done", found))
+
+    def failed(self, job, reason):
+        self.said[job.name].append(("failed", reason))
+
+    def tick(self): ...
+
+
+def work(job, tell):
+    """In the place of a run: what becomes of it is its name."""
+    with open(job.path / job.name, "a") as file:
+        file.write(f"{os.getpid()}\n")
+    if job.name == "dies":
+        os._exit(1)
+    if job.name == "full":
+        raise OSError(errno.ENOSPC, "no space left on device")
+    if job.name == "long":
+        time.sleep(10 * PATIENCE)
+    return ("failed", "no luck") if job.name == "fails" else ("done", job.name)
+
+
+@pytest.fixture
+def do(cluster, tmp_path):
+    """Runs that are none, by their names: what the board heard of them."""
+    from ray import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    if not ray.is_initialized():  # once: each connection has workers of its own
+        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+
+    def do(*names):
+        board = Board()
+        jobs = [
+            SimpleNamespace(name=n, path=tmp_path, device="cpu", threads=1, memory=1e6, steps=1)
+            for n in names
+        ]
+        executor = on_ray.Ray(address=cluster.address)
+        executor.run(jobs, work, board, tmp_path, executor.capacity(jobs))
+        return board.said
+
+    return do
+
+
+def test_a_run_fails_by_itself_once_and_by_its_worker_three_times(do, tmp_path):
+    said = do("well", "fails", "dies")
+    assert said["well"][0] == "begin"
+    assert said["well"][-1] == ("done", "well")
+    assert said["fails"][-1] == ("failed", "no luck")
+    assert len((tmp_path / "fails").read_text().split()) == 1
+    assert len((tmp_path / "dies").read_text().split()) == on_ray.ATTEMPTS
+    assert said["dies"][-1][1].startswith("was lost 3 times (The worker died unexpectedly")
+    places = {what[1] for run in said.values() for what in run if what[0] == "place"}
+    assert len(places) == 2, "not on both nodes"
+
+
+def test_a_full_disk_ends_all(do, tmp_path):
+    with pytest.raises(OSError, match="no space left on device"):
+        do("full", "long")
+    assert_gone(tmp_path / "long")
+
+
+def test_ctrl_c_leaves_nothing_running(do, tmp_path):
+    def interrupt():
+        wait_for(lambda: (tmp_path / "long").exists())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        do("long", "long2")
+    assert_gone(tmp_path / "long")
+
+
+def test_a_node_killed_in_the_middle_changes_no_number(cluster, runs, place, by_local, capsys):
+    ray.shutdown()  # of the other tests
+    ended = []
+
+    def kill():
+        folders = [place / "away" / name for name in by_local]
+        wait_for(lambda: all((place / run.name).exists() for run in folders))
+        cluster.remove_node(cluster.nodes[1], allow_graceful=False)
+        wait_for(lambda: not all(map(is_locked, folders)))  # its worker is dead, too
+        (place / "go").touch()
+        ended.append([run.name for run in folders if not is_locked(run)])
+
+    for name in by_local:
+        (place / name).unlink()
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    assert main([*runs, "--dir", "away", "--on", f"ray:{cluster.address}"]) == 0
+    thread.join()
+    said = capsys.readouterr().out
+    assert metrics(place / "away") == by_local
+    assert f"{ended[0][0]}: was lost (Task failed" in said
+    assert f"{ended[0][0]}: resumed at step " in said
+    assert said.count(" s on ") == 2, "the board does not say where they were"
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("127.0.0.1:9", "no Ray cluster at 127.0.0.1:9: Connection refused"),
+        ("here", "'here' is not HOST:PORT"),
+        ("ray://127.0.0.1:10001", "is not HOST:PORT"),
+    ],
+)
+def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, address, text):
+    began = time.monotonic()
+    with pytest.raises(RlzooError, match=text):
+        zoo.executors["ray"].refuse(
+            dict.fromkeys(zoo.executors["ray"].options) | {"address": address}
+        )
+    assert time.monotonic() - began < on_ray.ANSWER
+
+
+def wait_for(what):
+    end = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def assert_gone(file):
+    """The worker that wrote its number there has ended, or does so at once."""
+    if file.exists():
+        process = Path("/proc", file.read_text().split()[-1])
+        wait_for(lambda: not process.exists() or " Z " in (process / "stat").read_text())
