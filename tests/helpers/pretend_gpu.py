@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from unittest import mock
 
 import torch
+from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 aten = torch.ops.aten
@@ -418,6 +419,7 @@ def _made(function: Any) -> Any:
     return make
 
 
+_grouped = clip_grad._group_tensors_by_device_and_dtype
 _tensor, _as_tensor, _plain_to = torch.tensor, torch.as_tensor, torch.Tensor.to
 
 
@@ -462,6 +464,15 @@ def _moved_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.n
 class _Autocast(torch.autocast):
     def __init__(self, device_type: str, *args: Any, **kwargs: Any):
         super().__init__("cpu" if device_type == "cuda" else device_type, *args, **kwargs)
+
+
+def _by_device(tensorlists: Any, with_indices: bool = False) -> Any:
+    """torch's way to sort tensors by device and dtype, which says the CPU of these."""
+    found = {}
+    for (device, dtype), group in _grouped(tensorlists, with_indices).items():
+        ours = any(isinstance(x, Pretend) for some in group[0] for x in some)
+        found[GPU if ours else device, dtype] = group
+    return found
 
 
 def _as_cpu(function: Any) -> Any:
@@ -515,6 +526,7 @@ def pretend_gpu() -> Any:
             (torch.Tensor, "backward", _backward),
             (torch.autograd, "has_torch_function", lambda *args: False),
             (torch.nn.Module, "to", _moved_module),
+            (clip_grad, "_group_tensors_by_device_and_dtype", _by_device),
             (torch, "autocast", _Autocast),
             (torch, "is_autocast_enabled", _as_cpu(torch.is_autocast_enabled)),
             (torch, "get_autocast_dtype", _as_cpu(torch.get_autocast_dtype)),
