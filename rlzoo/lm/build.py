@@ -19,6 +19,7 @@ from rlzoo.lm.loading import (
 )
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.parallel.device import pick_device
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import shard
@@ -36,6 +37,9 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
     models.notes += told
+    sampled_in = sampling_dtype(config, policy)
+    if sampled_in is not None and (config.model.lora.rank or sampled_in != policy.model.dtype):
+        policy.sampled_by = SamplingCopy(policy.model, sampled_in)
     if plan.reference:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
@@ -67,6 +71,13 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         if trunk is not None:
             _compile(trunk)
     return models
+
+
+def sampling_dtype(config: Any, policy: Policy) -> torch.dtype | None:
+    """Of the copy that samples; None: there is none."""
+    if config.rollout.dtype != "auto":
+        return getattr(torch, config.rollout.dtype)
+    return torch.bfloat16 if policy.device.type == "cuda" and policy.autocast else None
 
 
 def _compile(model: Any) -> None:
@@ -101,6 +112,7 @@ def build_policy(config: Any) -> Policy:
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
     policy.recompute = m.gradient_checkpointing
+    policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)
     return policy
 
