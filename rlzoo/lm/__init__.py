@@ -3,13 +3,14 @@
 May import `mdp`, `runs` and what lies below.
 Plugin authors import from here `RewardModel` and `load_causal_lm`.
 
+    attention     each row's own, where rows share prompts
     build         from a plan to its models: nothing that nobody needs
     cache         a KV cache that grows in place
     contract      what a model's own passes agree on, before it trains
     critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
     decode        responses token by token, each token where its uniform number says
     head          log-probs, entropy and their kin straight from hidden states
-    layout        how rows lie in a forward pass: side by side, or a group as a tree
+    layout        how rows lie in a forward pass: side by side, or prompts once
     loading       models and tokenizers from disk or the hub; LoRA
     memory        how much memory a pass may take
     meter         how many tokens a run has generated
