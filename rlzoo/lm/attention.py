@@ -23,7 +23,21 @@ _now: list[tuple[Any, Aligned]] = []  # (config, rows) of passes that are being 
 
 def over(model: Any, rows: Aligned) -> AbstractContextManager:
     """Within, `model` reads these rows."""
-    return nullcontext() if rows.rows is None else within((model.config, rows))
+    return _one_sequence_a_row() if rows.rows is None else within((model.config, rows))
+
+
+@contextmanager
+def _one_sequence_a_row() -> Iterator[None]:
+    """Within, transformers does not look at positions, and wait for the device, to find out whether
+    several sequences stand in a row."""
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = look
 
 
 def same() -> Callable[[], AbstractContextManager]:

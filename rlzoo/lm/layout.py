@@ -1,11 +1,17 @@
-"""How rows lie in a forward pass: side by side, or in a line with each group's prompt once."""
+"""How rows lie in a forward pass: side by side, or in a line with each group's prompt once.
+
+All of it is worked out by the host, which knows the tokens and where they are: a device gets what
+comes of it, and nobody waits.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from rlzoo.ops import on_host, put
 
 
 @dataclass(frozen=True)
@@ -38,16 +44,28 @@ class Aligned:
 
 def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
+    device = columns["response_ids"].device
+    columns = {n: on_host(columns[n]) for n in _READ if n in columns}
+    rows = _side_by_side(columns)
+    if trees:
+        rows = _in_line(columns, rows)
+    there = {f.name: getattr(rows, f.name) for f in fields(rows)}
+    return replace(rows, **{n: put(x, device) for n, x in there.items() if isinstance(x, Tensor)})
+
+
+_READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
+
+
+def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
     start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + _steps(p, length)).clamp(max=ids.shape[1] - 1))
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
     keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + _steps(p, width + 1)).clamp(max=length - 1) - (length - keep)
-    row = _steps(p, len(p))[:, None]
-    side_by_side = Aligned(ids, row * keep + at, keep, longest=length)
-    return _in_line(columns, side_by_side) if trees else side_by_side
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    row = torch.arange(len(p))[:, None]
+    return Aligned(ids, row * keep + at, keep, longest=length)
 
 
 def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
@@ -56,13 +74,13 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
     tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
     start = trunk.sum() + n.cumsum(0) - n  # of each row's response
-    step = _steps(p, rows.longest)
+    step = torch.arange(rows.longest)
     to = torch.where(step < p[:, None], begin[tree][:, None], (start - p)[:, None]) + step
     inside = step < (p + n)[:, None]
     to = to.where(inside, 0)  # padding is read by nobody
     back = to.new_zeros(int(trunk.sum() + n.sum()))
     back[to[inside]] = inside.flatten().nonzero()[:, 0]
-    last = (p[:, None] - 1 + _steps(p, rows.width + 1)).clamp(max=rows.longest - 1)
+    last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)
     return Aligned(
         rows.ids.flatten()[back][None],
         to.gather(1, last),
@@ -77,17 +95,15 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
 def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
     p, _ = lengths(columns)
-    groups, tree = torch.unique(columns["group_ids"], return_inverse=True)
+    groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
 
 
 def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Tokens of prompts and of responses, (R,) int64."""
-    return columns["prompt_mask"].long().sum(1), columns["response_attention"].long().sum(1)
-
-
-def _steps(like: Tensor, n: int) -> Tensor:
-    return torch.arange(n, device=like.device)
+    """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
+    masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
+    prompt, response = (mask.long().sum(1) for mask in masks)
+    return prompt, response
 
 
 def trees_pay(columns: Mapping[str, Any]) -> bool:
@@ -108,7 +124,7 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
         tree, trunk = _forest(columns)
         size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
     else:
-        tree, size = _steps(p, len(p)), p + n
+        tree, size = torch.arange(len(p)), p + n
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0

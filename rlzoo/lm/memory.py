@@ -1,4 +1,4 @@
-"""How much memory a pass may take: what a CPU's cache wants, or shares of what a device has free."""
+"""How much memory a pass may take: what a CPU's cache wants, shares of what a device has free."""
 
 from dataclasses import dataclass
 from typing import Any
