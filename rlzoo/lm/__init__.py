@@ -3,6 +3,7 @@
 May import `mdp`, `runs` and what lies below.
 Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
+    attention     each row's own, where rows share prompts
     build         from a plan to its models: nothing that nobody needs
     cache         KV caches that grow in place, or have a fixed shape
     contract      what a model's own passes agree on, before it trains
@@ -10,7 +11,7 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     decode        responses token by token, each token where its uniform number says
     graphs        CUDA graphs of a step that is always the same
     head          log-probs, entropy and their kin straight from hidden states
-    layout        how rows lie in a forward pass: side by side, or a group as a tree
+    layout        how rows lie in a forward pass: side by side, or prompts once
     loading       models and tokenizers from disk or the hub; LoRA
     memory        how much memory a pass may take
     meter         how many tokens a run has generated

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, head, recompute
+from rlzoo.lm import attention, contract, head, recompute
 from rlzoo.lm.decode import decode, few_rows, wide
-from rlzoo.lm.layout import Aligned, align, one_sequence_a_row, trees_pay
+from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
-from rlzoo.lm.memory import PASS_BYTES, activations
+from rlzoo.lm.memory import activations, room
 from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
 from rlzoo.ops import on_host, put
@@ -82,24 +82,23 @@ class Policy:
         return int(self.model.config.get_text_config().vocab_size)
 
     def positions_per_pass(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within `PASS_BYTES`: activations of all
-        layers where there is a gradient, of one where there is none."""
+        """Positions of a pass, so that what it holds stays within the device's `room`: activations
+        of all layers where there is a gradient, of one where there is none."""
         h, inner, layers = sizes(self.model.config)
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
         floats += self.vocabulary if grad else 0
-        return max(1, PASS_BYTES.get(self.device.type, PASS_BYTES["cuda"]) // (4 * floats))
+        return max(1, room(self.device).activations // (4 * floats))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
-        h, inner, _ = sizes(self.model.config)
-        return self.takes_trees and trees_pay(columns, 2 * h + 1.5 * inner)
+        return self.takes_trees and trees_pay(columns)
 
     def layout(self, columns: Mapping[str, Any]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
     @property
     def takes_trees(self) -> bool:
-        """Whether the model takes a mask of its own for each pair of tokens."""
+        """Whether each group's prompt may be read once."""
         return not self.no_trees
 
     @cached_property
@@ -167,10 +166,9 @@ class Policy:
     def _run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
         self.check_length(rows)
-        with self._as_asked(), one_sequence_a_row():
+        with self._as_asked(), attention.over(self.model, rows):
             return self.runner(
                 input_ids=rows.ids,
-                attention_mask=rows.seen,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import typed_path
-from rlzoo.lm.memory import CHUNK, PASS_BYTES, activations
+from rlzoo.lm.memory import USUAL, activations, room
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import count
@@ -264,7 +264,7 @@ def estimate(plan: Plan) -> Estimate | None:
             add("critic: activations", activated, "actor's update", kept)
         else:
             add("critic: activations", activated, "critic's update", how)
-    chunk = min(positions, CHUNK.get(device, CHUNK["cuda"]) // sizes.vocabulary) * sizes.vocabulary
+    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
     add("logits", chunk * 12, "actor's update", "a chunk of the log-prob head, with its gradient")
     return Estimate(device, sizes, source, prompt, items)
 
@@ -290,7 +290,7 @@ def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple
         budget, how = t.token_budget, "train.token_budget"
     else:
         floats = _floats(config, sizes) + sizes.vocabulary
-        budget = PASS_BYTES.get(device, PASS_BYTES["cuda"]) // (4 * floats)
+        budget = room(device, USUAL).activations // (4 * floats)
         how = "what the model's size suggests"
     budget = max(budget, long)  # a row is never cut
     return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
