@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
 from rlzoo.lm import recompute
-from rlzoo.lm.layout import align
+from rlzoo.lm.layout import align, one_sequence_a_row
 from rlzoo.lm.loading import trunk_of
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import widen
@@ -67,7 +67,8 @@ class Critic(nn.Module):
         columns = self.reads(columns)
         rows = align(columns, trees=self._as_policy and policy.trees(columns))
         policy.check_length(rows)
-        with policy.precision(), recompute.within(self.trunk, policy.recompute):
+        again = recompute.within(self.trunk, policy.recompute)
+        with policy.precision(), again, one_sequence_a_row():
             hidden = self.runner[0](
                 input_ids=rows.ids,
                 attention_mask=rows.seen,

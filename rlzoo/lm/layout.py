@@ -1,11 +1,18 @@
-"""How rows lie in a forward pass: side by side, or a group as a tree that holds its prompt once."""
+"""How rows lie in a forward pass: side by side, or a group as a tree that holds its prompt once.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+All of it is worked out by the host, which knows the tokens and where they are: a device gets what
+comes of it, and nobody waits.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from rlzoo.ops import on_host, put
 
 
 @dataclass(frozen=True)
@@ -35,20 +42,37 @@ class Aligned:
 
 def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
-    if trees:
-        return _trees(columns)
+    device = columns["response_ids"].device
+    columns = {n: on_host(columns[n]) for n in _READ if n in columns}
+    rows = _trees(columns) if trees else _side_by_side(columns)
+    seen = None
+    if rows.seen is not None:
+        segment = put(rows.seen, device)
+        length = segment.shape[1]
+        below = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+        same = segment[:, None] == segment[:, :, None]
+        seen = (below & ((segment[:, None] == 0) | same))[:, None]
+    place = None if rows.place is None else put(rows.place, device)
+    return replace(rows, ids=put(rows.ids, device), at=put(rows.at, device), seen=seen, place=place)
+
+
+_READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
+
+
+def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
     start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + _steps(p, length)).clamp(max=ids.shape[1] - 1))
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
     keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + _steps(p, width + 1)).clamp(max=length - 1) - (length - keep)
-    row = _steps(p, len(p))[:, None]
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    row = torch.arange(len(p))[:, None]
     return Aligned(ids, row * keep + at, keep, longest=length)
 
 
 def _trees(columns: Mapping[str, Any]) -> Aligned:
+    """With `seen` (N, L): 0 of a prompt, k of its tree's k-th response, -1 of padding."""
     p, n = lengths(columns)
     width = int(n.max())
     _, tree, order, start, trunk = _forest(columns)
@@ -58,38 +82,36 @@ def _trees(columns: Mapping[str, Any]) -> Aligned:
     segment = torch.full_like(ids, -1)  # 0: of the prompt; k: of the k-th response; -1: padding
     place = torch.zeros_like(ids)
     # Prompts, from the first row of each tree.
-    first = torch.zeros_like(trunk).index_copy_(0, tree.flip(0), _steps(p, len(p)).flip(0))
-    inside = _steps(p, length) < trunk[:, None]  # (N, L)
-    from_left = columns["prompt_mask"].shape[1] - trunk[:, None] + _steps(p, length)
+    first = torch.zeros_like(trunk).index_copy_(0, tree.flip(0), torch.arange(len(p)).flip(0))
+    inside = torch.arange(length) < trunk[:, None]  # (N, L)
+    from_left = columns["prompt_mask"].shape[1] - trunk[:, None] + torch.arange(length)
     prompt = columns["prompt_ids"][first]
     at = from_left.clamp(max=prompt.shape[1] - 1)
     ids = torch.where(inside, prompt.gather(1, at), ids)
     segment = torch.where(inside, 0, segment)
-    place = torch.where(inside, _steps(p, length), place)
+    place = torch.where(inside, torch.arange(length), place)
     # Responses, one after the other.
-    row, t = (_steps(p, width) < n[:, None]).nonzero().T
+    row, t = (torch.arange(width) < n[:, None]).nonzero().T
     to = tree[row], start[row] + t
     ids[to] = columns["response_ids"][row, t]
     segment[to] = order[row] + 1
     place[to] = trunk[tree[row]] + t
-    below = torch.ones(length, length, dtype=torch.bool, device=p.device).tril()
-    seen = below & ((segment[:, None] == 0) | (segment[:, None] == segment[:, :, None]))
     keep = length - int(trunk.min()) + 1
-    state = start[:, None] - 1 + _steps(p, width + 1)
+    state = start[:, None] - 1 + torch.arange(width + 1)
     state[:, 0] = trunk[tree] - 1  # the first token is chosen at the prompt's end
     at = state.clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, tree[:, None] * keep + at, keep, seen[:, None], place, int((p + n).max()))
+    return Aligned(ids, tree[:, None] * keep + at, keep, segment, place, int((p + n).max()))
 
 
 def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """How rows (R,) lie in trees (N,): each tree's group; a row's tree, its place among the tree's
     rows, and where its response starts; each tree's prompt length."""
     p, n = lengths(columns)
-    groups, tree = torch.unique(columns["group_ids"], return_inverse=True)
+    groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
     trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
     by_tree = tree.argsort(stable=True)
     done = n[by_tree].cumsum(0) - n[by_tree]  # tokens of the rows before, trees one after another
-    number = _steps(p, len(p))
+    number = torch.arange(len(p))
     count = torch.bincount(tree, minlength=len(groups))
     begin = count.cumsum(0) - count  # (N,)
     start, order = torch.empty_like(n), torch.empty_like(n)
@@ -98,13 +120,25 @@ def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor,
     return groups, tree, order, start, trunk
 
 
+@contextmanager
+def one_sequence_a_row() -> Iterator[None]:
+    """Within, transformers does not look at positions, and wait for the device, to find out whether
+    several sequences stand in a row."""
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.find_packed_sequence_indices = look
+
+
 def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Tokens of prompts and of responses, (R,) int64."""
-    return columns["prompt_mask"].long().sum(1), columns["response_attention"].long().sum(1)
-
-
-def _steps(like: Tensor, n: int) -> Tensor:
-    return torch.arange(n, device=like.device)
+    """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
+    masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
+    prompt, response = (mask.long().sum(1) for mask in masks)
+    return prompt, response
 
 
 def trees_pay(columns: Mapping[str, Any], keys: float) -> bool:
@@ -130,7 +164,7 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
         _, tree, _, _, trunk = _forest(columns)
         size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
     else:
-        tree, size = _steps(p, len(p)), p + n
+        tree, size = torch.arange(len(p)), p + n
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0

@@ -18,11 +18,12 @@ from torch.nn import functional as F
 from rlzoo.errors import ModelError
 from rlzoo.lm import contract, head, recompute
 from rlzoo.lm.decode import decode, few_rows, wide
-from rlzoo.lm.layout import Aligned, align, trees_pay
+from rlzoo.lm.layout import Aligned, align, one_sequence_a_row, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
 from rlzoo.lm.memory import PASS_BYTES, activations
 from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
+from rlzoo.ops import on_host, put
 from rlzoo.parallel.shard import whole
 from rlzoo.plugin.border import out_of_memory
 
@@ -166,7 +167,7 @@ class Policy:
     def _run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
         self.check_length(rows)
-        with self._as_asked():
+        with self._as_asked(), one_sequence_a_row():
             return self.runner(
                 input_ids=rows.ids,
                 attention_mask=rows.seen,
@@ -218,13 +219,12 @@ class Policy:
         """
         rows = self.layout(columns)
         width, steps = rows.width, columns["response_ids"].shape[1]
-        chosen = columns["response_ids"][:, :width]
         if "log_pi" in want:
+            chosen = columns["response_ids"][:, :width]
             log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
             return {"log_probs": widen(log_probs, steps), "log_pi": widen(log_pi, steps)}
-        mask = columns["response_mask"][:, :width].bool()
-        picked, ids = rows.at[:, :-1][mask], chosen[mask]  # (N,), (N,)
+        picked, ids, where = chosen_tokens(columns, rows)
         stats = [n for n in ("entropy", "sum_pi_squared") if n in want]
         names = ["log_probs", *stats]
 
@@ -264,7 +264,10 @@ class Policy:
 
         def placed(found: Mapping[str, Tensor]) -> Tensor:
             """Columns (N,) put where their tokens are, (R, T + 1, K)."""
-            return widen(_placed(torch.stack([found[n] for n in names], -1), mask), width + 1)
+            found_there = torch.stack([found[n] for n in names], -1)
+            return widen(
+                _placed(found_there, where, (len(columns["response_ids"]), width)), width + 1
+            )
 
         scored = self.through(rows, table) if self.plain_head else table_of_logits(self._run(rows))
         out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
@@ -289,16 +292,16 @@ class Policy:
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
                 rows = policy.layout(columns)
-                mask = columns["response_mask"][:, : rows.width].bool()
-                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[rows.at[:, :-1][mask]]
+                picked, ids, where = chosen_tokens(columns, rows)
+                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
-            ids = columns["response_ids"][:, : rows.width][mask]
             caps = (self.softcap, other.softcap)
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
-        return {name: widen(_placed(x, mask), steps) for name, x in found.items()}
+        size = (len(columns["response_ids"]), rows.width)
+        return {name: widen(_placed(x, where, size), steps) for name, x in found.items()}
 
     @torch.no_grad()
     def generate(
@@ -389,8 +392,20 @@ class Policy:
         return found
 
 
-def _placed(x: Tensor, mask: Tensor) -> Tensor:
-    """x (N, ...) put where the N tokens of `mask` (R, T) are, 0 elsewhere."""
-    full = x.new_zeros(mask.numel(), *x.shape[1:])
-    full = full.index_copy(0, mask.flatten().nonzero()[:, 0], x)
-    return full.view(*mask.shape, *x.shape[1:])
+def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`), their
+    ids, and their places in (R, T) laid flat."""
+    mask = on_host(columns["response_mask"])[:, : rows.width].bool()
+    found = (
+        on_host(rows.at)[:, :-1][mask],
+        on_host(columns["response_ids"])[:, : rows.width][mask],
+        mask.flatten().nonzero()[:, 0],
+    )
+    picked, ids, where = (put(x, rows.ids.device) for x in found)
+    return picked, ids, where
+
+
+def _placed(x: Tensor, where: Tensor, size: tuple[int, int]) -> Tensor:
+    """x (N, ...) put to its places `where` (N,) in (R, T) laid flat, 0 elsewhere."""
+    full = x.new_zeros(size[0] * size[1], *x.shape[1:])
+    return full.index_copy(0, where, x).view(*size, *x.shape[1:])

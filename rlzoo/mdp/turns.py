@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError
 from rlzoo.mdp.rules import continued, unknown_character
+from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD
@@ -191,23 +192,23 @@ class Turns:
 
         def padded(lists: list[list[int]], pad: int) -> Tensor:
             cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
-            return torch.tensor([x + [pad] * (width - len(x)) for x in cut], device=device)
+            return torch.tensor([x + [pad] * (width - len(x)) for x in cut])
 
         turn_ids = padded([row.turn_ids for row in rows], 0)
-        length = torch.tensor(lengths, device=device)[:, None]
-        found: dict[str, Any] = {
+        length = torch.tensor(lengths)[:, None]
+        tensors = {
             "response_ids": padded([row.ids for row in rows], pad_id),
             "response_mask": (turn_ids > 0).float(),
-            "response_attention": (torch.arange(width, device=device) < length).float(),
-            "terminated": torch.tensor([row.terminated for row in rows], device=device),
-            "truncated": torch.tensor([row.truncated for row in rows], device=device),
-            "turns": [self.texts(row) for row in rows],
+            "response_attention": (torch.arange(width) < length).float(),
+            "terminated": torch.tensor([row.terminated for row in rows]),
+            "truncated": torch.tensor([row.truncated for row in rows]),
             "turn_ids": turn_ids,
         }
-        found["responses"] = ["".join(turns) for turns in found["turns"]]
+        turns = [self.texts(row) for row in rows]
         if "state_keys" in self.plan.needs:
-            found["state_keys"] = self._state_keys(rows, turn_ids, found["turns"])
-        return found
+            tensors["state_keys"] = self._state_keys(rows, turn_ids, turns)
+        found: dict[str, Any] = {n: put(x, device) for n, x in tensors.items()}
+        return found | {"turns": turns, "responses": ["".join(said) for said in turns]}
 
     def _state_keys(
         self, rows: Sequence[Conversation], turn_ids: Tensor, turns: list[list[str]]
@@ -232,7 +233,7 @@ class Turns:
         for i, row in enumerate(rows):
             for k in range(row.count):
                 table[i, k + 1] = next(numbers)
-        return table.to(turn_ids.device).gather(1, turn_ids)
+        return table.gather(1, turn_ids)
 
 
 def ends_turn(
@@ -269,16 +270,20 @@ def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversatio
     """Conversations at their beginning, from the columns of a batch's prompts."""
     found = []
     for i in range(rows):
-        about = {name: columns[name][i] for name in TOLD if name in columns}
+        about = {name: _told_of(columns[name], i) for name in TOLD if name in columns}
         found.append(Conversation(about, limit, _by_template(about)))
     return found
 
 
+def _told_of(column: Any, row: int) -> Any:
+    return (on_host(column) if isinstance(column, Tensor) else column)[row]
+
+
 def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`, to go on from there."""
-    about = {name: columns[name][row] for name in TOLD if name in columns}
-    turn_ids = columns["turn_ids"][row, : at + 1].tolist()
-    ids = columns["response_ids"][row, :at].tolist()
+    about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
+    turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
+    ids = on_host(columns["response_ids"])[row, :at].tolist()
     turn = turn_ids.pop()
     now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
     turns = columns["turns"][row][: 2 * (turn - 1)]

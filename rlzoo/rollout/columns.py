@@ -93,8 +93,8 @@ def _add_teacher_columns(models: Models, batch: Batch, teacher: Policy) -> None:
 
 
 @torch.no_grad()
-def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> float:
-    """Mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
+def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
+    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
     policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
     rows are scored for this, unless the update's pass is there."""
     columns: Mapping[str, Tensor] = batch
@@ -103,10 +103,10 @@ def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampl
         scored = forward["log_probs"]
     elif sampled:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-        columns = batch.select(rows.to(scored.device))
+        columns = batch.select(rows)
         scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
     gap = (scored - columns["sampler_log_probs"]).abs()
-    return masked_mean(gap, columns["response_mask"]).item()
+    return masked_mean(gap, columns["response_mask"])
 
 
 def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:

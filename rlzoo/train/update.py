@@ -7,6 +7,7 @@ is cut changes no gradient.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,14 +16,14 @@ from torch import Tensor, nn
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
+from rlzoo.ops import on_host, pick
+from rlzoo.plugin.call import together
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import loss_mask
 from rlzoo.rollout.columns import Forward
 from rlzoo.rollout.experience import Experience
 from rlzoo.runs.metrics import FIRST_RATIO_GAP
-from rlzoo.train.optimizer import Totals, step_optimizers
-
-Sums = dict[str, float]  # of metrics over micro-batches, and of the weights that norm them
+from rlzoo.train.optimizer import Sums, Totals, step_optimizers
 
 
 def update(
@@ -42,11 +43,12 @@ def update(
             generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
             parts = _minibatches(models, batch, count, generator)
             if experience.forward is not None:  # one update on all rows, in that pass's order
-                parts = [torch.arange(batch.rows, device=mask.device)]
+                parts = [torch.arange(batch.rows)]
             for part in parts:
-                rows = {**batch.select(part), "response_mask": mask[part]}
-                sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
-                step_optimizers(models, optimizers, sums, totals, names)
+                rows = {**batch.select(part), "response_mask": pick(mask, part)}
+                with together() as checks:
+                    sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
+                    step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
@@ -80,15 +82,15 @@ def _gradients_that_fit(
 def _minibatches(
     models: Models, batch: Batch, parts: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
-    device = batch["response_mask"].device
+    """Rows, of the host's, of each mini-batch, shuffled; whole groups where the policy loss looks at
+    groups."""
     if "group_ids" not in models.plan.policy_loss.needs:
-        shuffle = torch.randperm(batch.rows, generator=generator).to(device)
-        return list(shuffle.tensor_split(parts))
-    groups = batch["group_ids"].unique()
-    groups = groups[torch.randperm(len(groups), generator=generator).to(device)]
+        return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
+    group_ids = on_host(batch["group_ids"])
+    groups = group_ids.unique()
+    groups = groups[torch.randperm(len(groups), generator=generator)]
     return [
-        torch.isin(batch["group_ids"], some).nonzero()[:, 0]
+        torch.isin(group_ids, some).nonzero()[:, 0]
         for some in groups.tensor_split(parts)
         if len(some)
     ]
@@ -103,7 +105,7 @@ def gradients(
     forward: Forward | None = None,
 ) -> Sums:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
-    metrics, summed.
+    metrics' sums, this rank's share of them.
 
     rows: its columns, `response_mask` (B, T) what counts. forward: that of these very rows, where
     it is known already.
@@ -115,12 +117,12 @@ def gradients(
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     for network in models.networks().values():
         network.zero_grad(set_to_none=True)
-    sums: Sums = defaultdict(float)
+    sums = Sums()
     trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
-    some = torch.arange(len(mask), device=mask.device)
+    some = torch.arange(len(mask))
     if forward is None and not trained["critic"]:
         some, silent = _by_signal(plan, rows)
-        _note_silent(models, take(rows, silent), weights["actor"][silent], sums)
+        _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
     parts = [some] if forward is not None else passes.parts(take(rows, some), grad=True)
     upstream = None
     if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
@@ -134,14 +136,14 @@ def gradients(
         scored = {
             n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
         }
-        mine = {name: w[part] for name, w in weights.items()}
-        coupled = None if upstream is None else upstream[part]
+        mine = {name: pick(w, part) for name, w in weights.items()}
+        coupled = None if upstream is None else pick(upstream, part)
         _backward(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
     if passes.collective and ranks.idle(len(parts)):
         _idle_pass(models, take(rows, some[parts[0]]), trained)
     _make_dense(models)
     ranks.sum_gradients(models.networks().values())
-    return ranks.sum(sums)
+    return sums
 
 
 def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, bool]) -> None:
@@ -177,6 +179,12 @@ def _lean_gradients(models: Models) -> Iterator[None]:
     trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
     inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
     tables = [x for x in inputs if type(x) is nn.Embedding]
+    # By a number, torch counts the rows that are left: a device would be waited for.
+    plain = [t for t in tables if t.padding_idx is not None and t.weight.device.type != "cpu"]
+    padding = {table: table.padding_idx for table in plain}
+    hooks = [t.register_forward_hook(partial(_no_padding, n)) for t, n in padding.items()]
+    for table in plain:
+        table.padding_idx = None
     for table in tables:
         table.sparse = True
     models.policy.accumulate = True
@@ -186,6 +194,15 @@ def _lean_gradients(models: Models) -> Iterator[None]:
         models.policy.accumulate = False
         for table in tables:
             table.sparse = False
+        for (table, index), hook in zip(padding.items(), hooks, strict=True):
+            table.padding_idx = index
+            hook.remove()
+
+
+def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
+    """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
+    if out.requires_grad:
+        out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))
 
 
 def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -193,9 +210,10 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
     config = plan.recipe.config
     alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
-    signal = (rows["advantages"] != 0).any(1)
-    if not (plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal):
-        signal = torch.ones_like(signal)
+    if plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal:
+        signal = (on_host(rows["advantages"]) != 0).any(1)
+    else:
+        signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
     return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
 
 
@@ -243,7 +261,7 @@ def _backward(
             loss = loss + (upstream * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
             kl_loss = (w * plan.kl(columns)).sum()
-            sums["actor/kl_loss"] += kl_loss.item()
+            sums.add("actor/kl_loss", kl_loss)
             loss = loss + kl_coef * kl_loss
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
@@ -253,10 +271,10 @@ def _backward(
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
         value_loss = (weights["critic"] * token_loss).sum()
-        sums["critic/vf_loss"] += value_loss.item()
+        sums.add("critic/vf_loss", value_loss)
         for name, metric in metrics.items():
-            sums[f"critic/{name}"] += _mean(metric, weights["critic"])
-        sums["weight/critic"] += weights["critic"].sum().item()
+            sums.add(f"critic/{name}", _mean(metric, weights["critic"]))
+        sums.add("weight/critic", weights["critic"].sum())
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     if loss.requires_grad:
         loss.backward()
@@ -305,18 +323,18 @@ def _note_policy(
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
-    sums["actor/pg_loss"] += loss.item()
-    sums["actor/entropy"] += _mean(columns["entropy"].detach(), w)
-    sums["actor/ppo_kl"] += _mean(-gap, w)
-    sums["actor/ratio_mean"] += _mean(gap.exp(), w)
-    sums[FIRST_RATIO_GAP] += _mean(gap.abs(), w)
+    sums.add("actor/pg_loss", loss)
+    sums.add("actor/entropy", _mean(columns["entropy"].detach(), w))
+    sums.add("actor/ppo_kl", _mean(-gap, w))
+    sums.add("actor/ratio_mean", _mean(gap.exp(), w))
+    sums.add(FIRST_RATIO_GAP, _mean(gap.abs(), w))
     for name, metric in metrics.items():
-        sums[f"actor/{name}"] += _mean(metric, w)
-    sums["weight/actor"] += w.sum().item()
+        sums.add(f"actor/{name}", _mean(metric, w))
+    sums.add("weight/actor", w.sum())
 
 
-def _mean(x: Tensor, weights: Tensor) -> float:
-    return torch.where(weights > 0, weights * x, 0).sum().item()
+def _mean(x: Tensor, weights: Tensor) -> Tensor:
+    return torch.where(weights > 0, weights * x, 0).sum()
 
 
 def _coupled_gradient(
