@@ -168,10 +168,10 @@ def test_rows_that_have_ended_leave_in_buckets_and_room_grows_in_some(steps):
     out = sampled(policy, static=True, new=64, rows=60)
     rows, columns = zip(*dict.fromkeys(shape for shape, _ in steps), strict=True)
     assert rows[0] == 60
-    assert len(set(rows)) > 2
+    assert len(set(rows)) > 1
     for before, after in itertools.pairwise(rows):
         assert after == before or (after % 8 == 0 and after <= before / 2 + 8)
-    assert set(columns) == {64, 128}  # 12 and 64 in all
+    assert set(columns) == {64, 128}  # 75 in all
     left = (out["old_log_probs"] != 0).sum(0).tolist()  # that say something at each position
     taken = [shape[0] for shape, _ in steps]
     assert all(n <= there for n, there in zip(left[1:], taken, strict=False))
