@@ -46,7 +46,7 @@ class Finding:
 
 
 def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
-    """All findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
+    """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
     where the policy has one; with `checkpointing` and `saving` those, too."""
     plain = ("more than a linear layer", "one linear layer")  # found out before there is a copy
     head = _tried("head", lambda: (True, plain[policy.plain_head]))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.lm.graphs import Step, captured
+from rlzoo.lm.graphs import Graph, Step
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ def decode(
     cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
     rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
     del out  # the prompts' own keys and values
-    said, left = 1, rows.look(1) if cache.every == 1 else len(home)
+    said, left = 1, len(home)
+    if said % cache.every == 0 or said == limit:
+        left = rows.look(said)
     while left and said < limit:
         block = min(cache.every - said % cache.every, limit - said)
         step = rows.fit(left, block)
@@ -129,7 +131,8 @@ class Rows:
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
         if self.cache.reserve(block) or fewer or self.launch is None:
-            self.launch = captured(self.step, self.live.device)
+            fixed = self.policy.static
+            self.launch = Graph(self.step, self.live.device) if fixed else self.step
         return self.launch
 
     def look(self, said: int) -> int:
@@ -282,7 +285,7 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
         return log_pi
     ordered, index = log_pi.sort(-1, descending=True)
     if top_k > 0:
-        ordered[:, top_k:] = -torch.inf
+        ordered[:, top_k:].fill_(-torch.inf)
     if top_p < 1:  # the token that passes p stays
         p = ordered.softmax(-1)
         ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)

@@ -4,7 +4,7 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlzoo.parallel.shard import whole_tensor
 

@@ -243,9 +243,7 @@ def ends_turn(
     return tokens[-1] in eos_ids or first_stop(tokenizer, tokens, 1, stops) is not None
 
 
-def first_stop(
-    tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]
-) -> int | None:
+def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]) -> int | None:
     """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
     tokens completes; None: there is no such.
 
@@ -264,9 +262,7 @@ def reach(stops: Sequence[str]) -> int:
 
 
 def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
-    text = tokenizer.decode(
-        tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
+    text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
     return any(stop in text for stop in stops)
 
 

@@ -281,6 +281,8 @@ def _run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if _launches(func):
             _gpu.launches[func._schema.name.removeprefix("aten::")] += 1
     with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+        if _gpu is not None and _gpu.graph is not None:
+            _gpu.graph.keep(func, args)
         out = func(*args, **kwargs)
     if func in COPIES:
         on_gpu = isinstance(args[0], Pretend)
@@ -369,6 +371,13 @@ class Graph:
 
     def __init__(self) -> None:
         self.steps: list[tuple[Any, tuple, dict[str, Any], Any]] = []
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def keep(self, func: Any, args: tuple) -> None:
+        """What an operation writes to is as it was once the capture ends: nothing ran."""
+        for argument, x in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.kept += [(y, y.clone()) for y in _tensors([x], [])]
 
     def note(self, func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
         self.steps.append((func, args, kwargs, out))
@@ -380,6 +389,9 @@ class Graph:
     def capture_end(self) -> None:
         _gpu.graph = None
         _gpu.launches = self.launches
+        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+            for x, before in reversed(self.kept):
+                x.copy_(before)
 
     def replay(self) -> None:
         _gpu.launches["graph"] += 1
