@@ -252,7 +252,7 @@ def standings(zoo: Any) -> Table:
 # ---------------------------------------------------------------- first runs
 
 RUN = ("grpo", "dapo", "gspo", "up", "aspo", "ripo", "drpo", "cppo", "delightful", "deepseek_v3_2",
-       "high_entropy", "luspo", "cfpo", "a_star_po")  # fmt: skip
+       "high_entropy", "luspo", "cfpo", "a_star_po", "vimpo")  # fmt: skip
 WORDS = ("model=speller", "task=spelling", "rewards=[verifier]", "train.steps=24", "eval.every=0",
          "eval.samples=256", "run.samples=0", "run.threads=1")  # fmt: skip
 TALKS = ("turn_gae", "turn_clip")  # conversations, on the recipe's own task

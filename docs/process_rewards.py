@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from statistics import fmean
 
-LETTERS, WRONG = 6, 0.3  # of a prompt; a step of a demonstration is wrong this often
+LETTERS, WRONG = 6, 0.5  # of a prompt; a step of a demonstration is wrong this often
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 SEPARATOR = ";"
 
@@ -40,7 +40,7 @@ def problems(arguments: argparse.Namespace) -> None:
 
 
 def demonstrations(arguments: argparse.Namespace) -> None:
-    """By somebody who writes any letter instead three times in ten."""
+    """By somebody who writes any letter instead one time in two."""
     dice = random.Random(arguments.seed + 1)
     rows = []
     for _ in range(arguments.n):

@@ -27,9 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
     fit.add_arguments(parser, ALL, lr=1e-5)
     kind = parser.add_mutually_exclusive_group()
-    add, flag = parser.add_argument, {"action": "store_true"}
-    kind.add_argument("--per-step", **flag, help="from steps: rows of prompt, completions, labels")
-    kind.add_argument("--implicit", **flag, help="from outcomes: prompt, completion, label")
+    add, flag = parser.add_argument, "store_true"
+    kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
+    kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
     add("--separator", metavar="TEXT", help="--per-step: what stands after a step (a newline)")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
