@@ -13,7 +13,7 @@ from rlzoo_zoo.loggers.optuna import for_trial
 
 
 class Trial:
-    """What the logger uses of Optuna's; `prunes`: at which steps its pruner says that it is over."""
+    """What the logger uses of Optuna's. prunes: the steps at which its pruner ends it."""
 
     number = 3
 
