@@ -212,8 +212,8 @@ def prepare(folder):
 class Session:
     """One page, typed from top to bottom in one place: a terminal of some width (0: a pipe)."""
 
-    def __init__(self, columns):
-        self.columns = columns
+    def __init__(self, columns, given):
+        self.columns, self.given = columns, given
         self.place = f"{columns} columns" if columns else "pipe"
         self.faults, self.out, self.left, self.count = [], [], [], 0
         self.servers = []
@@ -263,7 +263,7 @@ class Session:
         for i, word in enumerate(words):
             taken = re.fullmatch(r"runs/[\w.-]+", word)  # a run that a page takes for granted
             if taken and i != new and not Path(word).exists():
-                shutil.copytree("runs/a", word)
+                shutil.copytree(self.given / "runs" / "a", word)
             if word == "run.dir=runs/a":  # the page makes its own
                 shutil.rmtree("runs/a", ignore_errors=True)
         line = f"$ rlzoo {shlex.join(words)}"
@@ -300,7 +300,7 @@ def main():
         given.mkdir()
         prepare(given)
         for columns in [*(int(n) for n in options.columns.split(",") if n), 0]:
-            session = Session(columns)
+            session = Session(columns, given)
             os.chdir(given)
             for words in map(shlex.split, FIRST):
                 session.type(words)
