@@ -138,6 +138,13 @@ class Loop:
         self.saved = trainer.steps
         if self.ranks.first:
             prune(self.folder.checkpoints, trainer.steps, config.keep)
+            self._mirror()
+
+    def _mirror(self, last: bool = False) -> None:
+        """What is new goes to the store, where there is one."""
+        if self.folder.store:
+            self.display.phase("sending to the store")
+            self.folder.store.mirror(self.folder.path, self.display.note, last)
 
     def _save(self) -> None:
         for name in LINES if self.ranks.first else ():
@@ -265,6 +272,8 @@ class Loop:
             save_model(self.models, self.folder.path / "model", weights)
             write_json(self.folder.path / "summary.json", summary)
         self.display.finish(summary, self.folder)
+        if self.ranks.first:
+            self._mirror(last=True)
         return summary
 
     def _trains(self, name: str) -> bool:

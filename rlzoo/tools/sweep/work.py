@@ -15,7 +15,7 @@ from rlzoo.errors import CheckpointError, RlzooError, disk_is_full, first_line
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.display import Silent
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import taken_up
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
@@ -79,8 +79,10 @@ def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     """One run, new or from its last checkpoint; returns its summary."""
     from rlzoo.train.loop import Loop
 
-    folder = RunFolder(job.path)
-    with locked(folder.path, patience=GONE):
+    with locked(job.path, patience=GONE):
+        folder = taken_up(job.path, job.store)
+        if job.store and (summary := folder.summary()):
+            return summary  # whoever was at it before came through
         (folder.path / "failed.json").unlink(missing_ok=True)
         write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
         plan = prepare(job.recipe, zoo)
