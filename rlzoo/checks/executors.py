@@ -51,7 +51,7 @@ def does_every_run(s: Subject) -> None:
         jobs = [
             SimpleNamespace(
                 name=n, path=Path(folder, n), store="", device="cpu", threads=1, memory=1e6, steps=1
-            )  # fmt: skip
+            )
             for n in ("a", "b", "cc")
         ]
         capacity = executor.capacity(jobs)

@@ -205,9 +205,9 @@ def one_run(work, job, luggage, ear, number):
     luggage.unpack()
 
     def tell(*news):
-        ear.actor.put_nowait.remote((job.name, number, *news))  # nobody waits for it
+        return ear.actor.put_nowait.remote((job.name, number, *news))  # nobody waits for it
 
-    tell("begin", ray.get_runtime_context().get_node_id())
+    ray.get(tell("begin", ray.get_runtime_context().get_node_id()))  # but for this
     if not job.store and not luggage.folder.is_dir():
         who = socket.gethostname()
         return "failed", f"{who} does not see {luggage.folder}: share its disk, or give --store URL"
