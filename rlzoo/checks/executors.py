@@ -50,7 +50,7 @@ def does_every_run(s: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
             SimpleNamespace(
-                name=n, path=Path(folder, n), device="cpu", threads=1, memory=1e6, steps=1
+                name=n, path=Path(folder, n), store="", device="cpu", threads=1, memory=1e6, steps=1
             )
             for n in ("a", "b", "cc")
         ]

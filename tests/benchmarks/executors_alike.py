@@ -17,11 +17,12 @@ WORDS = ["recipe=ppo_gae,grpo", "model=nano", "device=cpu", "rollout.prompts=4",
 Metrics = dict[str, list[dict]]
 
 
-def sweep(folder: Path, seeds: int, *on: str) -> Metrics:
+def sweep(folder: Path, seeds: int, *on: str, store: Path | None = None) -> Metrics:
     """Each run's metrics, by its name."""
     shutil.rmtree(folder, ignore_errors=True)
-    words = [*WORDS, f"seed=0..{seeds - 1}", "--dir", str(folder), "--jobs", "2", "--on", *on]
-    assert main(["sweep", *words]) == 0
+    words = [*WORDS, f"seed=0..{seeds - 1}", "--dir", str(folder), "--jobs", "2"]
+    kept = ["--store", f"file://{store}"] if store else []
+    assert main(["sweep", *words, *kept, "--on", *on]) == 0
     found = {
         path.parent.name: [
             {k: v for k, v in json.loads(line).items() if not k.startswith(UNTOLD)}

@@ -1,6 +1,6 @@
 """One run on two nodes: `python tests/benchmarks/ranks_on_ray.py [FOLDER]`.
 
-By Ray's TorchTrainer (docs/examples/train_on_ray.py) on a cluster of this machine, a head and two
+By Ray's TorchTrainer (docs/train_on_ray.py) on a cluster of this machine, a head and two
 nodes, and by two torchruns: replicated and in shards; by Ray with a rank killed in the middle. Then
 metrics are compared with those of one process. About three minutes of CPU time.
 """
@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from executors_alike import UNTOLD, in_a_folder, until
@@ -20,46 +20,36 @@ from on_ray import cluster_of
 
 WORDS = ["recipe=ppo_gae", "model=nano", "device=cpu", "rollout.prompts=4", "rollout.samples=4",
          "train.steps=6", "eval.samples=16", "checkpoint.every=1", "run.threads=1"]  # fmt: skip
-LAUNCHER = Path(__file__).parents[2] / "docs" / "examples" / "train_on_ray.py"
+LAUNCHER = Path(__file__).parents[2] / "docs" / "train_on_ray.py"
 
 
-def start(folder: Path, code: list[str], *more: str) -> list[str]:
-    return [sys.executable, *code, *WORDS, *more, f"run.dir={folder}"]
+def start(code: list[str], folder: Path, *words: str) -> subprocess.Popen:
+    """`python CODE WORDS`, a run in that folder; what it says lies beside."""
+    with open(f"{folder}.log", "a") as log:
+        command = [sys.executable, *code, *WORDS, *words, f"run.dir={folder}"]
+        return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def by_ray(folder: Path, address: str, *more: str) -> subprocess.Popen:
-    out = open(f"{folder}.log", "w")
-    return subprocess.Popen(start(folder, [str(LAUNCHER), "2"], *more), stdout=out, stderr=out,
-                            env=os.environ | {"RAY_ADDRESS": address})  # fmt: skip
-
-
-def by_torchrun(folder: Path, *more: str) -> list[subprocess.Popen]:
+def by_torchrun(folder: Path, *words: str) -> list[subprocess.Popen]:
     """As on two nodes: a launcher each."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    out = open(f"{folder}.log", "w")
-    return [
-        subprocess.Popen(
-            start(folder, ["-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", f"{node}",
-                           "--nproc-per-node", "1", "--master-addr", "127.0.0.1", "--master-port",
-                           f"{port}", "-m", "rlzoo", "run"], *more),
-            stdout=out, stderr=out,
-        )  # fmt: skip
-        for node in range(2)
-    ]
+        where = ["--master-addr", "127.0.0.1", "--master-port", f"{free.getsockname()[1]}"]
+    code = ["-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *where]
+    rlzoo = ["-m", "rlzoo", "run"]
+    return [start([*code, "--node-rank", f"{i}", *rlzoo], folder, *words) for i in range(2)]
 
 
-def ranks(cluster: str) -> list[int]:
-    """The processes that Ray Train started."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            if b"RayTrainWorker" in (process / "cmdline").read_bytes():
-                found.append(int(process.name))
-        except OSError:
-            continue
-    return found
+def kill_a_rank(folder: Path, process: subprocess.Popen) -> None:
+    """After the second step."""
+    until(lambda: process.poll() is not None
+          or (folder / "checkpoints" / "step-00000002" / "manifest.json").exists())  # fmt: skip
+    for one in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it ends just now
+            if b"RayTrainWorker" in one.read_bytes():
+                os.kill(int(one.parent.name), signal.SIGKILL)
+                return
+    raise AssertionError("no rank was there to be killed")
 
 
 def metrics(folder: Path) -> list[dict]:
@@ -69,41 +59,42 @@ def metrics(folder: Path) -> list[dict]:
     ]
 
 
-def gap(one: list[dict], other: list[dict]) -> float:
+def compare(alone: Path, folder: Path, began: float) -> None:
     """The largest difference of any number."""
+    one, other = metrics(alone), metrics(folder)
     assert [line["step"] for line in one] == [line["step"] for line in other]
-    return max(
+    gap = max(
         abs(a[k] - b[k])
         for a, b in zip(one, other, strict=True)
         for k in a
         if isinstance(a[k], int | float) and k in b
     )
+    print(f"{folder.name}: {gap:.1e}, {time.monotonic() - began:.0f} s", flush=True)
+
+
+def finish(process: subprocess.Popen, folder: Path) -> None:
+    assert process.wait(900) == 0, Path(f"{folder}.log").read_text()
 
 
 def try_all(place: Path) -> None:
     place.mkdir(parents=True, exist_ok=True)
-    assert subprocess.run(start(place / "one", ["-m", "rlzoo", "run"]), check=True)
-    one = metrics(place / "one")
+    alone = place / "one"
+    finish(start(["-m", "rlzoo", "run"], alone), alone)
     for strategy in ("replicate", "shard"):
-        word = f"parallel.strategy={strategy}"
-        name = f"torchrun-{strategy}"
-        for process in by_torchrun(place / name, word):
-            assert process.wait(600) == 0, (place / f"{name}.log").read_text()
-        print(f"{name}: {gap(one, metrics(place / name)):.1e}", flush=True)
+        began, folder = time.monotonic(), place / f"torchrun-{strategy}"
+        for process in by_torchrun(folder, f"parallel.strategy={strategy}"):
+            finish(process, folder)
+        compare(alone, folder, began)
     with cluster_of(2) as cluster:
-        for strategy in ("replicate", "shard"):
-            for killed in (False, True):
-                name = f"ray-{strategy}" + "-killed" * killed
-                began = time.monotonic()
-                process = by_ray(place / name, cluster.address, f"parallel.strategy={strategy}")
-                if killed:
-                    until(lambda: any((place / name).glob("checkpoints/step-*2/manifest.json"))
-                          or process.poll() is not None)  # fmt: skip
-                    os.kill(ranks(cluster.address)[-1], signal.SIGKILL)
-                said = (place / f"{name}.log").read_text
-                assert process.wait(600) == 0, said()
-                print(f"{name}: {gap(one, metrics(place / name)):.1e}, "
-                      f"{time.monotonic() - began:.0f} s", flush=True)  # fmt: skip
+        os.environ["RAY_ADDRESS"] = cluster.address
+        for name in ("ray-replicate", "ray-shard", "ray-replicate-killed", "ray-shard-killed"):
+            began, folder = time.monotonic(), place / name
+            strategy = f"parallel.strategy={name.split('-')[1]}"
+            process = start([str(LAUNCHER), "2"], folder, strategy)
+            if name.endswith("killed"):
+                kill_a_rank(folder, process)
+            finish(process, folder)
+            compare(alone, folder, began)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import shutil
 import socket
 import sys
 import tempfile
 from collections import Counter
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -24,9 +26,10 @@ class Ray:
 
     A run takes as many cores as it has threads, the memory that its model needs, and a GPU where
     its device asks for one: `device=auto` does on a cluster that has any. One whose worker or node
-    dies goes on from its last checkpoint on another node, three tries in all. The sweep's folder,
-    and the folder that the command is given in, must be on a disk that all nodes see; plugin files
-    of RLZOO_PLUGINS, the variables RLZOO_... and those of --allow-env travel. Ctrl-C ends all.
+    dies goes on from its last checkpoint on another node, three tries in all. The sweep's folder
+    must be on a disk that all nodes see; with --store each node uses its own. So must the folder
+    that the command is given in, where words name a file from there; plugin files of RLZOO_PLUGINS,
+    the variables RLZOO_... and those of --allow-env travel. Ctrl-C ends all.
     Source: Moritz et al. 2018 (Ray), arXiv:1712.05889.
     """
 
@@ -202,13 +205,21 @@ def one_run(work, job, luggage, ear, number):
     luggage.unpack()
 
     def tell(*news):
-        ear.actor.put_nowait.remote((job.name, number, *news))  # nobody waits for it
+        return ear.actor.put_nowait.remote((job.name, number, *news))  # nobody waits for it
 
-    tell("begin", ray.get_runtime_context().get_node_id())
+    ray.get(tell("begin", ray.get_runtime_context().get_node_id()))  # but for this
+    if not job.store and not luggage.folder.is_dir():
+        who = socket.gethostname()
+        return "failed", f"{who} does not see {luggage.folder}: share its disk, or give --store URL"
+    if job.store:  # its folder is kept there: here it lies on the node's own disk
+        job = replace(job, path=Path(tempfile.mkdtemp(prefix="rlzoo-run-"), job.name))
     try:
-        return work(job, tell)
+        word, found = work(job, tell)
     except OSError as error:
         return "disk", error.strerror or str(error)
+    if job.store and word == "done":
+        shutil.rmtree(job.path.parent, ignore_errors=True)
+    return word, found
 
 
 @contextmanager

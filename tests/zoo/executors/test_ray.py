@@ -22,8 +22,8 @@ from rlzoo_zoo.executors import local
 from rlzoo_zoo.executors import ray as on_ray
 
 ray = pytest.importorskip("ray", reason="the extra `ray`")
-pytestmark = pytest.mark.process
-PATIENCE = 60.0  # seconds that anything here may take
+pytestmark = [pytest.mark.process, pytest.mark.landing]
+PATIENCE = 60  # seconds that anything here may take; and five times that, all of it
 
 HOLD = '''
 import os, time
@@ -49,6 +49,18 @@ class Hold:
 def register_loggers(register):
     register(Hold)
 '''
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limit():
+    def stop(*_):
+        raise TimeoutError(f"not done in {5 * PATIENCE} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(5 * PATIENCE)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +96,19 @@ def by_local(runs, place):
 
 
 @pytest.fixture(scope="module")
-def cluster(by_local):
+def cluster(by_local, place):
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short
     small = {"object_store_memory": 80_000_000, "include_log_monitor": False}
+    quick = {"period_ms": 500, "failure_threshold": 4, "initial_delay_ms": 0}
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "period_ms": 500,
-            "failure_threshold": 4,
-            "initial_delay_ms": 0,
-        }.items():
+        for name, value in quick.items():
             patch.setenv(f"RAY_health_check_{name}", f"{value}")
         head = {"num_cpus": 0, "include_dashboard": False, "no_monitor": True, "temp_dir": folder}
         cluster = Cluster(initialize_head=True, head_node_args=small | head)
+        (place / "disk").mkdir()
+        patch.setenv("TMPDIR", str(place / "disk"))  # of the nodes
         try:
             cluster.nodes = [cluster.add_node(num_cpus=1, wait=False, **small) for _ in range(2)]
             cluster.wait_for_nodes(PATIENCE)
@@ -154,22 +165,30 @@ def work(job, tell):
     return ("failed", "no luck") if job.name == "fails" else ("done", job.name)
 
 
+@pytest.fixture(scope="module")
+def connection(cluster):
+    """One for all tests, for each has workers of its own."""
+    with on_ray.connected(cluster.address):
+        assert ray.is_initialized()
+    assert not ray.is_initialized()
+    with on_ray.connected(cluster.address):
+        yield cluster
+
+
 @pytest.fixture
-def do(cluster, tmp_path):
+def do(connection, tmp_path):
     """Runs that are none, by their names: what the board heard of them."""
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    if not ray.is_initialized():  # once: each connection has workers of its own
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
 
     def do(*names):
         board = Board()
         jobs = [
-            SimpleNamespace(name=n, path=tmp_path, device="cpu", threads=1, memory=1e6, steps=1)
+            SimpleNamespace(name=n, path=tmp_path, device="cpu", threads=1, memory=1e6, store="")
             for n in names
         ]
-        executor = on_ray.Ray(address=cluster.address)
+        executor = on_ray.Ray(address=connection.address)
         executor.run(jobs, work, board, tmp_path, executor.capacity(jobs))
         return board.said
 
@@ -184,8 +203,8 @@ def test_a_run_fails_by_itself_once_and_by_its_worker_three_times(do, tmp_path):
     assert len((tmp_path / "fails").read_text().split()) == 1
     assert len((tmp_path / "dies").read_text().split()) == on_ray.ATTEMPTS
     assert said["dies"][-1][1].startswith("was lost 3 times (The worker died unexpectedly")
-    places = {what[1] for run in said.values() for what in run if what[0] == "place"}
-    assert len(places) == 2, "not on both nodes"
+    places = [what[1] for what in said["dies"] if what[0] == "place"]
+    assert places[0] != places[1], "was not taken up by the other node"
 
 
 def test_a_full_disk_ends_all(do, tmp_path):
@@ -205,9 +224,9 @@ def test_ctrl_c_leaves_nothing_running(do, tmp_path):
     assert_gone(tmp_path / "long")
 
 
-def test_a_node_killed_in_the_middle_changes_no_number(cluster, runs, place, by_local, capsys):
-    ray.shutdown()  # of the other tests
-    ended = []
+def test_a_node_killed_in_the_middle_changes_no_number(connection, runs, place, by_local, capsys):
+    """Nor do nodes that have their runs on their own disks, and keep them in a store."""
+    cluster, ended = connection, []
 
     def kill():
         folders = [place / "away" / name for name in by_local]
@@ -228,6 +247,12 @@ def test_a_node_killed_in_the_middle_changes_no_number(cluster, runs, place, by_
     assert f"{ended[0][0]}: was lost (Task failed" in said
     assert f"{ended[0][0]}: resumed at step " in said
     assert said.count(" s on ") == 2, "the board does not say where they were"
+    stored = [*runs, "--dir", "home", "--store", f"file://{place}/store"]
+    assert main([*stored, "--on", f"ray:{cluster.address}"]) == 0
+    assert metrics(place / "home") == metrics(place / "store") == by_local
+    assert not list((place / "home").glob("*/checkpoints"))
+    assert list((place / "store").glob("*/checkpoints"))
+    assert not list((place / "disk").glob("rlzoo-run-*")), "a node's disk fills up"
 
 
 @pytest.mark.parametrize(
