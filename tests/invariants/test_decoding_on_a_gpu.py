@@ -50,9 +50,7 @@ def test_graphs_give_the_cpus_tokens_and_the_host_waits_once_in_sixteen():
 
 def test_what_waits_in_a_step_is_told_and_not_captured(monkeypatch):
     plain = Rows.say
-    monkeypatch.setattr(
-        Rows, "say", lambda self, logits: (plain(self, logits), self.now.item())
-    )
+    monkeypatch.setattr(Rows, "say", lambda self, logits: (plain(self, logits), self.now.item()))
     with pretend_gpu(), pytest.raises(ModelError, match=r"make the host wait \(\w+\)"):
         sampled(policy_on("cuda"), 8)
 
