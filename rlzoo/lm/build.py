@@ -17,6 +17,7 @@ from rlzoo.lm.loading import (
     resolve_path,
     trunk_of,
 )
+from rlzoo.lm.memory import sampling_copy, sampling_dtype
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.sampling_copy import SamplingCopy
@@ -37,9 +38,9 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
     models.notes += told
-    sampled_in = sampling_dtype(config, policy)
-    if sampled_in is not None and (config.model.lora.rank or sampled_in != policy.model.dtype):
-        policy.sampled_by = SamplingCopy(policy.model, sampled_in)
+    policy.sampled_in = sampling_dtype(config, policy.device.type)
+    if copied := sampling_copy(config, policy.device.type):
+        policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
     if plan.reference:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
@@ -71,13 +72,6 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         if trunk is not None:
             _compile(trunk)
     return models
-
-
-def sampling_dtype(config: Any, policy: Policy) -> torch.dtype | None:
-    """Of the copy that samples; None: there is none."""
-    if config.rollout.dtype != "auto":
-        return getattr(torch, config.rollout.dtype)
-    return torch.bfloat16 if policy.device.type == "cuda" and policy.autocast else None
 
 
 def _compile(model: Any) -> None:

@@ -110,7 +110,7 @@ def _probed(policy: Policy) -> Iterator[Policy]:
     )
     twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [policy.vocabulary], (), 1.0, False
     twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
-    twin.sampled_by, twin.static = None, False
+    twin.sampled_by, twin.sampled_in, twin.static = None, None, False
     with torch.random.fork_rng():
         yield twin
 

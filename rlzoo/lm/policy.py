@@ -55,9 +55,11 @@ class Policy:
         # Unless the model's contract says otherwise:
         self.sampled_as_scored = True
         self.pads = True  # prompts of unequal length are sampled together
-        # Sampled with a cache of a fixed shape, by a copy of the network, so many rows at a time:
+        # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
+        # autocast, so many rows at a time:
         self.static = False
         self.sampled_by: SamplingCopy | None = None
+        self.sampled_in: str | None = None
         self.most_rows: int | None = None
         self.notes: list[str] = []  # where it is said should memory run out
         self.limit = limit_of(model.config)
@@ -332,12 +334,12 @@ class Policy:
             return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
 
     def _sampler(self) -> "Policy":
-        """What samples: this policy, or its copy, which computes in one dtype."""
-        if self.sampled_by is None:
-            return self
-        self.sampled_by.follow()
+        """This policy as it samples."""
         twin = copy.copy(self)
-        twin.model, twin.autocast = self.sampled_by.model, False
+        twin.autocast = self.autocast and self.sampled_in is None
+        if self.sampled_by is not None:
+            self.sampled_by.follow()
+            twin.model = self.sampled_by.model
         return twin
 
     def _by_parts(

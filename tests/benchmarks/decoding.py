@@ -18,7 +18,7 @@ import torch._dynamo  # before anything pretends: it lists what torch has
 
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
-LAYERS, ROWS, GROUP, NEW = 24, 64, 8, 128
+LAYERS, ROWS, GROUP, NEW = 24, 16, 8, 64
 
 
 def policy(lora: bool):

@@ -235,15 +235,31 @@ def _to(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return _Moved.apply(x, dtype, to_gpu)
 
 
+class _Cast:
+    """x in another dtype, as an operation that a graph can note."""
+
+    is_view = False
+
+    def __init__(self, dtype: torch.dtype):
+        self.dtype = dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+            return _plain_to(torch.Tensor._make_subclass(torch.Tensor, x), self.dtype, copy=True)
+
+
 class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype, to_gpu: bool) -> torch.Tensor:
         ctx.dtype, ctx.was = x.dtype, isinstance(x, Pretend)
-        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
-            out = _plain_to(torch.Tensor._make_subclass(torch.Tensor, x), dtype, copy=True)
+        cast = _Cast(dtype)
+        out = cast(x)
+        out = pretend(out) if to_gpu else out
         if _gpu is not None:
             _gpu.launches["_to_copy"] += 1
-        return pretend(out) if to_gpu else out
+            if _gpu.graph is not None:
+                _gpu.graph.note(cast, (x,), {}, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
