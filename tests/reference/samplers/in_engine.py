@@ -29,7 +29,6 @@ def main() -> None:
             "after": summary["eval_after"],
             "interval": summary["eval_after_interval"],
             "gap": max(line["sampler/log_prob_gap"] for line in steps),
-            "gen_seconds": sorted(line["timing_s/gen"] for line in steps)[len(steps) // 2],
             "cpu_seconds": cpu,
         })  # fmt: skip
         Path(out).write_text(json.dumps(found))
