@@ -425,13 +425,15 @@ def _warnings(plan: Plan) -> Iterable[str]:
             f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may weigh against the "
             "sampler already: twice is once too often"
         )
-    if truncates and not plan.correction and not weighs:
+    unweighed = not (plan.correction or weighs)
+    if truncates and unweighed:
         yield (
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
         )
-    behind = config.rollout.staleness and config.rollout.old_log_probs != "sampled"
-    if behind and not plan.correction and not weighs:
+    if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
+        yield f"sampler={plan.base_sampler.name}: {caution}"
+    if unweighed and config.rollout.staleness and config.rollout.old_log_probs != "sampled":
         yield (
             f"rollout.staleness={config.rollout.staleness}: samples come from a policy of then and "
             "are off-policy; correction=NAME weighs the loss against it, and "
