@@ -11,6 +11,7 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
     decode        responses token by token, each token where its uniform number says
     head          log-probs, entropy and their kin straight from hidden states
     layout        how rows lie in a forward pass: side by side, or prompts once
+    lean          passes of an update that leave small gradients of large tables
     loading       models and tokenizers from disk or the hub; LoRA
     memory        how much memory a pass may take
     meter         how many tokens a run has generated
