@@ -12,6 +12,7 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     graphs        CUDA graphs of a step that is always the same
     head          log-probs, entropy and their kin straight from hidden states
     layout        how rows lie in a forward pass: side by side, or prompts once
+    lean          passes of an update that leave small gradients of large tables
     loading       models and tokenizers from disk or the hub; LoRA
     memory        how much memory a pass may take
     meter         how many tokens a run has generated

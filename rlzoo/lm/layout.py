@@ -5,7 +5,7 @@ comes of it, and nobody waits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
@@ -49,8 +49,8 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     rows = _side_by_side(columns)
     if trees:
         rows = _in_line(columns, rows)
-    there = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    return replace(rows, **{n: put(x, device) for n, x in there.items() if isinstance(x, Tensor)})
+    found: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(rows)}
+    return Aligned(**{n: put(x, device) if isinstance(x, Tensor) else x for n, x in found.items()})
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")

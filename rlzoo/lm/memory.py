@@ -9,15 +9,20 @@ USUAL = 2**34  # bytes free on a device that cannot be asked
 
 @dataclass(frozen=True)
 class Room:
-    """activations: bytes of them in a pass.  logits: how many are held at a time, in float32.
-    block: how many of those are worked on at a time."""
+    """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
+    while columns are read, and wait for the losses.
+
+    logits: how many are held at a time, in float32.  block: how many of those are worked on at a
+    time.
+    """
 
     activations: int
+    kept: int
     logits: int
     block: int
 
 
-CPU = Room(activations=2**27, logits=2**23, block=2**20)
+CPU = Room(activations=2**27, kept=10 * 2**27, logits=2**23, block=2**20)
 
 
 def room(device: Any, free: int | None = None) -> Room:
@@ -30,7 +35,7 @@ def room(device: Any, free: int | None = None) -> Room:
     if getattr(device, "type", device) == "cpu":
         return CPU
     free = free_bytes(device) if free is None else free
-    return Room(free // 2, free // 64, free // 64)
+    return Room(free // 2, free // 2, free // 64, free // 64)
 
 
 def free_bytes(device: Any) -> int:

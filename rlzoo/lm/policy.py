@@ -86,10 +86,13 @@ class Policy:
     def positions_per_pass(self, *, grad: bool) -> int:
         """Positions of a pass, so that what it holds stays within the device's `room`: activations
         of all layers where there is a gradient, of one where there is none."""
+        return max(1, room(self.device).activations // self.bytes_of_position(grad=grad))
+
+    def bytes_of_position(self, *, grad: bool) -> int:
+        """What a pass holds for each of its positions."""
         h, inner, layers = sizes(self.model.config)
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
-        floats += self.vocabulary if grad else 0
-        return max(1, room(self.device).activations // (4 * floats))
+        return 4 * (floats + (self.vocabulary if grad else 0))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
