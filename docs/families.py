@@ -149,7 +149,8 @@ def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
         "score_weights": torch.ones(1, dtype=torch.float64), "values": torch.full_like(last, share),
         "bootstrap_values": torch.zeros_like(outcome), "old_log_probs": log_pi,
         "sampler_log_probs": log_pi, "ref_log_probs": log_pi, "log_probs": log_pi,
-        "teacher_log_probs": log_pi, "teacher_kl": torch.zeros_like(last),
+        "teacher_log_probs": log_pi, "self_teacher_log_probs": log_pi,
+        "teacher_kl": torch.zeros_like(last),
         "sum_pi_squared": torch.full_like(last, 0.5), "turn_ids": torch.ones_like(last).long(),
         "state_keys": torch.arange(LENGTH).expand(SAMPLES, LENGTH) + 1,
         "terminated": torch.ones(SAMPLES, dtype=torch.bool),
@@ -174,7 +175,7 @@ def span(row: Tensor) -> str:
 BASELINES = {
     "values": "a critic", "group_ids": "the group", "greedy_scores": "a greedy response",
     "branch_values": "fresh rollouts", "optimal_values": "the reference",
-    "teacher_log_probs": "a teacher",
+    "teacher_log_probs": "a teacher", "self_teacher_log_probs": "itself, shown an answer",
 }  # fmt: skip
 
 
