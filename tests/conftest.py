@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import signal
 import sys
 
@@ -34,11 +35,19 @@ def pytest_configure(config):
         config.pluginmanager.register(Progress(config))
 
 
-def pytest_collection_modifyitems(items):
-    """What stands in processes/ is marked so; what starts processes takes longest, and begins."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """What stands in processes/ is marked so; what starts processes takes longest, and begins.
+    Studies are left out unless `-m` asks for them."""
     for item in items:
         if item.path.parent.name == "processes":
             item.add_marker("process")
+        if item.get_closest_marker("landing"):
+            item.add_marker("study")
+    if not {"study", "landing"} & set(re.findall(r"\w+", config.option.markexpr)):
+        studies = [item for item in items if item.get_closest_marker("study")]
+        items[:] = [item for item in items if not item.get_closest_marker("study")]
+        config.hook.pytest_deselected(items=studies)
     items.sort(key=lambda item: item.get_closest_marker("process") is None)
 
 

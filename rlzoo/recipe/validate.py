@@ -108,7 +108,8 @@ def _unknown(
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:
     """A word alone is held against the last words of keys, too: `lr` is near `actor.lr`."""
     word = key.rpartition(".")[2]
-    close = difflib.get_close_matches(key, list(options), n=1, cutoff=0.6 if "." in key else 0.75)
+    known = [*SECTIONS, *options]  # `estimator=gae` is short for `estimator.name=gae`
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.6 if "." in key else 0.75)
     if not close:
         last = {k.rpartition(".")[2]: k for k in reversed([*options])}
         near = difflib.get_close_matches(word, list(last), n=1, cutoff=0.6)

@@ -85,6 +85,7 @@ def test_its_links_lead_somewhere():
     assert [link for link in links if not (NOTEBOOK.parent / link).is_file()] == []
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_the_notebook_runs_in_a_kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -1,21 +1,26 @@
-"""Types the commands of README's list and of the docs' first pages, on a terminal and into a pipe.
+"""Types the commands that README and the docs show, on a terminal and into a pipe.
 
     python tests/docs/transcript.py [--out FILE] [--columns 80,60] [--pages README,tutorial]
 
-In an empty folder, with small settings in the place of long training. Each command must end as it
-should, without a traceback; no line on the terminal may be wider than it, and no escape sequence
-may reach the pipe. The transcript, as a terminal shows it, is there to be looked at.
+Each page in an empty folder with the files that it shows, from top to bottom, with small settings
+in the place of long training; once for each width of a terminal and once into a pipe. Each
+command must end with 0 and without a traceback, but for those that are said below to end otherwise;
+no table may be cut by the edge of the terminal, and no escape sequence may reach the pipe. What is
+left out is said at the end. The transcript, as a terminal shows it, is there to be looked at.
 """
 
 import argparse
 import fcntl
+import json
 import os
 import pty
 import re
 import select
 import shlex
 import shutil
+import signal
 import struct
+import subprocess
 import sys
 import tempfile
 import termios
@@ -23,37 +28,71 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = {"README": ROOT / "README.md"} | {
-    name: ROOT / "docs" / f"{name}.md"
-    for name in ("tutorial", "recipes", "compare", "diagnose", "trace", "evaluate", "data")
-}
+PAGES = {"README": ROOT / "README.md"}
+PAGES = {p.stem: p for p in sorted((ROOT / "docs").glob("*.md"))} | PAGES
+
 FIRST = ["", "help", "help run", "run --help", "help keys lr", "plugins gae", "recipes critic"]
 WRONG = ["rnu", "run ppo_gea", "run ppo_gae --sede 1", "run ppo_gae lr=1", "run grpo lam=.9"]
 
-SMALL = {
-    "run": "model=nano train.steps=2 rollout.prompts=4 rollout.samples=4 eval.samples=8",
-    "sweep": "model=nano train.steps=2 rollout.prompts=4 rollout.samples=4 eval.samples=8 seed=0,1",
+STEPS = "train.steps=2 rollout.prompts=4 rollout.samples=4 eval.samples=8"
+SMALL = {  # settings and options that take the place of the page's own
+    "run": STEPS,
+    "sweep": f"{STEPS} seed=0,1",
     "advise": "model=nano train.steps=20 rollout.prompts=4 eval.samples=8",
     "eval": "--prompts 8",
+    "base": "--steps 20",
+    "sft": "--epochs 1",
+    "reward": "--epochs 1",
+    "bench": "estimators --repeat 1",
 }
-LEAVE = ("bench", "base", "sft", "reward")  # minutes each, and no view of their own
+FEWER = {"--branches": "2", "--states": "4", "--batches": "4"}  # where the page gives them
+INSTEAD = {"train.tokens": "train.steps"}
+LEAVE = {  # why a command is not typed
+    r"--peer trl": "needs two environments with TRL",
+    r"model=qwen": "needs a model of the hub",
+    r"recipe=mine.yaml": "the recipe is the reader's own",
+}
+ENDS = {  # commands that rightly end otherwise
+    r"show .*task.answer=answer": 2,  # the page shows the message
+    r"resume runs/(seed1|ppo_gae-)": 2,  # finished already, as the page says
+    r"rlzoo base .*--steps 20": 1,  # so few steps teach it too little, and it says so
+    r"--on slurm": 2,  # without the extra, or a Slurm: one line
+}
+SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_stages.py")
 
 
-def commands(page):
-    """Lines `rlzoo ...` of a page's bash blocks."""
-    for block in re.findall(r"```bash\n(.*?)```", page.read_text(encoding="utf-8"), re.S):
-        for line in block.replace("\\\n", " ").splitlines():
-            words = shlex.split(line, comments=True)
-            if words[:1] == ["rlzoo"] and words[1:2] and words[1] not in LEAVE:
-                yield words[1:]
+def lines(page):
+    """The logical lines of a page's bash blocks: a here-document is one, with the line it feeds."""
+    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M):
+        rest = block.replace("\\\n", " ").splitlines()
+        while rest:
+            line = rest.pop(0)
+            if end := re.search(r"<<'(\w+)'", line):
+                at = rest.index(end[1])
+                line, rest = "\n".join([line, *rest[: at + 1]]), rest[at + 1 :]
+            if line.strip():
+                yield line
 
 
 def made_small(words):
-    """The command with little to do: its own settings of these keys give way."""
+    """The command with little to do: its own settings of these keys and options give way."""
     verb, *rest = words
     added = shlex.split(SMALL.get(verb, ""))
-    keys = {w.partition("=")[0] for w in added if "=" in w} | {"run.dir", "task", "model.path"}
-    return [verb, *(w for w in rest if w.partition("=")[0] not in keys), *added]
+    if verb == "run" and "--help" in rest:
+        return words
+    if verb == "eval" and "model=" not in " ".join(rest):
+        added = [w for w in added if "=" not in w]
+    for option, value in FEWER.items():
+        if option in rest:
+            added += [option, value]
+    keys = {w.partition("=")[0] for w in added if "=" in w}
+    options = {w for w in added if w.startswith("--")}
+    kept = []
+    for i, word in enumerate(rest):
+        key = INSTEAD.get(word.partition("=")[0], word.partition("=")[0])
+        if key not in keys and word not in options and (not i or rest[i - 1] not in options):
+            kept.append(word)
+    return [verb, *kept, *added]
 
 
 def on_terminal(words, columns):
@@ -154,13 +193,90 @@ def broken_table(text):
 
 
 def prepare(folder):
-    """What the pages' commands find: two runs, a sweep, some files."""
+    """What the pages' commands find: a run with its batches, and some files of data."""
     os.chdir(folder)
-    for name, seed in (("a", 0), ("b", 1)):
-        words = ["run", "recipe=ppo_gae", f"seed={seed}", f"run.dir=runs/{name}",
-                 "run.save_batches=1"]  # fmt: skip
-        said, status = into_pipe([*words, *shlex.split(SMALL["run"])])
-        assert status == 0, said
+    words = ["run", "recipe=ppo_gae", "run.dir=runs/a", "model=nano", "run.save_batches=1"]
+    said, status = into_pipe([*words, *shlex.split(STEPS)])
+    assert status == 0, said
+    sums = [(f"{a}+{b}=", str(a + b), str(a + b + 1)) for a in range(9) for b in range(9)]
+    for name, keys in (
+        ("pairs", ("prompt", "response")),
+        ("prefs", ("prompt", "chosen", "rejected")),
+    ):
+        rows = (json.dumps(dict(zip(keys, row, strict=False))) for row in sums)
+        Path(f"{name}.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+class Session:
+    """One page, typed from top to bottom in one place: a terminal of some width (0: a pipe)."""
+
+    def __init__(self, columns):
+        self.columns = columns
+        self.place = f"{columns} columns" if columns else "pipe"
+        self.faults, self.out, self.left, self.count = [], [], [], 0
+        self.servers = []
+
+    def page(self, path):
+        before = dict(os.environ)
+        try:
+            for line in lines(path):
+                self.line(line)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+            for server in self.servers:
+                server.send_signal(signal.SIGTERM)
+                server.wait()
+            self.servers.clear()
+
+    def line(self, line):
+        for why in (why for pattern, why in LEAVE.items() if re.search(pattern, line)):
+            self.left.append(f"{line.strip()}: {why}")
+            return
+        words = [] if "<<" in line else shlex.split(line, comments=True)
+        given = []
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0], re.S):
+            given.append(words.pop(0))
+        if words[:1] == ["export"]:
+            os.environ |= dict(w.split("=", 1) for w in words[1:])
+        elif words[:1] == ["rlzoo"]:
+            end = next((i for i, w in enumerate(words) if w in ("|", "||", ">")), len(words))
+            os.environ |= dict(w.split("=", 1) for w in given)
+            self.type(made_small(words[1:end]))
+            for word in given:
+                del os.environ[word.partition("=")[0]]
+        elif words[-1:] == ["&"]:
+            self.servers.append(subprocess.Popen(words[: words.index("2>")]))
+        elif line.startswith(SHELL):
+            line = line.replace("python", sys.executable, 1)
+            line = line.replace("docs/three_stages.py", str(ROOT / "docs/three_stages.py"))
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+            if done.returncode:
+                self.faults.append(f"$ {line.splitlines()[0]}: {done.stderr[-300:]}")
+        elif words[:1] != ["trap"]:
+            self.left.append(f"{line.strip()}: not a command of rlzoo")
+
+    def type(self, words):
+        new = words.index("--dir") + 1 if "--dir" in words else 0
+        for i, word in enumerate(words):
+            taken = re.fullmatch(r"runs/[\w.-]+", word)  # a run that a page takes for granted
+            if taken and i != new and not Path(word).exists():
+                shutil.copytree("runs/a", word)
+            if word == "run.dir=runs/a":  # the page makes its own
+                shutil.rmtree("runs/a", ignore_errors=True)
+        line = f"$ rlzoo {shlex.join(words)}"
+        began = time.monotonic()
+        text, status = on_terminal(words, self.columns) if self.columns else into_pipe(words)
+        took = time.monotonic() - began
+        self.count += 1
+        self.out.append(f"{line}    [{self.place}, exit {status}, {took:.1f} s]\n{text}\n")
+        right = next((n for pattern, n in ENDS.items() if re.search(pattern, line)), 0)
+        if "Traceback" in text or status not in (right, 1 if words[:1] == ["doctor"] else right):
+            self.faults.append(f"{line} [{self.place}]: exit {status}: {text.strip()[-300:]}")
+        if self.columns and (cut := broken_table(text)):
+            self.faults.append(f"{line} [{self.place}]: a table is cut: {cut!r}")
+        if not self.columns and "\x1b" in text:
+            self.faults.append(f"{line} [{self.place}]: an escape sequence in a pipe")
 
 
 def main():
@@ -175,37 +291,39 @@ def main():
     import rlzoo
 
     rlzoo.load_zoo()
-    typed = [shlex.split(line) for line in FIRST + WRONG]
-    for name in options.pages.split(","):
-        typed += [made_small(words) for words in commands(PAGES[name])]
-    typed = [list(words) for words in dict.fromkeys(map(tuple, typed))]
-    folder = Path(tempfile.mkdtemp())
-    faults, out = [], []
+    top = Path(tempfile.mkdtemp())
+    out, faults, left, count, began = [], [], [], 0, time.monotonic()
     try:
-        prepare(folder)
-        began = time.monotonic()
-        places = [(f"{n} columns", int(n)) for n in options.columns.split(",")] + [("pipe", 0)]
-        for words in typed:
-            known = [Path(w) for w in words[1:] if re.fullmatch(r"runs/[\w.-]+", w)]
-            for path in known:
-                if not path.exists():
-                    shutil.copytree("runs/a", path)
-            for place, columns in places:
-                text, status = on_terminal(words, columns) if columns else into_pipe(words)
-                line = f"$ rlzoo {shlex.join(words)}"
-                out.append(f"{line}    [{place}, exit {status}]\n{text}\n")
-                if "Traceback" in text or status not in (0, 1, 2):
-                    faults.append(f"{line} [{place}]: {text.strip().splitlines()[-1:]}")
-                if columns and (cut := broken_table(text)):
-                    faults.append(f"{line} [{place}]: a table is cut: {cut!r}")
-                if not columns and "\x1b" in text:
-                    faults.append(f"{line} [{place}]: an escape sequence in a pipe")
-        out.append(f"{len(typed)} commands, {time.monotonic() - began:.0f} s, {len(faults)} faults")
+        given = top / "given"
+        given.mkdir()
+        prepare(given)
+        for columns in [*(int(n) for n in options.columns.split(",") if n), 0]:
+            session = Session(columns)
+            os.chdir(given)
+            for words in map(shlex.split, FIRST):
+                session.type(words)
+            ENDS.update({re.escape(f"$ rlzoo {line}") + "$": 2 for line in WRONG})
+            for words in map(shlex.split, WRONG):
+                session.type(words)
+            for name in options.pages.split(","):
+                place = top / f"{name}-{columns}"
+                shutil.copytree(given, place)
+                for path in (ROOT / "docs" / "examples").glob("*.py"):
+                    shutil.copy(path, place)
+                os.chdir(place)
+                session.out.append(f"######## {name}\n")
+                session.page(PAGES[name])
+            out += session.out
+            faults += session.faults
+            left = session.left
+            count += session.count
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        os.chdir(ROOT)
+        shutil.rmtree(top, ignore_errors=True)
+    out.append(f"{count} commands, {time.monotonic() - began:.0f} s, {len(faults)} faults")
     if options.out:
         options.out.write_text("\n".join(out), encoding="utf-8")
-    print("\n".join([*faults, out[-1]]))
+    print("\n".join(["left out:", *left, "faults:", *faults, out[-1]]))
     return bool(faults)
 
 

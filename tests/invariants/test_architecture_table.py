@@ -1,5 +1,5 @@
-"""A third of the table in docs/architectures.md, with half as many tokens sampled; the rest by
-`pytest -m study`, and the whole by make_model_table.py."""
+"""Some rows of the table in docs/architectures.md, with half as many tokens sampled; a third
+by `pytest -m landing`, the rest by `pytest -m study`, and the whole by make_model_table.py."""
 
 import re
 
@@ -9,11 +9,12 @@ import torch
 from helpers import ROOT
 from invariants.architecture_table import checks
 from invariants.architecture_table.checks import TOLERANCE, Case, check, write_model
-from invariants.architecture_table.configs import ARCHITECTURES, OUTSPOKEN, QUICK
+from invariants.architecture_table.configs import ARCHITECTURES, FIRST, OUTSPOKEN, QUICK
 
 
 def one(name):
-    return pytest.param(name, marks=[] if name in QUICK else [pytest.mark.study])
+    marks = [pytest.mark.landing] if name in QUICK else [pytest.mark.study]
+    return pytest.param(name, marks=[] if name in FIRST else marks)
 
 
 @pytest.mark.parametrize("name", [one(name) for name in ARCHITECTURES])

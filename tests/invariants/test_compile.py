@@ -19,6 +19,7 @@ def compiled_like_plain(make, name, *words, steps=2):
         torch.testing.assert_close(now[key], x, atol=1e-5, rtol=0, msg=key)
 
 
+@pytest.mark.landing
 def test_compiled_layers_do_the_same_and_are_compiled_a_few_times(make, monkeypatch):
     """Traced, and run as they are: what inductor makes of them takes its time (see below)."""
     graphs = []

@@ -62,6 +62,7 @@ def do(job, board, seconds):
     workers.Local(patience=seconds / 60).run([job], None, board, job.path, 1)
 
 
+@pytest.mark.landing
 def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
     monkeypatch.setattr(workers, "SILENT", 2.0)
     board = Heard()
@@ -73,6 +74,7 @@ def test_a_hung_and_a_stopped_worker_are_replaced(job, monkeypatch):
     ]
 
 
+@pytest.mark.landing
 def test_a_run_that_always_hangs_has_failed(job, monkeypatch):
     monkeypatch.setitem(globals(), "once", lambda folder, name: True)
     monkeypatch.setattr(workers, "ATTEMPTS", 2)

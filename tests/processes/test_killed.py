@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -10,6 +11,7 @@ from helpers.runs import lines, untimed
 from rlzoo.cli import main
 
 
+@pytest.mark.landing
 def test_killed_at_random_moments_and_resumed_the_metrics_are_the_same(words, tmp_path):
     """SIGKILL, ten times; then on to the end: as a run that was never interrupted."""
     words = [

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -34,6 +35,7 @@ def test_two_processes_make_the_run_of_one(tmp_path):
         torch.testing.assert_close(mine[name], theirs[name], rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.landing
 def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
     words = ["run", "recipe=grpo", *WORDS, "model.dtype=float64", "rollout.staleness=2"]
     whole = tmp_path / "whole"
@@ -55,6 +57,7 @@ def test_a_checkpoint_of_two_goes_on_as_one_and_one_of_one_as_two(tmp_path):
         assert_same_metrics([x for x in lines(whole) if "eval/score" not in x], rest, 1e-6)
 
 
+@pytest.mark.landing
 def test_a_rank_that_dies_takes_the_others_along_within_seconds(tmp_path):
     folder = tmp_path / "run"
     run = launch(2, "run", "recipe=ppo_gae", *WORDS, "train.steps=5000", f"run.dir={folder}")

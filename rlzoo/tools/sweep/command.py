@@ -11,10 +11,7 @@ from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
-from rlzoo.tools.compare.command import document
-from rlzoo.tools.compare.comparison import compare, find_row
 from rlzoo.tools.sweep.folder import check_folder, write_index
-from rlzoo.tools.sweep.forecast import forecast
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo.tools.sweep.work import work
 from rlzoo.tools.verb import WORDS_HELP, Result
@@ -74,6 +71,9 @@ def run(arguments: argparse.Namespace) -> Result:
     executor = read_executor(on, options, zoo)
     sweep = plan_sweep(words, zoo, arguments.dir)
     check_folder(sweep)
+    from rlzoo.tools.compare.comparison import find_row  # here, and below: a typo needs no numpy
+    from rlzoo.tools.sweep.forecast import forecast
+
     if arguments.reference:
         find_row(arguments.reference, sweep.rows)  # not only after hours
     for line in forecast(sweep, bool(arguments.reference)):
@@ -93,6 +93,8 @@ def run(arguments: argparse.Namespace) -> Result:
 
 def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
     from rlzoo.show.console import SafeConsole  # here, and below: --help needs no rich
+    from rlzoo.tools.compare.command import document
+    from rlzoo.tools.compare.comparison import compare
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
     from rlzoo.tools.sweep.board import make_board

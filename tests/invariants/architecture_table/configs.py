@@ -366,7 +366,12 @@ ARCHITECTURES: dict[str, dict[str, Any] | None] = {
 # Where transformers' eager attention is not what the model was trained with: it adds alibi twice.
 ATTENTION = {"falcon-alibi": "sdpa"}
 # The third that runs with all other tests: each kind of positions, attention, cache and fault.
-QUICK = (
+FIRST = (  # one of each kind of attention, position, cache and verdict: in every test run
+    *("gpt2", "llama", "gemma2", "falcon-alibi", "opt-projected", "bart", "phi3-longrope"),
+    *("qwen3", "llama-dynamic_rope", "mixtral-router_logits", "deepseek_v32", "doge", "zamba2"),
+    *("lfm2", "gemma3-with_vision"),
+)
+QUICK = (  # a third, before a change lands
     *("gpt2", "llama", "gemma2", "gemma3", "gpt_neo", "openai-gpt", "opt-projected", "bloom"),
     *("falcon-alibi", "mpt", "bart", "llama-tied", "llama-yarn", "llama-dynamic_rope"),
     *("phi3-longrope", "qwen3", "smollm3", "cohere2", "granite", "modernbert-decoder"),

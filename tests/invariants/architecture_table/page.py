@@ -20,8 +20,9 @@ python tests/invariants/make_model_table.py                  # some minutes of o
 python tests/invariants/make_model_table.py gemma3 rwkv      # these alone
 ```
 
-writes this page and ends with status 1 if a cell is wrong; a third of the rows runs in the tests,
-with half as many tokens sampled, the rest with `pytest -m study tests/invariants`. Made with
+writes this page and ends with status 1 if a cell is wrong; fifteen rows run in the tests, with half
+as many tokens sampled, a third with `pytest -m landing`, the rest with `pytest -m study
+tests/invariants`. Made with
 transformers {transformers} and torch {torch}.
 
 ## How

@@ -46,6 +46,7 @@ def test_what_it_writes_is_formatted(tmp_path):
         assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_a_stranger_installs_it_with_pip(tmp_path):
     """In an environment of its own, which sees this one's packages."""

@@ -189,6 +189,7 @@ def test_only_the_policys_turns_are_learnt():
     assert tokenizer.batch_decode(learnt) == ["8<eos>9<eos>", "3<eos>"]
 
 
+@pytest.mark.landing
 def test_ppo_learns_to_search_in_a_few_steps(tmp_path):
     words = [
         "task=local_search", "model=turns", "train.steps=12", "eval.samples=128", "eval.every=0",

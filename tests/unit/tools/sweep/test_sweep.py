@@ -283,6 +283,7 @@ def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
     assert [row["row"] for row in document(compare([folder]))["rows"]] == ["gae", "mc", "faulty"]
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, trouble, capsys):
     words, whole = undisturbed
@@ -296,6 +297,7 @@ def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, troub
     assert scores(trouble / "s") == scores(whole)
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_killed_parent_and_restart_give_the_same_table(undisturbed, tmp_path, capfd):
     words, whole = undisturbed
