@@ -268,8 +268,8 @@ def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path):
 # ---------------------------------------------------------------- the implicit one
 
 
-def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo):
-    """Its log-ratio, as the column reads it, tells right from wrong."""
+def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words):
+    """Its log-ratio, as the column reads it, tells right from wrong; `prime` runs by it."""
     draw = torch.Generator().manual_seed(0)
     rows = []
     for i in range(240):
@@ -278,8 +278,8 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo):
         said = letters[:1] + ("a" if right else "z") + letters[1:]
         rows.append({"prompt": f"{i}:", "completion": said, "label": right})
     data = write(tmp_path / "rows.jsonl", rows)
-    words = [data, "--implicit", "--model", model_dir, "--out", tmp_path / "phi", "--beta", "0.5"]
-    report = implicit_reward.train(parsed(*words, "--epochs", "6", "--lr", "0.02", "--batch", "16"))
+    asked = [data, "--implicit", "--model", model_dir, "--out", tmp_path / "phi", "--beta", "0.5"]
+    report = implicit_reward.train(parsed(*asked, "--epochs", "6", "--lr", "0.02", "--batch", "16"))
     assert report["held_out"]["accuracy"] > 0.9
     assert report["held_out"]["above"] > 0.95
     assert report["beta"] == 0.5
@@ -299,3 +299,9 @@ def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo):
     )  # fmt: skip
     good, bad = found.sum(1).tolist()
     assert good > 0 > bad
+
+    own = [f"columns.implicit_rewards.path={tmp_path / 'phi'}", f"run.dir={tmp_path / 'run'}"]
+    run = rlzoo.run("prime", [*words, *own, "train.steps=1"], zoo=zoo)
+    assert run.summary["steps"] == 1
+    with pytest.raises(RlzooError, match="implicit_rewards.path must be a transformers folder"):
+        make_plan(compose(["recipe=prime", "columns.implicit_rewards.path=/nil"], zoo), zoo)
