@@ -16,7 +16,6 @@ from types import SimpleNamespace
 import pytest
 
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError
 from rlzoo.runs.lock import is_locked
 from rlzoo_zoo.executors import local
 from rlzoo_zoo.executors import ray as on_ray
@@ -253,23 +252,6 @@ def test_a_node_killed_in_the_middle_changes_no_number(connection, runs, place, 
     assert not list((place / "home").glob("*/checkpoints"))
     assert list((place / "store").glob("*/checkpoints"))
     assert not list((place / "disk").glob("rlzoo-run-*")), "a node's disk fills up"
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        ("127.0.0.1:9", "no Ray cluster at 127.0.0.1:9: Connection refused"),
-        ("here", "'here' is not HOST:PORT"),
-        ("ray://127.0.0.1:10001", "is not HOST:PORT"),
-    ],
-)
-def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, address, text):
-    began = time.monotonic()
-    with pytest.raises(RlzooError, match=text):
-        zoo.executors["ray"].refuse(
-            dict.fromkeys(zoo.executors["ray"].options) | {"address": address}
-        )
-    assert time.monotonic() - began < on_ray.ANSWER
 
 
 def wait_for(what):
