@@ -276,8 +276,8 @@ def _subject(what: PathOrRun | None) -> list[Any]:
     if what is None:
         return []
     text = os.fspath(what)
-    if (Path(text) / "recipe.yaml").is_file():
-        return [Path(text)]
+    if is_url(text) or (Path(text) / "recipe.yaml").is_file():
+        return [_place(text)]
     a_file = text.endswith((".yaml", ".yml")) or find_config("recipes", text) is not None
     a_folder = not a_file and ("/" in text or not isinstance(what, str))
     return [Path(text) if a_folder else _recipe(text)]

@@ -7,13 +7,12 @@ its number, and a process that finds another's there writes no more.
 """
 
 import json
-import math
 import os
 import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +68,7 @@ class Store:
             except FileNotFoundError:
                 return set()
             found = {path[len(self.root) :].lstrip("/") for path in self.fs.find(self.root)}
-        return {name for name in found if not _hidden(name)}
+        return {name for name in found if name and name[-1] != "/" and not _hidden(name)}
 
     def check_free(self, overwrite: bool) -> None:
         """Raises RunError where something is there that is not to be replaced."""
@@ -85,7 +84,7 @@ class Store:
 
     def begin(self, local: Path) -> None:
         """A new run in the folder `local` is kept here; what was here goes, its marks first."""
-        self._claim()
+        self._claim(local)
         self.sent = dict.fromkeys(self.names())
         for name in sorted(self.sent, key=lambda n: (n != _mark(n), n == "recipe.yaml")):
             self._remove(name)
@@ -95,11 +94,12 @@ class Store:
         """Go on with the run in the folder `local`, which this becomes where this is further; who
         wrote here before writes no more."""
         note = _note(local)
-        before = self._claim()
+        before = self._claim(local)
         there, mine = self.names(), _files(local)
         ours = note.get("url") == self.url and note.get("fence") == before  # nobody came between
         self.sent = {name: note["sent"].get(name) if ours else None for name in there}
-        if not ours and there and _furthest(there) >= _furthest(mine):
+        ahead = _furthest(there) - _furthest(mine) if there else -1
+        if ahead > 0 or (ahead == 0 and not ours):
             self.fetch(local)
         elif not ours:
             for mark in {_mark(name) for name in there} & mine.keys() & there:
@@ -161,8 +161,11 @@ class Store:
                 gone = error
         raise StoreError(f"{self.url}: {gone} is gone again and again") from gone
 
-    def _claim(self) -> dict[str, Any]:
+    def _claim(self, local: Path) -> dict[str, Any]:
         """Raise the number of attempts; returns what stood there."""
+        mine, root = local.absolute(), Path(self.root)
+        if mine.is_relative_to(root) or root.is_relative_to(mine):
+            raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
         before = self._fence()
         number = before.get("attempt", 0) + 1
         self.fence = {"attempt": number, "by": here(), "id": uuid.uuid4().hex}
@@ -172,14 +175,14 @@ class Store:
 
     def _fence(self) -> dict[str, Any]:
         try:
-            return json.loads(self._read(FENCE))
-        except FileNotFoundError:
+            return dict(json.loads(self._read(FENCE)))
+        except (FileNotFoundError, ValueError, TypeError):
             return {}
 
     def _check(self) -> None:
         now = self._fence()
         if not now:
-            raise StoreError(f"{self.url}: its {FENCE} is gone: somebody has emptied it")
+            raise StoreError(f"{self.url}: its {FENCE} is gone: was it emptied?")
         if now != self.fence:
             raise Unfinished(
                 f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken this run up; "
@@ -234,7 +237,7 @@ class Store:
         except Exception as error:
             said = first_line(error)
             if disk_is_full(error):
-                said = "no space left there"
+                said = "no space left on device"
             elif not isinstance(error, ImportError):  # which says what to install
                 said = f"{type(error).__name__}: {said}"
             raise StoreError(f"store {self.url}: {said}") from error
@@ -276,14 +279,20 @@ def copy_of(url: str, large: bool) -> Path:
 
 def _note(local: Path) -> dict[str, Any]:
     try:
-        return read_json(local / NOTE)
-    except (OSError, ValueError):
+        note = read_json(local / NOTE)
+        return {"url": str(note["url"]), "fence": note["fence"], "sent": dict(note["sent"])}
+    except (OSError, ValueError, LookupError, TypeError):
         return {}
 
 
 def _files(local: Path) -> dict[str, Signature]:
-    found = {path.relative_to(local).as_posix(): path for path in local.rglob("*")}
-    return {n: _signature(p) for n, p in found.items() if not _hidden(n) and p.is_file()}
+    found = {}
+    for path in local.rglob("*"):
+        name = path.relative_to(local).as_posix()
+        with suppress(FileNotFoundError):  # a logger's, that is gone again
+            if not _hidden(name) and path.is_file():
+                found[name] = _signature(path)
+    return found
 
 
 def _signature(path: Path) -> Signature:
@@ -312,9 +321,9 @@ def _order(name: str) -> tuple[int, int, str, bool]:
     return part, -int(step[1]) if step else 0, mark, name == mark
 
 
-def _furthest(names: Collection[str]) -> float:
+def _furthest(names: Collection[str]) -> int:
     """The step of the last whole checkpoint of a run's files, -1 where there is none."""
     if "summary.json" in names:
-        return math.inf
+        return 10**12  # finished
     steps = (re.fullmatch(r"checkpoints/step-(\d+)/manifest.json", name) for name in names)
     return max((int(found[1]) for found in steps if found), default=-1)

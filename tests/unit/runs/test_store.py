@@ -254,9 +254,8 @@ def test_a_zombie_is_refused_and_spoils_nothing(zoo, micro, whole, tmp_path):
                 self.heir = taken_up(tmp_path / "heir", url)
                 self.before = dict(MemoryFileSystem.store)
 
-    shown = Overtaken(None)
+    shown, words = Overtaken(None), [*micro, f"run.dir={tmp_path / 'zombie'}"]
     with pytest.raises(Unfinished, match=r"fence/run: attempt 2 \(process \d+ on .*\) has taken "):
-        words = [*micro, f"run.dir={tmp_path / 'zombie'}"]
         rlzoo.run("ppo_gae", words, zoo=zoo, display=shown, store=url)
     assert MemoryFileSystem.store == shown.before
     assert damage(saved_steps(tmp_path / "zombie" / "checkpoints")[-1]) == ""
@@ -308,7 +307,7 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
                 monkeypatch.setattr(LocalFileSystem, "put_file", failing)
 
     shown = Broken(None)
-    said = "no space left there" if isinstance(how, OSError) and how.errno else "reset by peer"
+    said = "no space left on device" if isinstance(how, OSError) and how.errno else "reset by peer"
     with pytest.raises(Unfinished, match=f"{said}; all is in .*run: `rlzoo resume .*` sends it"):
         rlzoo.run("ppo_gae", [*micro, f"run.dir={place}"], zoo=zoo, display=shown, store=url)
     assert len([n for n in shown.notes if "the run goes on, and the next checkpoint" in n]) == 4
@@ -376,10 +375,40 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
         rlzoo.run(
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
+    Store("memory://b").begin(become(tmp_path / "local", whole.folders[1]))
     with pytest.raises(RunError, match="--dir: .*one is there already, and is not kept at memory"):
-        MemoryFileSystem.store.clear()
-        Store("memory://b").begin(whole.folders[1])
         rlzoo.resume("memory://b", zoo=zoo, dir=tmp_path / "one")
+
+
+@pytest.mark.parametrize("where", ["run", "run/in/it", ""])
+def test_a_store_is_not_in_the_run_s_own_folder(whole, tmp_path, where):
+    local = become(tmp_path / "run", whole.folders[1])
+    before = contents(tmp_path)
+    with pytest.raises(RlzooError, match="lie in one another"):
+        taken_up(local, f"file://{tmp_path}/{where}")
+    assert contents(tmp_path) == before
+
+
+def test_an_older_copy_of_the_folder_becomes_what_the_store_is(whole, tmp_path):
+    """One that says it was the last to write there, too: a backup that was put back."""
+    local = become(tmp_path / "run", whole.folders[0])
+    store = Store("memory://a")
+    store.begin(local)
+    shutil.copytree(local, tmp_path / "backup")
+    store.push(become(local, whole.folders[2]))
+    note = (local / NOTE).read_text()
+    (tmp_path / "backup" / NOTE).write_text(note)
+    taken_up(tmp_path / "backup", "memory://a")
+    assert contents(tmp_path / "backup") == contents(local)
+
+
+def test_a_damaged_note_or_fence_is_none(whole, tmp_path):
+    local = become(tmp_path / "run", whole.folders[1])
+    Store("memory://a").begin(local)
+    for text in ("", "[]", '{"url": 1}', "{"):
+        (local / NOTE).write_text(text)
+        fsspec.filesystem("memory").pipe("/a/.attempt", text.encode())
+        assert taken_up(local, "memory://a").store.push(local) == 0
 
 
 def test_what_reads_runs_reads_urls(zoo, whole, capsys, monkeypatch, tmp_path):
