@@ -81,6 +81,7 @@ class Tasks:
 
         self.ray, self.work, self.board, self.luggage, self.wants = ray, work, board, luggage, wants
         self.under_way: dict[Any, Any] = {}  # Ray's reference: job
+        self.known: list[dict] = []  # what runs took of their nodes
         self.tries: Counter = Counter()  # of each run, by its name
         self.places: dict[str, str] = {}  # of runs that have begun: the node
         self.lost: dict[str, list[str]] = {}  # of runs that were lost: the nodes
@@ -106,9 +107,10 @@ class Tasks:
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
         wants, lost = self.wants(job), self.lost.get(job.name)
-        if not self.tries and not any(_fits(wants, node) for node in self.ray.nodes()):
-            text = ", ".join(f"{k.removeprefix('num_')} {v:g}" for k, v in wants.items() if v)
-            self.board.news(job, "note", f"waits: no node of the cluster has its {text}")
+        if wants not in self.known and not any(_fits(wants, node) for node in self.ray.nodes()):
+            text = "{num_cpus} CPUs, {num_gpus:g} GPUs, {memory:.1e} bytes".format(**wants)
+            self.board.news(job, "note", f"waits for a node with {text}: the cluster has none")
+        self.known.append(wants)
         self.tries[job.name] += 1
         elsewhere = lost and NodeLabelSchedulingStrategy(
             hard={}, soft={"ray.io/node-id": NotIn(*lost)}

@@ -116,7 +116,7 @@ class LiveBoard(Board):
 
     def news(self, job: Job, word: str, *rest: Any) -> None:
         super().news(job, word, *rest)
-        line = self.lines[job.name]
+        line = self.lines.get(job.name, ["", "", ""])  # a note may come before it begins
         if word == "step":
             line[0], line[1] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
         elif word == "evaluation":

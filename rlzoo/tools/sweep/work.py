@@ -21,7 +21,9 @@ from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 from rlzoo.train.start import prepare
 
-GONE = 10.0  # seconds in which the worker of a sweep that was killed has noticed it, and ended
+# Seconds in which a worker that was killed has let go of its run. On this machine it takes no
+# time; NFS keeps the locks of a machine that died for 90.
+GONE = 100.0
 
 Tell = Callable[..., None]  # tell(word, *rest): what a board's `news` takes
 

@@ -16,14 +16,13 @@ from types import SimpleNamespace
 import pytest
 
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError
 from rlzoo.runs.lock import is_locked
 from rlzoo_zoo.executors import local
 from rlzoo_zoo.executors import ray as on_ray
 
 ray = pytest.importorskip("ray", reason="the extra `ray`")
 pytestmark = [pytest.mark.process, pytest.mark.landing]
-PATIENCE = 60  # seconds that anything here may take; and five times that, all of it
+PATIENCE = 120  # seconds that anything here may take; and five times that, all of it
 
 HOLD = '''
 import os, time
@@ -195,15 +194,19 @@ def do(connection, tmp_path):
     return do
 
 
-def test_a_run_fails_by_itself_once_and_by_its_worker_three_times(do, tmp_path):
-    said = do("well", "fails", "dies")
+def test_a_run_that_fails_by_itself_is_done_once(do, tmp_path):
+    said = do("well", "fails")
     assert said["well"][0] == "begin"
     assert said["well"][-1] == ("done", "well")
     assert said["fails"][-1] == ("failed", "no luck")
     assert len((tmp_path / "fails").read_text().split()) == 1
+
+
+def test_a_run_whose_worker_dies_is_done_three_times_and_elsewhere(do, tmp_path):
+    said = do("dies")["dies"]
     assert len((tmp_path / "dies").read_text().split()) == on_ray.ATTEMPTS
-    assert said["dies"][-1][1].startswith("was lost 3 times (The worker died unexpectedly")
-    places = [what[1] for what in said["dies"] if what[0] == "place"]
+    assert said[-1][1].startswith("was lost 3 times (The worker died unexpectedly")
+    places = [what[1] for what in said if what[0] == "place"]
     assert places[0] != places[1], "was not taken up by the other node"
 
 
@@ -253,23 +256,6 @@ def test_a_node_killed_in_the_middle_changes_no_number(connection, runs, place, 
     assert not list((place / "home").glob("*/checkpoints"))
     assert list((place / "store").glob("*/checkpoints"))
     assert not list((place / "disk").glob("rlzoo-run-*")), "a node's disk fills up"
-
-
-@pytest.mark.parametrize(
-    ("address", "text"),
-    [
-        ("127.0.0.1:9", "no Ray cluster at 127.0.0.1:9: Connection refused"),
-        ("here", "'here' is not HOST:PORT"),
-        ("ray://127.0.0.1:10001", "is not HOST:PORT"),
-    ],
-)
-def test_a_cluster_that_is_not_there_is_one_line_at_once(zoo, address, text):
-    began = time.monotonic()
-    with pytest.raises(RlzooError, match=text):
-        zoo.executors["ray"].refuse(
-            dict.fromkeys(zoo.executors["ray"].options) | {"address": address}
-        )
-    assert time.monotonic() - began < on_ray.ANSWER
 
 
 def wait_for(what):
