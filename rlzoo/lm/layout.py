@@ -50,7 +50,10 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     if trees:
         rows = _in_line(columns, rows)
     found: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    return Aligned(**{n: put(x, device) if isinstance(x, Tensor) else x for n, x in found.items()})
+    for name, x in found.items():
+        if isinstance(x, Tensor):
+            found[name] = put(x, device)
+    return Aligned(**found)
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")

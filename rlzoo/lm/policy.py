@@ -343,8 +343,8 @@ class Policy:
 
 
 def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`), their
-    ids, and their places in (R, T) laid flat."""
+    """Of the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
+    their ids, and their places in (R, T) laid flat."""
     mask = on_host(columns["response_mask"])[:, : rows.width].bool()
     found = (
         on_host(rows.at)[:, :-1][mask],

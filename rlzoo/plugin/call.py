@@ -100,7 +100,7 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
     value = columns[name]
     # Targets are numbers: whatever history one has stays outside.
     leaks = isinstance(value, Tensor) and name not in WITH_GRADIENT
-    return value.detach() if leaks else value
+    return value.detach() if leaks and value.requires_grad else value
 
 
 def own(x: Any) -> Any:
@@ -132,7 +132,11 @@ def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
 def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
     """x (B, T) or (B, T, K) with exact zeros off the mask (B, T); NaN there does not survive."""
     keep = mask.bool()
-    return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+    out = torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+    if x.device.type == "cpu":
+        return out
+    known, where = carried(x), carried(mask)
+    return out if known is None or where is None else carry(out, zero_off_mask(known, where))
 
 
 def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:

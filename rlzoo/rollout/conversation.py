@@ -30,8 +30,8 @@ def converse(
     """Whole conversations, a turn of all rows that are not over at a time.
 
     talks: the rows, with what was said already. speak(live, prompts, at, width): a sampler's
-    columns for the rows `live` (R,), which go on at response position `at` (R,), both of the host's,
-    from prompts that end with what was said; `width` tokens at most.
+    columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
+    end with what was said; `width` tokens at most. live and at are the host's.
     """
     policy = models.policy
     rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)

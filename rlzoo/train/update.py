@@ -82,7 +82,7 @@ def _gradients_that_fit(
 def _minibatches(
     models: Models, batch: Batch, parts: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows, of the host's, of each mini-batch, shuffled; whole groups where the policy loss looks at
+    """Rows of each mini-batch (the host's), shuffled; whole groups where the policy loss looks at
     groups."""
     if "group_ids" not in models.plan.policy_loss.needs:
         return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))

@@ -103,7 +103,9 @@ class Dataset:
     def score(self, responses, answers, terminated):
         if self.checker == "none":
             return torch.zeros(len(answers), device=terminated.device)
-        return (self.right(responses, answers).to(terminated.device) & terminated).float()
+        return (
+            self.right(responses, answers).to(terminated.device, non_blocking=True) & terminated
+        ).float()
 
     def right(self, responses, answers):
         """(B,) bool, by the same functions that are rewards by themselves."""
