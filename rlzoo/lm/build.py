@@ -17,8 +17,10 @@ from rlzoo.lm.loading import (
     resolve_path,
     trunk_of,
 )
+from rlzoo.lm.memory import sampling_copy, sampling_dtype
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.parallel.device import pick_device
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import shard
@@ -36,6 +38,9 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
     models.notes += told
+    policy.sampled_in = sampling_dtype(config, policy.device.type)
+    if copied := sampling_copy(config, policy.device.type):
+        policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
     if plan.reference:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
@@ -101,6 +106,7 @@ def build_policy(config: Any) -> Policy:
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
     policy.recompute = m.gradient_checkpointing
+    policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)
     return policy
 

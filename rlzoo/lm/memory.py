@@ -1,4 +1,5 @@
-"""How much memory a pass may take: what a CPU's cache wants, shares of what a device has free."""
+"""How much memory a pass may take (what a CPU's cache wants, shares of what a device has free), and
+what a policy samples in."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -55,3 +56,17 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
     if not grad:
         return of_layer
     return layers * hidden + of_layer if recompute else layers * of_layer
+
+
+def sampling_dtype(config: Any, device: str) -> str | None:
+    """What sampling computes in by itself (`rollout.dtype`); None: in what the policy's passes do."""
+    if config.rollout.dtype != "auto":
+        return str(config.rollout.dtype)
+    half = device == "cuda" and config.model.autocast != "none"
+    return "bfloat16" if half and config.model.dtype != "float64" else None
+
+
+def sampling_copy(config: Any, device: str) -> str | None:
+    """The dtype of a copy of the policy that samples; None: the policy does it itself."""
+    dtype = sampling_dtype(config, device)
+    return dtype if dtype != config.model.dtype or config.model.lora.rank else None

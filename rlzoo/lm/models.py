@@ -41,7 +41,7 @@ class Models:
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy.stops = self.plan.stops
+        self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         train = self.plan.recipe.config.train
         known = self.policy.eos_ids
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, known)

@@ -21,9 +21,11 @@ from rlzoo.lm.decode import decode, few_rows, wide
 from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
 from rlzoo.lm.memory import activations, room
+from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
 from rlzoo.ops import on_host, put
 from rlzoo.parallel.shard import whole
+from rlzoo.plugin.border import out_of_memory
 
 
 class Policy:
@@ -53,6 +55,13 @@ class Policy:
         # Unless the model's contract says otherwise:
         self.sampled_as_scored = True
         self.pads = True  # prompts of unequal length are sampled together
+        # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
+        # autocast, so many rows at a time:
+        self.static = False
+        self.sampled_by: SamplingCopy | None = None
+        self.sampled_in: str | None = None
+        self.most_rows: int | None = None
+        self.notes: list[str] = []  # where it is said should memory run out
         self.limit = limit_of(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
@@ -113,7 +122,7 @@ class Policy:
         """The reference: the same network now, without gradients. With LoRA it is this very
         network, its adapters off, which start as nothing."""
         twin = copy.copy(self)
-        twin.value_head = None
+        twin.value_head = twin.sampled_by = None
         if getattr(self.model, "_hf_peft_config_loaded", False):
             twin.adapter = False
             return twin
@@ -316,30 +325,74 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"ones are more than {self.limit[1]}"
             )
+        lengths = prompt_mask.long().sum(1)
+        if self.pads or not bool((lengths != lengths[0]).any()):
+            parts = [torch.arange(len(lengths), device=lengths.device)]
+        else:  # so that none is padded
+            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
+        twin = self._sampler()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
-        with self._as_asked(), how:
-            lengths = prompt_mask.long().sum(1)
-            if self.pads or not bool((lengths != lengths[0]).any()):
-                return decode(self, prompt_ids, prompt_mask, uniforms, limit)
-            return self._by_length(prompt_ids, lengths, uniforms, limit)
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(twin.model)
+        with twin._as_asked(), how:
+            return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
 
-    def _by_length(
-        self, prompt_ids: Tensor, lengths: Tensor, uniforms: Tensor | None, limit: int
+    def _sampler(self) -> "Policy":
+        """This policy as it samples."""
+        twin = copy.copy(self)
+        twin.autocast = self.autocast and self.sampled_in is None
+        if self.sampled_by is not None:
+            self.sampled_by.follow()
+            twin.model = self.sampled_by.model
+        return twin
+
+    def _by_parts(
+        self,
+        sampler: "Policy",
+        parts: list[Tensor],
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        uniforms: Tensor | None,
+        limit: int,
     ) -> dict[str, Tensor]:
-        """As `generate`, prompts of one length at a time, so that none is padded."""
-        out = {"response_ids": torch.full((len(lengths), limit), self.pad_id, device=self.device)}
-        longest = 0
-        for n in lengths.unique().tolist():
-            rows = (lengths == n).nonzero()[:, 0]
-            ids = prompt_ids[rows, -n:]
-            u = None if uniforms is None else uniforms[rows]
-            drawn = decode(self, ids, torch.ones_like(ids), u, limit)
-            longest = max(longest, drawn["response_ids"].shape[1])
-            for name, x in drawn.items():
-                whole = out.setdefault(name, x.new_zeros(len(lengths), limit))
-                whole[rows, : x.shape[1]] = x
-        return {name: x[:, :longest] for name, x in out.items()}
+        """As `generate`, the rows (N,) of a part at a time; fewer once memory has run out, which
+        moves no token."""
+        done: list[tuple[Tensor, dict[str, Tensor]]] = []
+        most = self.most_rows
+        while parts:
+            rows = parts.pop(0)
+            if self.most_rows and len(rows) > self.most_rows:
+                parts = [*rows.split(self.most_rows), *parts]
+                continue
+            ids, mask = prompt_ids[rows], prompt_mask[rows]
+            if not self.pads:
+                ids, mask = ids[:, mask.any(0)], mask[:, mask.any(0)]
+            try:
+                u = None if uniforms is None else uniforms[rows]
+                done.append((rows, decode(sampler, ids, mask, u, limit)))
+                continue
+            except RuntimeError as error:
+                if not out_of_memory(error) or len(rows) == 1:
+                    raise
+            # Not in `except`: there the traceback holds on to what was allocated.
+            self.most_rows = (len(rows) + 1) // 2
+            parts = [rows, *parts]
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if self.most_rows != most:
+            self.notes.append(
+                f"out of memory while sampling; going on with {self.most_rows} rows at a time "
+                "(same tokens)"
+            )
+        if len(done) == 1:
+            return done[0][1]
+        back = torch.cat([rows for rows, _ in done]).argsort()
+        width = max(drawn["response_ids"].shape[1] for _, drawn in done)
+        found = {}
+        for name in done[0][1]:
+            pad = self.pad_id if name == "response_ids" else 0
+            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
+            found[name] = torch.cat(wide)[back]
+        return found
 
 
 def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:

@@ -239,19 +239,31 @@ class Turns:
 def ends_turn(
     tokenizer: Any, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
 ) -> bool:
-    """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop.
+    """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop."""
+    return tokens[-1] in eos_ids or first_stop(tokenizer, tokens, 1, stops) is not None
+
+
+def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]) -> int | None:
+    """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
+    tokens completes; None: there is no such.
 
     A stop is looked for in the text of as many tokens as it has bytes: none has less than one.
     """
-    if tokens[-1] in eos_ids:
-        return True
-    if not stops:
-        return False
-    reach = max(len(stop.encode()) for stop in stops)
-    tail = tokenizer.decode(
-        tokens[-reach:], skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
-    return any(stop in tail for stop in stops)
+    far, n = reach(stops), len(tokens)
+    if not stops or not _holds(tokenizer, tokens[max(0, n - new + 1 - far) :], stops):
+        return None
+    ends = range(n - new + 1, n + 1)
+    return next((i for i in ends if _holds(tokenizer, tokens[max(0, i - far) : i], stops)), None)
+
+
+def reach(stops: Sequence[str]) -> int:
+    """How many tokens a stop may take."""
+    return max((len(stop.encode()) for stop in stops), default=0)
+
+
+def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
+    text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return any(stop in text for stop in stops)
 
 
 def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:

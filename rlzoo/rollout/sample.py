@@ -112,7 +112,7 @@ def _collect(
     rollout, policy = plan.recipe.config.rollout, models.policy
     mode = rollout.old_log_probs
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
-    exact = exact and not rollout.staleness
+    exact = exact and not rollout.staleness and policy.sampled_by is None
     if mode == "recomputed" or (mode == "auto" and not exact):
         drawn.pop("old_log_probs", None)
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too

@@ -236,15 +236,31 @@ def _to(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     return _Moved.apply(x, dtype, to_gpu)
 
 
+class _Cast:
+    """x in another dtype, as an operation that a graph can note."""
+
+    is_view = False
+
+    def __init__(self, dtype: torch.dtype):
+        self.dtype = dtype
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+            return _plain_to(torch.Tensor._make_subclass(torch.Tensor, x), self.dtype, copy=True)
+
+
 class _Moved(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, dtype: torch.dtype, to_gpu: bool) -> torch.Tensor:
         ctx.dtype, ctx.was = x.dtype, isinstance(x, Pretend)
-        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
-            out = _plain_to(torch.Tensor._make_subclass(torch.Tensor, x), dtype, copy=True)
+        cast = _Cast(dtype)
+        out = cast(x)
+        out = pretend(out) if to_gpu else out
         if _gpu is not None:
             _gpu.launches["_to_copy"] += 1
-        return pretend(out) if to_gpu else out
+            if _gpu.graph is not None:
+                _gpu.graph.note(cast, (x,), {}, out)
+        return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
@@ -282,6 +298,8 @@ def _run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         if _launches(func):
             _gpu.launches[func._schema.name.removeprefix("aten::")] += 1
     with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+        if _gpu is not None and _gpu.graph is not None:
+            _gpu.graph.keep(func, args)
         out = func(*args, **kwargs)
     if func in COPIES:
         on_gpu = isinstance(args[0], Pretend)
@@ -370,6 +388,13 @@ class Graph:
 
     def __init__(self) -> None:
         self.steps: list[tuple[Any, tuple, dict[str, Any], Any]] = []
+        self.kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def keep(self, func: Any, args: tuple) -> None:
+        """What an operation writes to is as it was once the capture ends: nothing ran."""
+        for argument, x in zip(func._schema.arguments, args, strict=False):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                self.kept += [(y, y.clone()) for y in _tensors([x], [])]
 
     def note(self, func: Any, args: tuple, kwargs: dict[str, Any], out: Any) -> None:
         self.steps.append((func, args, kwargs, out))
@@ -381,6 +406,9 @@ class Graph:
     def capture_end(self) -> None:
         _gpu.graph = None
         _gpu.launches = self.launches
+        with torch._C._ExcludeDispatchKeyGuard(_BELOW):
+            for x, before in reversed(self.kept):
+                x.copy_(before)
 
     def replay(self) -> None:
         _gpu.launches["graph"] += 1

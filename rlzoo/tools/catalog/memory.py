@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import typed_path
-from rlzoo.lm.memory import USUAL, activations, room
+from rlzoo.lm.memory import USUAL, activations, room, sampling_copy
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import count
@@ -227,6 +227,10 @@ def estimate(plan: Plan) -> Estimate | None:
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
         add("weights set aside", size, "sampling", "of now, while those of then sample")
+    sampled = sampling_copy(config, device)
+    if sampled:
+        how = f"{count(sizes.parameters)} {sampled}, that samples"
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", how)
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
@@ -247,7 +251,8 @@ def estimate(plan: Plan) -> Estimate | None:
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
     how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
-    add("KV cache", rows * long * cache * stored, "sampling", how)
+    width = BYTES[sampled] if sampled else stored
+    add("KV cache", rows * long * cache * width, "sampling", how)
     add(
         "next-token logits",
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
