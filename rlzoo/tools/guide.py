@@ -28,13 +28,17 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo run ppo_gae estimator=rloo", "only the estimator changed"),
         ("rlzoo run ppo_gae model.path=DIR", "a transformers model of your own"),
         ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
+        ("rlzoo run grpo --store s3://bucket/a", "kept at a URL, too"),
     ],
     "sweep": [
         ("rlzoo sweep ppo_gae lam=0,.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
         ("rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9", "two estimators, ten seeds"),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ],
-    "resume": [("rlzoo resume runs/a", "from its last checkpoint to its end")],
+    "resume": [
+        ("rlzoo resume runs/a", "from its last checkpoint to its end"),
+        ("rlzoo resume s3://bucket/a", "on another machine"),
+    ],
     "plugins": [
         ("rlzoo plugins", "all, by kind"),
         ("rlzoo plugins estimators", "one kind"),
