@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.lm.layout import lengths, pack
+from rlzoo.lm.memory import room
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
@@ -58,6 +59,16 @@ class Passes:
         parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(rows)] if len(parts) == 1 else parts
+
+    def to_keep(self, columns: Columns) -> list[Tensor] | None:
+        """The rows of each pass of an update, if all passes may be held at once. Not where the
+        recipe bounds what is held, or memory ran out."""
+        parts = self.parts(columns, grad=True)
+        if len(parts) == 1:
+            return parts
+        positions = sum(int(x.sum()) for x in lengths(columns))
+        fits = positions * self.policy.bytes_of_position(grad=True) <= room(self.policy.device).kept
+        return parts if fits and self.train.token_budget is None and self.scale == 1 else None
 
     def map(
         self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]

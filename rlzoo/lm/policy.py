@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, head, recompute
+from rlzoo.lm import attention, contract, head, recompute
 from rlzoo.lm.decode import decode, few_rows, wide
-from rlzoo.lm.layout import Aligned, align, one_sequence_a_row, trees_pay
+from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
-from rlzoo.lm.memory import PASS_BYTES, activations
+from rlzoo.lm.memory import activations, room
 from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
-from rlzoo.ops import on_host, put
+from rlzoo.ops import on_host, pick, put
 from rlzoo.parallel.shard import whole
 from rlzoo.plugin.border import out_of_memory
 
@@ -84,24 +84,26 @@ class Policy:
         return int(self.model.config.get_text_config().vocab_size)
 
     def positions_per_pass(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within `PASS_BYTES`: activations of all
-        layers where there is a gradient, of one where there is none."""
+        """Positions of a pass, so that what it holds stays within the device's `room`: activations
+        of all layers where there is a gradient, of one where there is none."""
+        return max(1, room(self.device).activations // self.bytes_of_position(grad=grad))
+
+    def bytes_of_position(self, *, grad: bool) -> int:
+        """What a pass holds for each of its positions."""
         h, inner, layers = sizes(self.model.config)
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
-        floats += self.vocabulary if grad else 0
-        return max(1, PASS_BYTES.get(self.device.type, PASS_BYTES["cuda"]) // (4 * floats))
+        return 4 * (floats + (self.vocabulary if grad else 0))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
-        h, inner, _ = sizes(self.model.config)
-        return self.takes_trees and trees_pay(columns, 2 * h + 1.5 * inner)
+        return self.takes_trees and trees_pay(columns)
 
     def layout(self, columns: Mapping[str, Any]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
     @property
     def takes_trees(self) -> bool:
-        """Whether the model takes a mask of its own for each pair of tokens."""
+        """Whether each group's prompt may be read once."""
         return not self.no_trees
 
     @cached_property
@@ -169,10 +171,9 @@ class Policy:
     def _run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
         self.check_length(rows)
-        with self._as_asked(), one_sequence_a_row():
+        with self._as_asked(), attention.over(self.model, rows):
             return self.runner(
                 input_ids=rows.ids,
-                attention_mask=rows.seen,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,
@@ -324,9 +325,9 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"ones are more than {self.limit[1]}"
             )
-        lengths = prompt_mask.long().sum(1)
+        lengths = on_host(prompt_mask).long().sum(1)
         if self.pads or not bool((lengths != lengths[0]).any()):
-            parts = [torch.arange(len(lengths), device=lengths.device)]
+            parts = [torch.arange(len(lengths))]
         else:  # so that none is padded
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         twin = self._sampler()
@@ -362,11 +363,12 @@ class Policy:
             if self.most_rows and len(rows) > self.most_rows:
                 parts = [*rows.split(self.most_rows), *parts]
                 continue
-            ids, mask = prompt_ids[rows], prompt_mask[rows]
+            ids, mask = pick(prompt_ids, rows), pick(prompt_mask, rows)
             if not self.pads:
-                ids, mask = ids[:, mask.any(0)], mask[:, mask.any(0)]
+                some = put(on_host(mask).any(0).nonzero()[:, 0], mask.device)
+                ids, mask = ids[:, some], mask[:, some]
             try:
-                u = None if uniforms is None else uniforms[rows]
+                u = None if uniforms is None else pick(uniforms, rows)
                 done.append((rows, decode(sampler, ids, mask, u, limit)))
                 continue
             except RuntimeError as error:
@@ -390,7 +392,7 @@ class Policy:
         for name in done[0][1]:
             pad = self.pad_id if name == "response_ids" else 0
             wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = torch.cat(wide)[back]
+            found[name] = pick(torch.cat(wide), back)
         return found
 
 

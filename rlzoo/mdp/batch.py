@@ -116,7 +116,8 @@ def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[
 
 
 def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
-    """One batch on `device` of several ones' columns, their rows one after the other.
+    """One batch on `device` of several ones' columns, all of the host's, their rows one after the
+    other.
 
     Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.
     """
@@ -128,13 +129,13 @@ def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.devic
             whole[name] = [x for piece in pieces for x in piece]
             continue
         if shape == "K":
-            whole[name] = first.to(device)
+            whole[name] = put(first, device)
             continue
         if first.ndim > 1 and shape != "BK":
             width = max(piece.shape[1] for piece in pieces)
             fill = pad_id if name in ("prompt_ids", "response_ids") else 0
             pieces = [widen(piece, width, fill=fill, left=shape == "BP") for piece in pieces]
-        whole[name] = torch.cat(pieces).to(device)
+        whole[name] = put(torch.cat(pieces), device)
     batch = Batch(whole.pop("response_mask"))
     batch.update(whole)
     return batch

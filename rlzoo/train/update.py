@@ -5,14 +5,13 @@ is cut changes no gradient.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from rlzoo.lm.lean import lean_gradients
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
@@ -42,7 +41,7 @@ def update(
         for epoch in range(epochs):
             generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
             parts = _minibatches(models, batch, count, generator)
-            if experience.forward is not None:  # one update on all rows, in that pass's order
+            if experience.forward is not None:  # one update on all rows, in those passes' order
                 parts = [torch.arange(batch.rows)]
             for part in parts:
                 rows = {**batch.select(part), "response_mask": pick(mask, part)}
@@ -58,10 +57,11 @@ def update(
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     """The networks that are trained, by name: those on one trunk in one pass, others one after the
-    other, so that gradients and activations of one are held at a time. An update of one changes
-    nothing that the other learns from, so each has epochs and mini-batches of its own."""
+    other, so that gradients and activations of one are held at a time: the critic first, whose
+    passes may be there already. An update of one changes nothing that the other learns from, so
+    each has epochs and mini-batches of its own."""
     names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
-    return [tuple(names)] if models.shared else [(name,) for name in names]
+    return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
 def _gradients_that_fit(
@@ -107,8 +107,8 @@ def gradients(
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
     metrics' sums, this rank's share of them.
 
-    rows: its columns, `response_mask` (B, T) what counts. forward: that of these very rows, where
-    it is known already.
+    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
+    have been made already; they serve if they are of all networks `names`.
     """
     plan, passes, ranks = models.plan, models.passes, models.ranks
     mask = rows["response_mask"]
@@ -120,18 +120,23 @@ def gradients(
     sums = Sums()
     trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
     some = torch.arange(len(mask))
+    made = {"actor": "log_probs", "critic": "prediction"}
+    if forward is not None and any(trained[n] and made[n] not in forward[0][1] for n in made):
+        forward = None
     if forward is None and not trained["critic"]:
         some, silent = _by_signal(plan, rows)
         _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
-    parts = [some] if forward is not None else passes.parts(take(rows, some), grad=True)
+    if forward is None:
+        forward = [(part, {}) for part in passes.parts(take(rows, some), grad=True)]
+    parts = [part for part, _ in forward]
     upstream = None
     if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
-    for part in ranks.share(parts):
+    for part, scored in ranks.share(forward):
         part = some[part]
         micro = take(rows, part)
-        with _lean_gradients(models):
-            scored = forward or models.forward(micro, **trained)
+        with lean_gradients(models):
+            scored = scored or models.forward(micro, **trained)
         # Of a pass that was made for all networks, what these ones made.
         scored = {
             n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
@@ -153,59 +158,11 @@ def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, b
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
 
-def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
-    try:
-        return trunk.get_input_embeddings()
-    except NotImplementedError:
-        return None
-
-
 def _make_dense(models: Models) -> None:
     for network in models.networks().values():
         for weight in network.parameters():
             if weight.grad is not None and weight.grad.is_sparse:
                 weight.grad = weight.grad.to_dense()
-
-
-@contextmanager
-def _lean_gradients(models: Models) -> Iterator[None]:
-    """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
-    the gradient of the rows that they read, the head's they add in place. Not of weights that are
-    spread over ranks: those gradients leave at once."""
-    if models.sharded:
-        yield
-        return
-    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
-    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
-    tables = [x for x in inputs if type(x) is nn.Embedding]
-    # By a number, torch counts the rows that are left: a device would be waited for.
-    padding = {
-        table: table.padding_idx
-        for table in tables
-        if table.padding_idx is not None and table.weight.device.type != "cpu"
-    }
-    hooks = [t.register_forward_hook(partial(_no_padding, n)) for t, n in padding.items()]
-    for table in padding:
-        table.padding_idx = None
-    for table in tables:
-        table.sparse = True
-    models.policy.accumulate = True
-    try:
-        yield
-    finally:
-        models.policy.accumulate = False
-        for table in tables:
-            table.sparse = False
-        for (table, index), hook in zip(padding.items(), hooks, strict=True):
-            table.padding_idx = index
-            hook.remove()
-
-
-def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
-    """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
-    if out.requires_grad:
-        out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))
 
 
 def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 from unittest import mock
 
 import torch
+import torch._dynamo  # loads, here and not later, what is patched below
 from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 

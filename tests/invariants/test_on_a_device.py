@@ -107,6 +107,48 @@ def test_an_index_of_the_cpu_that_is_written_through_is_found():
         assert x.sum().item() == 6
 
 
+WAITS = {
+    "_local_scalar_dense": lambda x: x.sum().item() + bool(x.any()) + float(x[0]),
+    "tolist": lambda x: [x.tolist(), x[0].tolist(), x.long().tolist()],
+    "to the host": lambda x: [x.cpu(), x.to("cpu"), x.to("cpu", torch.float64)],
+    "to the device": lambda x: [
+        torch.tensor([1.0], device=x.device),
+        torch.ones(2).to(x),
+        x.new_tensor([2.0]),
+    ],
+    "nonzero": lambda x: [x.nonzero(), (x > 0).nonzero(), torch.where(x > 0)],
+    "index by a mask": lambda x: [x[x > 0], x[(x > 1)], x[x > 0]],
+    "index by an index of the CPU": lambda x: [x[torch.tensor([0])], x[[1, 2]], x[[0]]],
+    "_unique2": lambda x: [x.unique(), x.unique(return_inverse=True), torch.unique(x)],
+    "copy_ to the host": lambda x: [torch.ones(4).copy_(x) for _ in range(3)],
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_each_way_to_wait_is_counted_with_its_line(name):
+    with pretend_gpu() as gpu:
+        WAITS[name](torch.arange(4.0, device="cuda"))
+        assert {what for _, what, _ in gpu.syncs} == {name}
+        assert gpu.waited() == 3, gpu.by_line()
+        assert all("test_on_a_device.py" in at for _, _, at in gpu.syncs)
+
+
+def test_what_does_not_wait_is_not_counted():
+    with pretend_gpu() as gpu:
+        x = torch.arange(4.0, device="cuda")
+        y = torch.ones(4).to("cuda", non_blocking=True) + x * 2 - torch.tensor(3.0)
+        y[x > 1] = 0.0
+        y[1:] += x[:-1][torch.zeros(3, dtype=torch.long, device=x.device)]
+        torch.where(x > 1, y, 0.0).double().sort().values.cumsum(0).clamp(max=y.max())
+        assert y.shape == (4,)
+        assert gpu.waited() == 0, gpu.by_line()
+        for wrong in (lambda: x + torch.ones(4), lambda: torch.cat([x, torch.ones(4)])):
+            with pytest.raises(RuntimeError, match="same device"):
+                wrong()
+        with pytest.raises(TypeError, match="numpy"):
+            x.numpy()
+
+
 def around(monkeypatch, component, change):
     """From here on what `component` gives goes through `change`."""
     plain = component.function
