@@ -227,10 +227,8 @@ def estimate(plan: Plan) -> Estimate | None:
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
         add("weights set aside", size, "sampling", "of now, while those of then sample")
-    sampled = sampling_copy(config, device)
-    if sampled:
-        how = f"{count(sizes.parameters)} {sampled}, that samples"
-        add("actor: copy", sizes.parameters * BYTES[sampled], "always", how)
+    if sampled := sampling_copy(config, device):
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled}, that samples")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
@@ -251,8 +249,7 @@ def estimate(plan: Plan) -> Estimate | None:
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
     how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
-    width = BYTES[sampled] if sampled else stored
-    add("KV cache", rows * long * cache * width, "sampling", how)
+    add("KV cache", rows * long * cache * BYTES[sampled or m.dtype], "sampling", how)
     add(
         "next-token logits",
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
