@@ -1,6 +1,7 @@
 """Ray tasks: each run one of its own, taken up by another node where its own dies."""
 
 import errno
+import logging
 import os
 import shutil
 import socket
@@ -245,7 +246,7 @@ def _connect(address):
 
         if ray.is_initialized():
             return False
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError) as error:
         where = " here" if address == "auto" else f" at {address}"
         raise RlzooError(
