@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
     "sft": ("DATA --model MODEL --out DIR", "a supervised start: train on prompts and responses",
             "supervised.sft"),
-    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs",
+    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on pairs or steps",
                "supervised.reward"),
 }  # fmt: skip
 

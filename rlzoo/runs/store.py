@@ -209,7 +209,15 @@ class Store:
         self._check()
         with self._reached():
             self.fs.rm_file(f"{self.root}/{name}")
+        if self.on_disk():
+            with suppress(OSError):  # it holds something else
+                os.rmdir(f"{self.root}/{name}".rpartition("/")[0])
         del self.sent[name]
+
+    def on_disk(self) -> bool:
+        from fsspec.implementations.local import LocalFileSystem
+
+        return isinstance(self.fs, LocalFileSystem)
 
     def _read(self, name: str) -> bytes:
         with self._reached(FileNotFoundError):
@@ -261,13 +269,11 @@ def kept_at(local: Path) -> str:
 def copy_of(url: str, large: bool) -> Path:
     """A folder that holds the runs of a URL, to be read: itself on a disk, else below the user's
     cache. large: with weights. Raises RunError where there is none."""
-    from fsspec.implementations.local import LocalFileSystem
-
     store = Store(url)
     names = store.names()
     if not any(name.endswith(("recipe.yaml", "sweep.json")) for name in names):
         raise RunError(f"{url} is no run: {'no recipe.yaml' if names else 'nothing'} is there")
-    if isinstance(store.fs, LocalFileSystem):
+    if store.on_disk():
         return Path(store.root)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo"
     local = cache.joinpath(*(p for p in re.split(r"[:/]+", url) if p.strip(".")))

@@ -76,7 +76,10 @@ EXAMPLES: dict[str, Lines] = {
     "export": [("rlzoo export runs/a my-model", "a folder for transformers, with its card")],
     "bench": [("rlzoo bench", "all cases"), ("rlzoo bench step --recipes grpo", "one")],
     "sft": [("rlzoo sft pairs.jsonl --model nano --out start", "a model to start from")],
-    "reward": [("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences")],
+    "reward": [
+        ("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences"),
+        ("rlzoo reward train steps.jsonl --per-step --model start --out prm", "from judged steps"),
+    ],
     "base": [
         ("rlzoo base addition --out start", "a model that is right now and then, to start from")
     ],

@@ -52,8 +52,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.parallel.device import pick_device
 
     resolve_path(recipe.config.model.path, recipe.blame("model.path"))
-    if training and plan.teacher:
-        resolve_path(recipe.config.teacher.path, recipe.blame("teacher.path"))
+    for domain, taught in plan.teachers.items() if training else ():
+        resolve_path(taught, recipe.blame(f"teacher.{'domains' if domain else 'path'}"))
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
     pick_device(recipe.config.device, recipe.blame("device"))

@@ -207,6 +207,7 @@ def writes_of(whole, place):
     return list(done)
 
 
+@pytest.mark.landing
 def test_a_kill_at_any_write_leaves_a_whole_store(zoo, whole, tmp_path, monkeypatch):
     """At every third write of all uploads, or in its middle; a few are gone on with. The study
     does it at every one."""
@@ -369,6 +370,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
     assert not (tmp_path / "two").exists()
     rlzoo.run("ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=url)
     assert contents(tmp_path / "there") == contents(tmp_path / "two")
+    assert len(list((tmp_path / "there" / "checkpoints").iterdir())) == 1  # no empty folder
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
     with pytest.raises(RunError, match="and it is no run"):
