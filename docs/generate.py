@@ -30,6 +30,7 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
+from rlzoo.stats import t_interval
 from rlzoo.tools.doctor.rules import RULES
 
 CONFIGS = ROOT / "configs"
@@ -527,6 +528,27 @@ def in_trainers_block(zoo: Zoo) -> str:
     return table(["trainer", "what", "found"], rows)
 
 
+def vllm_block(zoo: Zoo) -> str:
+    """What tests/reference/make_vllm.py found."""
+    found = json.loads((ROOT / "tests" / "reference" / "vllm.json").read_text())
+
+    def mean(runs: list[dict[str, Any]], key: str) -> float:
+        return sum(run[key] for run in runs) / len(runs)
+
+    base, rows = found["learn"]["transformers"], []
+    for name, runs in found["learn"].items():
+        less = [run["after"] - own["after"] for run, own in zip(runs, base, strict=True)]
+        apart = "" if runs is base else "{:+.3f} to {:+.3f}".format(*t_interval(less))
+        each = ", ".join(f"{run['after']:.3f}" for run in runs)
+        gap = max(run["gap"] for run in runs)
+        row = [f"`{name}`", f"{mean(runs, 'before'):.3f}", f"{mean(runs, 'after'):.3f} ({each})"]
+        rows.append([*row, apart, f"{gap:.0e}"])
+    head = ["sampler", "accuracy before", "after 20 steps (each seed)",
+            "less transformers', 95 %", "largest gap, nats"]  # fmt: skip
+    lead = f"`grpo` on `tiny` with `correction=tis`, vLLM {found['version']} on a CPU in float32:"
+    return f"{lead}\n\n{table(head, rows)}"
+
+
 def functions_block(zoo: Zoo) -> str:
     """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
     found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
@@ -599,6 +621,7 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     },
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {"in trainers": in_trainers_block},
+    "docs/samplers.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,
         "plugin columns": plugin_columns_block,

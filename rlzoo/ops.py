@@ -45,9 +45,10 @@ def put(x: Tensor, device: torch.device) -> Tensor:
 
 def pick(x: Tensor, rows: Tensor) -> Tensor:
     """x[rows], rows (R,) int64 of the host, with what the host knows of x."""
-    picked = x[put(rows, x.device)]
-    known = None if picked.device.type == "cpu" else carried(x)
-    return picked if known is None else carry(picked, known[rows])
+    if x.device.type == "cpu":
+        return x[rows]
+    known = carried(x)
+    return carry(x[put(rows, x.device)], None if known is None else known[rows])
 
 
 def numbers(found: Sequence[Tensor]) -> list[float]:

@@ -1,7 +1,7 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
 May import `mdp`, `runs` and what lies below.
-Plugin authors import from here `RewardModel` and `load_causal_lm`.
+Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
     attention     each row's own, where rows share prompts
     build         from a plan to its models: nothing that nobody needs
@@ -20,6 +20,7 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
     passes        how rows go through a network: how many at once, on which rank
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
+    process_reward_model  a token classifier that scores each step of a response
     recompute     gradient checkpointing, in eval mode both times
     reward_model  a sequence classifier with one label that scores responses
     sampling_copy  the policy's network as it samples: in another dtype, adapters merged
@@ -30,9 +31,13 @@ Plugin authors import from here `RewardModel` and `load_causal_lm`.
 from importlib import import_module
 from typing import Any
 
-__all__ = ["RewardModel", "load_causal_lm"]
+__all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm"]
 
-HOMES = {"RewardModel": "rlzoo.lm.reward_model", "load_causal_lm": "rlzoo.lm.loading"}
+HOMES = {
+    "ProcessRewardModel": "rlzoo.lm.process_reward_model",
+    "RewardModel": "rlzoo.lm.reward_model",
+    "load_causal_lm": "rlzoo.lm.loading",
+}
 
 
 def __getattr__(name: str) -> Any:

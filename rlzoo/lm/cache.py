@@ -61,8 +61,9 @@ class FixedLayer(_Layer):
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         assert self.keys is not None
         assert self.values is not None
-        self.keys.index_copy_(2, self.index, key_states)
-        self.values.index_copy_(2, self.index, value_states)
+        # Under autocast a token's may be of another dtype than the prompt's.
+        self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
+        self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
         return self.keys, self.values
 
     def get_seq_length(self) -> Any:

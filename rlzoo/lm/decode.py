@@ -21,6 +21,8 @@ from torch.nn import functional as F
 from rlzoo.errors import ModelError
 from rlzoo.lm.graphs import Graph, Step
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
+from rlzoo.ops import on_host, put
+from rlzoo.plugin.call import check
 
 if TYPE_CHECKING:
     from rlzoo.lm.policy import Policy
@@ -42,12 +44,13 @@ def decode(
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
     from rlzoo.lm.cache import Fixed, Growing  # transformers is there by now
 
-    first = torch.cat([prompt_ids, prompt_mask.long()], 1)
+    first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
-    place = (mask.cumsum(1) - 1).clamp(min=0)
+    place, padded = (mask.cumsum(1) - 1).clamp(min=0), not bool(mask.all())
+    ids, mask, place, home = (put(x, prompt_ids.device) for x in (ids, mask, place, home))
     out = policy.model(
-        input_ids=ids, attention_mask=mask if not bool(mask.all()) else None, position_ids=place,
+        input_ids=ids, attention_mask=mask if padded else None, position_ids=place,
         use_cache=True, logits_to_keep=1,
     )  # fmt: skip
     filled: Any = getattr(out, "past_key_values", None)
@@ -96,7 +99,7 @@ class Rows:
         kind = wide(logits).dtype
         self.sampled, self.ours = (torch.zeros(whole, dtype=kind, device=device) for _ in range(2))
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
-        self.eos = torch.tensor(policy.eos_ids, device=device)
+        self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
         self.launch: Step | None = None
         self.say(logits)
@@ -221,16 +224,19 @@ def plain_cache(cache: Any, *others: type) -> bool:
 
 
 def _finite(log_probs: Tensor) -> Tensor:
-    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, at the
-    end, since each look waits for the device."""
-    wrong = (~log_probs.isfinite()).nonzero()
-    if len(wrong):
-        row, t = wrong[0].tolist()
-        raise ModelError(
+    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, with
+    what else is to be looked at, since each look waits for the device."""
+    finite = log_probs.isfinite()
+
+    def fault() -> ModelError:
+        row, t = (~finite).nonzero()[0].tolist()
+        return ModelError(
             f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
             "log-probability, so nothing can be sampled (weights that broke, or a model.dtype or "
             "model.attention that overflows)"
         )
+
+    check(finite.all(), fault)
     return log_probs
 
 

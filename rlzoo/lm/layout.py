@@ -5,7 +5,7 @@ comes of it, and nobody waits.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -49,11 +49,9 @@ def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     rows = _side_by_side(columns)
     if trees:
         rows = _in_line(columns, rows)
-    found: dict[str, Any] = {f.name: getattr(rows, f.name) for f in fields(rows)}
-    for name, x in found.items():
-        if isinstance(x, Tensor):
-            found[name] = put(x, device)
-    return Aligned(**found)
+    found = {f.name: getattr(rows, f.name) for f in fields(rows)}
+    moved: dict[str, Any] = {n: put(x, device) for n, x in found.items() if isinstance(x, Tensor)}
+    return replace(rows, **moved)
 
 
 _READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")

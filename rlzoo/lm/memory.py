@@ -59,8 +59,7 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
 
 
 def sampling_dtype(config: Any, device: str) -> str | None:
-    """What sampling computes in by itself (`rollout.dtype`); None: in what the policy's passes
-    do."""
+    """What sampling computes in (`rollout.dtype`); None: in what the policy's passes do."""
     if config.rollout.dtype != "auto":
         return str(config.rollout.dtype)
     half = device == "cuda" and config.model.autocast != "none"

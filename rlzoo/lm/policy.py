@@ -23,7 +23,7 @@ from rlzoo.lm.loading import eos_ids, limit_of, sizes
 from rlzoo.lm.memory import activations, room
 from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
-from rlzoo.ops import on_host, put
+from rlzoo.ops import on_host, pick, put
 from rlzoo.parallel.shard import whole
 from rlzoo.plugin.border import out_of_memory
 
@@ -325,9 +325,9 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"ones are more than {self.limit[1]}"
             )
-        lengths = prompt_mask.long().sum(1)
+        lengths = on_host(prompt_mask).long().sum(1)
         if self.pads or not bool((lengths != lengths[0]).any()):
-            parts = [torch.arange(len(lengths), device=lengths.device)]
+            parts = [torch.arange(len(lengths))]
         else:  # so that none is padded
             parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
         twin = self._sampler()
@@ -363,11 +363,12 @@ class Policy:
             if self.most_rows and len(rows) > self.most_rows:
                 parts = [*rows.split(self.most_rows), *parts]
                 continue
-            ids, mask = prompt_ids[rows], prompt_mask[rows]
+            ids, mask = pick(prompt_ids, rows), pick(prompt_mask, rows)
             if not self.pads:
-                ids, mask = ids[:, mask.any(0)], mask[:, mask.any(0)]
+                some = put(on_host(mask).any(0).nonzero()[:, 0], mask.device)
+                ids, mask = ids[:, some], mask[:, some]
             try:
-                u = None if uniforms is None else uniforms[rows]
+                u = None if uniforms is None else pick(uniforms, rows)
                 done.append((rows, decode(sampler, ids, mask, u, limit)))
                 continue
             except RuntimeError as error:
@@ -391,7 +392,7 @@ class Policy:
         for name in done[0][1]:
             pad = self.pad_id if name == "response_ids" else 0
             wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
-            found[name] = torch.cat(wide)[back]
+            found[name] = pick(torch.cat(wide), back)
         return found
 
 

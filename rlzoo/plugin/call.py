@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import ComponentError, nearest
+from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.ops import carried, carry, numbers, put
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlzoo.plugin.component import Component
 
 
-Fault = Callable[[], ComponentError | None]  # looks closer: None where all is well after all
+Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all
 
 
 class Checks:

@@ -79,7 +79,8 @@ class Component:
     couples: str  # "row", "group" or "batch": how far one row's output may depend on others
     shape: str = ""  # columns only
     example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
-    caution: Mapping[str, str] = field(default_factory=dict)  # KL only: kl.place -> what to beware
+    # What to beware: of KL penalties in a kl.place, of samplers without a "correction".
+    caution: Mapping[str, str] = field(default_factory=dict)
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`
     distribution: str = ""  # what installs it

@@ -60,6 +60,10 @@ _KEYS: dict[str, Any] = {
     "teacher.path": Annotated[
         str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
     ],
+    "teacher.domains": Annotated[
+        dict | None,
+        "a teacher's path for each domain of the task's prompts; teacher.path is for those left",
+    ],
     "parallel.strategy": Annotated[
         Literal["replicate", "shard"],
         "of several processes, each holds all weights, or a share of them (FSDP2)",

@@ -15,6 +15,7 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe import teachers
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -22,8 +23,6 @@ from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
 
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
-
-TEACHER_COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
 
 KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
 
@@ -85,7 +84,12 @@ class Plan:
 
     @cached_property
     def teacher(self) -> bool:
-        return not self.needs.isdisjoint(TEACHER_COLUMNS)
+        return not self.needs.isdisjoint(teachers.COLUMNS)
+
+    @cached_property
+    def teachers(self) -> dict[str | None, str]:
+        """The path of each domain's teacher; None: of the prompts of any other domain."""
+        return teachers.given(self.recipe) if self.teacher else {}
 
     @cached_property
     def one_update(self) -> bool:
@@ -285,12 +289,7 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"Got {config.rollout.samples}"
         )
     yield from _faults_of_conversation(plan)
-    if plan.teacher and config.teacher.path is None:
-        asked = next(name for name in TEACHER_COLUMNS if name in plan.needs)
-        yield (
-            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
-            "or teacher.path (a folder)"
-        )
+    yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
@@ -408,9 +407,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
                 f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
                 f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
             )
-    if config.teacher.path is not None and not plan.teacher:
-        columns = " or ".join(TEACHER_COLUMNS[:2])
-        yield f"{plan.recipe.blame('teacher.path')}: nobody asks for {columns}: it is not loaded"
+    yield from teachers.warnings(plan)
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "
@@ -425,13 +422,15 @@ def _warnings(plan: Plan) -> Iterable[str]:
             f"{plan.policy_loss.name!r} reads sampler_log_probs, so it may weigh against the "
             "sampler already: twice is once too often"
         )
-    if truncates and not plan.correction and not weighs:
+    unweighed = not (plan.correction or weighs)
+    if truncates and unweighed:
         yield (
             "rollout.top_k/top_p: samples come from a truncated policy and are off-policy; "
             "correction=NAME names a column that weighs the loss against it"
         )
-    behind = config.rollout.staleness and config.rollout.old_log_probs != "sampled"
-    if behind and not plan.correction and not weighs:
+    if unweighed and (caution := plan.base_sampler.component.caution.get("correction")):
+        yield f"sampler={plan.base_sampler.name}: {caution}"
+    if unweighed and config.rollout.staleness and config.rollout.old_log_probs != "sampled":
         yield (
             f"rollout.staleness={config.rollout.staleness}: samples come from a policy of then and "
             "are off-policy; correction=NAME weighs the loss against it, and "

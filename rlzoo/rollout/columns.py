@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlzoo.errors import ModelError
 from rlzoo.lm.lean import lean_gradients
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
@@ -65,7 +67,7 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
 
 def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
     needs, passes = models.plan.needs, models.passes
-    policy, reference, teacher = models.policy, models.reference, models.teacher
+    policy, reference = models.policy, models.reference
     critic = models.critic
     scored = _read_off(forward, "log_probs")
     if scored is not None and "old_log_probs" not in batch:
@@ -83,8 +85,8 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
     if "ref_log_probs" in needs and "ref_log_probs" not in batch:
         assert reference is not None
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
-    if teacher is not None:
-        _add_teacher_columns(models, batch, teacher)
+    if models.teachers:
+        _add_teacher_columns(models, batch)
     if critic is not None:
         prediction = _read_off(forward, "prediction")
         if prediction is None:
@@ -97,15 +99,32 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
 
 
-def _add_teacher_columns(models: Models, batch: Batch, teacher: Policy) -> None:
-    needs, policy = models.plan.needs, models.policy
+def _add_teacher_columns(models: Models, batch: Batch) -> None:
+    """Each row by the teacher of its domain."""
+    taught = models.teachers
+    domains = [name if name in taught else None for name in batch["domains"]]
+    if None in domains and None not in taught:  # of a prompt that was typed
+        raise ModelError("teacher.path: a prompt of no domain in teacher.domains has no teacher")
+    if len(set(domains)) == 1:
+        batch.update(_taught(models, batch, taught[domains[0]]))
+        return
+    whole: dict[str, Tensor] = {}
+    for domain in dict.fromkeys(domains):
+        rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
+        for name, x in _taught(models, batch.select(rows), taught[domain]).items():
+            whole.setdefault(name, x.new_zeros(batch.rows, batch.steps))[rows] = x
+    batch.update(whole)
+
+
+def _taught(models: Models, columns: Mapping[str, Any], teacher: Policy) -> dict[str, Tensor]:
+    """What a teacher says of some rows: the columns of its that somebody asks for, (B, T)."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
-    if "teacher_kl" in needs:
-        found = passes.map(batch, lambda c: policy.full_kl(c, teacher))
-        batch.add("teacher_kl", found["full_kl"])
-        batch.add("teacher_log_probs", found["ref_log_probs"])
-    elif "teacher_log_probs" in needs:
-        batch.add("teacher_log_probs", passes.map(batch, teacher.log_prob_stats)["log_probs"])
+    if "teacher_kl" in models.plan.needs:
+        found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))
+        return {"teacher_kl": found["full_kl"], "teacher_log_probs": found["ref_log_probs"]}
+    if "teacher_log_probs" in models.plan.needs:
+        return {"teacher_log_probs": passes.map(columns, teacher.log_prob_stats)["log_probs"]}
+    return {}
 
 
 @torch.no_grad()

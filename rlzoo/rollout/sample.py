@@ -90,10 +90,12 @@ def _collect(
         [prompt_format.encode(e.prompt) for e in rows], models.policy.pad_id, device
     )
     number = torch.arange(len(rows)) + first_row
+    domain_of = getattr(plan.task, "domain_of", lambda example: "")
     prompts: dict[str, Any] = {
         "prompts": [prompt_format.text(e.prompt) for e in rows],
         "messages": [prompt_format.messages(e.prompt) for e in rows],
         "answers": [e.answer for e in rows],
+        "domains": [domain_of(e) for e in rows],
         "prompt_ids": ids,
         "prompt_mask": mask,
         "prompt_index": put(torch.tensor([e.index for e in rows]), device),

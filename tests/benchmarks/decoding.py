@@ -53,7 +53,8 @@ def counted(lora: bool, fixed: bool) -> dict:
         if fixed:
             from rlzoo.lm.sampling_copy import SamplingCopy
 
-            one.static, one.sampled_by = True, SamplingCopy(one.model, torch.bfloat16)
+            one.static, one.sampled_in = True, "bfloat16"
+            one.sampled_by = SamplingCopy(one.model, torch.bfloat16)
         prompts = [[5 + i // GROUP] * (8 + i // GROUP) for i in range(ROWS)]
         cpu = torch.device("cpu")
         ids, mask = (x.to("cuda") for x in left_pad(prompts, one.pad_id, cpu))

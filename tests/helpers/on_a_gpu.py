@@ -14,7 +14,7 @@ UNTOLD = ("timing_s/", "perf/")
 
 SMALL = (
     "rollout.prompts=4", "rollout.samples=4", "rollout.max_new_tokens=5", "train.minibatches=2",
-    "model.autocast=none",
+    "model.autocast=none", "rollout.cache=static",
 )  # fmt: skip
 TALK = ("task=hi_lo", "model=turns", "rollout.max_new_tokens=24")
 

@@ -55,6 +55,7 @@ def test_what_waits_in_a_step_is_told_and_not_captured(monkeypatch):
         sampled(policy_on("cuda"), 8)
 
 
+@pytest.mark.landing
 def test_a_run_on_a_gpu_samples_by_a_bfloat16_copy(make, tmp_path):
     folder = save_model(tmp_path / "model", "qwen2")
     with pretend_gpu():

@@ -56,7 +56,7 @@ LORA = ("model.lora.rank=2",)
         ("ppo_gae", (*LORA, "critic.trunk=shared")),
         ("grpo", LORA),
         ("ppo_gae", ("train.epochs=1", "train.minibatches=1")),  # the update's pass is kept
-        ("ppo_gae", ("model.autocast=bfloat16",)),
+        ("ppo_gae", ("model.autocast=bfloat16", "rollout.dtype=bfloat16")),
     ],
     ids=str,
 )

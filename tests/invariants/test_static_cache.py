@@ -9,11 +9,12 @@ import torch
 
 from helpers.architectures import TOKENIZER, ragged
 from helpers.launches import Launches
-from helpers.worlds import rolled, state_of, step
+from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
 from rlzoo.errors import ModelError
 from rlzoo.lm import contract, graphs
 from rlzoo.lm.decode import Rows
+from rlzoo.lm.loading import UNWANTED
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
 
@@ -33,14 +34,16 @@ VALUES = {"jetmoe"}  # takes a shape from values by tolist(), which shows on a d
 NEW = 40  # tokens, more than any window, and more than two looks
 
 
-def policy_of(name, **changes):
+def policy_of(name):
     """A random policy of an architecture. Smaller weights than elsewhere: rounding is not the
     question here."""
     from transformers import AutoModelForCausalLM
 
     config = config_of(name)
-    for key, value in {"initializer_range": 0.2, **changes}.items():
-        setattr(config.get_text_config(), key, value)
+    text = config.get_text_config()
+    text.initializer_range = 0.2
+    for key in [key for key in UNWANTED if hasattr(text, key)]:
+        setattr(text, key, UNWANTED[key])
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return Policy(AutoModelForCausalLM.from_config(config).eval(), TOKENIZER)
@@ -58,12 +61,12 @@ def sampled(policy, *, static, new=NEW, greedy=False, rows=20):
 @pytest.fixture
 def steps(monkeypatch):
     """Of each step of decoding: (rows and columns there is room for, its Launches; None after the
-    third of such a shape)."""
+    second of such a shape)."""
     seen, plain = [], Rows.step
 
     def counted(self):
         shape = tuple(self.cache.seen.shape)
-        launches = Launches() if [s for s, _ in seen].count(shape) < 3 else None
+        launches = Launches() if [s for s, _ in seen].count(shape) < 2 else None
         with launches or nullcontext():
             plain(self)
         seen.append((shape, launches))
@@ -108,13 +111,14 @@ def test_an_architecture_is_served_or_known_not_to_be(name, steps):
         columns = contract._rows(twin)
         found = contract._tried("static cache", lambda: contract._static(twin, columns))
     assert found.passed is (name not in GROWS), found.message
-    for eos, greedy in ([1, 2, 3], False), ([1], True):
-        policy.eos_ids = eos
-        if name not in GROWS:
-            want = sampled(policy, static=False, greedy=greedy)
-            steps.clear()
-            hold_to_be_alike(sampled(policy, static=True, greedy=greedy), want, 2e-5)
-            hold_to_be_recordable(steps) if name not in VALUES else None
+    if name in GROWS or (policy.limit and policy.limit[0] < 36):
+        return
+    policy.eos_ids = [1, 2, 3]
+    want = sampled(policy, static=False, new=24, rows=8)
+    steps.clear()
+    hold_to_be_alike(sampled(policy, static=True, new=24, rows=8), want, 2e-5)
+    if name not in VALUES:
+        hold_to_be_recordable(steps)
 
 
 def test_ten_architectures_are_held():
@@ -123,22 +127,20 @@ def test_ten_architectures_are_held():
     assert GROWS.issubset(ARCHITECTURES)
 
 
-@pytest.mark.parametrize(
-    "planted",
-    [
+def test_a_step_that_makes_the_host_wait_is_refused(monkeypatch):
+    policy, plain = policy_of("llama"), Rows.say
+    for planted in (
         lambda rows: rows.now.item(),
         lambda rows: rows.token[rows.token > 3],
         lambda rows: torch.tensor([-1]),
         lambda rows: rows.live.nonzero(),
-    ],
-)
-def test_a_step_that_makes_the_host_wait_is_refused(monkeypatch, planted):
-    plain = Rows.say
-    monkeypatch.setattr(Rows, "say", lambda self, logits: (planted(self), plain(self, logits)))
-    policy = policy_of("llama")
-    with pytest.raises(ModelError, match=r"its steps make the host wait \(\w+\)$"):
-        sampled(policy, static=True)
-    sampled(policy, static=False)
+    ):
+        monkeypatch.setattr(
+            Rows, "say", lambda self, logits, planted=planted: (planted(self), plain(self, logits))
+        )
+        with pytest.raises(ModelError, match=r"its steps make the host wait \(\w+\)$"):
+            sampled(policy, static=True, new=3, rows=4)
+        sampled(policy, static=False, new=3, rows=4)
 
 
 def test_a_tensor_of_another_device_makes_it_wait():
@@ -177,9 +179,12 @@ def test_rows_that_have_ended_leave_in_buckets_and_room_grows_in_some(steps):
     assert all(n <= there for n, there in zip(left[1:], taken, strict=False))
 
 
-@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize(
-    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("can't allocate memory")]
+    ("static", "error"),
+    [
+        (True, torch.OutOfMemoryError("CUDA out of memory")),
+        (False, RuntimeError("can't allocate memory")),
+    ],
 )
 def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, error):
     policy = policy_of("llama")
@@ -204,6 +209,7 @@ def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, er
         sampled(policy, static=static, new=8)
 
 
+@pytest.mark.landing
 def test_a_run_is_told_once_that_memory_ran_out(make, monkeypatch):
     world, plain = make("llama"), Rows.step
 
@@ -227,14 +233,11 @@ def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
     assert policy.notes == []
 
 
-def test_the_key_gives_the_same_batch_and_the_same_step(make):
+def test_the_key_gives_the_same_batch(make):
     worlds = [make("gemma3", f"rollout.cache={cache}") for cache in ("dynamic", "static")]
     assert [w.policy.static for w in worlds] == [False, True]
     assert worlds[1].contract["static cache"].startswith("as with one that grows")
-    (batch, _), (other, _) = (step(world) for world in worlds)
-    hold_to_be_alike(other, batch)
-    for key, x in state_of(worlds[0]).items():
-        torch.testing.assert_close(state_of(worlds[1])[key], x, atol=1e-5, rtol=0)
+    hold_to_be_alike(*map(rolled, reversed(worlds)))
 
 
 def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make, tmp_path):
@@ -254,6 +257,14 @@ def test_the_likeliest_tokens_and_truncated_ones_are_the_same_too():
         policy.top_k, policy.top_p = top_k, top_p
         want = sampled(policy, static=False, greedy=greedy, rows=8)
         hold_to_be_alike(sampled(policy, static=True, greedy=greedy, rows=8), want)
+
+
+def test_under_autocast_a_token_may_be_of_another_dtype_than_its_prompt():
+    policy = policy_of("llama")
+    policy.autocast = True
+    want, found = (sampled(policy, static=static, new=2, rows=4) for static in (False, True))
+    off = (found["old_log_probs"] - want["old_log_probs"]).abs()
+    assert off[found["response_ids"] == want["response_ids"]].max() < 0.1
 
 
 def test_prompts_of_one_length_at_a_time_are_the_same_prompts():

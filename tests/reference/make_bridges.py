@@ -11,11 +11,12 @@ import os
 import platform
 import subprocess
 import sys
-import venv
 from pathlib import Path
 
+import environment
+
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
+ROOT = environment.ROOT
 HOSTS = ("verl", "skyrl", "slime", "trl")
 SLIME = "https://github.com/THUDM/slime"
 SLIME_COMMIT = "624b824a898ab0ec1fcb4d373004c7f3852bf515"
@@ -38,23 +39,11 @@ if sys.version_info < (3, 12):
 
 
 def make_environment(place: Path) -> Path:
-    """Its interpreter; an environment that is there already stays."""
-    python = place / "bin" / "python"
-    if (place / "whole").exists():
-        return python
-    venv.create(place, with_pip=True)
-    pins = (ROOT / "constraints.txt").read_text().splitlines()
-    constraints = place / "constraints.txt"
-    constraints.write_text("\n".join(p for p in pins if not p.startswith(OTHERWISE)))
-    pip = [str(python), "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "-c", str(constraints), *LIBRARIES], check=True)
-    subprocess.run([*pip, "--no-deps", *BARE], check=True)
-    # rlzoo itself, so that verl finds it by its entry point
-    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", str(ROOT)], check=True)
+    """Its interpreter."""
+    pins = environment.constraints(place, OTHERWISE)
+    python = environment.make(place, ["-c", str(pins), *LIBRARIES], ["--no-deps", *BARE])
     # SkyRL is written for Python 3.12, whose TypedDict pydantic takes; also in Ray's processes.
-    site = next((place / "lib").glob("python3*/site-packages"))
-    (site / "sitecustomize.py").write_text(TYPED_DICT)
-    (place / "whole").touch()
+    (environment.site_packages(place) / "sitecustomize.py").write_text(TYPED_DICT)
     return python
 
 

@@ -1,15 +1,16 @@
-"""Sampling by a vLLM engine that is handed the policy's weights. Untested: no vLLM could be run."""
+"""Sampling by a vLLM engine in this process, which is handed the policy's weights."""
 
 import os
-import weakref
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.samplers import elsewhere
 
-ENGINES: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()  # model -> its engine
+ENGINES: dict = {}  # (model, settings) -> its engine: one in a process, whatever it samples for
 
 
 def vllm(
@@ -18,79 +19,121 @@ def vllm(
     prompt_mask,
     uniforms,
     *,
-    memory: Annotated[float, Range(0, 1, closed="right")] = 0.3,
-    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto",
-    max_length: Annotated[int | None, Range(1)] = None,
+    memory: Annotated[float, Range(0, 1, closed="right"), "the engine's share of the GPU"] = 0.3,
+    dtype: Annotated[
+        Literal["auto", "bfloat16", "float16", "float32"], "auto: that of the policy's weights"
+    ] = "auto",
+    max_length: Annotated[
+        int | None, Range(1), "tokens of prompt and response; null: as many as the model takes"
+    ] = None,
+    eager: Annotated[bool, "no compilation: it starts at once and generates slower"] = False,
 ):
-    """Responses to prompts (B, P) of at most T tokens, by vLLM in this process, on one GPU.
+    """Responses to prompts (B, P) of at most T tokens, by vLLM in this process.
 
-    Untested: no vLLM could be run; its logic is tested with a stand-in for the engine. Each call
-    hands the weights over first. What comes back are the tokens and the engine's log-probabilities
-    of them, after temperature and truncation: `sampler_log_probs` (B, T'). They differ from the
-    policy's own by kernels and rounding, so `old_log_probs` are computed by the policy, and
-    correction=tis, icepop or rejection weighs the difference. The noise is the engine's, not
-    `uniforms` (B, T): a row's seed comes from its first uniform, but the same tokens with other
-    batches or engines are not promised. memory: the share of the GPU that the engine takes;
-    max_length: of prompt and response, null: the model's. Breaks with LoRA (refused).
+    The engine is handed the weights whenever they have changed: names and layout as the model's own
+    checkpoint has them, adapters merged. What comes back are the tokens and the engine's
+    log-probabilities of them, after temperature and truncation: `sampler_log_probs` (B, T'). They
+    differ from the policy's own by kernels and rounding, so `old_log_probs` are computed by the
+    policy, and correction=tis, icepop or rejection weighs the difference. The noise is the
+    engine's, not `uniforms` (B, T): a row's seed comes from its first uniform, but the same tokens
+    with other batches or engines are not promised. For one process on one device; several take
+    sampler=openai.
     Source: Kwon et al. 2023 (vLLM), arXiv:2309.06180.
     """
-    from vllm import SamplingParams
+    import vllm
 
-    engine = ready(policy, memory, dtype, max_length)
-    rows = [ids[mask.bool()].tolist() for ids, mask in zip(prompt_ids, prompt_mask, strict=True)]
-    limit = uniforms.shape[1]
-    asked = [
-        SamplingParams(
-            temperature=policy.temperature,
-            top_k=policy.top_k or -1,
-            top_p=policy.top_p,
-            max_tokens=limit,
-            stop_token_ids=policy.eos_ids,
-            stop=list(policy.stops) or None,
-            logprobs=0,  # of the sampled token alone
-            seed=int(u * 2**31),
+    engine = ready(policy, memory, dtype, max_length, eager)
+    rows, settings = elsewhere.asked(policy, prompt_ids, prompt_mask, uniforms)
+    most = engine.llm.llm_engine.model_config.max_model_len
+    if max(map(len, rows)) + uniforms.shape[1] > most:
+        raise RlzooError(
+            f"sampler vllm: a prompt of {max(map(len, rows))} tokens and {uniforms.shape[1]} new "
+            f"ones are more than the engine's {most}; raise sampler.max_length"
         )
-        for u in uniforms[:, 0].tolist()
-    ]
-    outputs = engine.generate([{"prompt_token_ids": r} for r in rows], asked, use_tqdm=False)
-    found = [output.outputs[0] for output in outputs]  # in the order of the prompts
-    width = max(len(one.token_ids) for one in found)
-    ids = torch.full((len(rows), width), policy.pad_id, device=prompt_ids.device)
-    log_probs = torch.zeros(len(rows), width, device=prompt_ids.device)
-    for i, one in enumerate(found):
+    outputs = engine.llm.generate(
+        [{"prompt_token_ids": row} for row in rows],
+        [vllm.SamplingParams(**one, detokenize=bool(policy.stops)) for one in settings],
+        use_tqdm=False,
+    )
+    found = []
+    for output in outputs:  # in the order of the prompts
+        one = output.outputs[0]
         said = [at[token].logprob for token, at in zip(one.token_ids, one.logprobs, strict=True)]
-        ids[i, : len(said)] = torch.tensor(list(one.token_ids))
-        log_probs[i, : len(said)] = torch.tensor(said)
-    return {"response_ids": ids, "sampler_log_probs": log_probs}
+        found.append((list(one.token_ids), said, one.finish_reason == "length"))
+    return elsewhere.columns(policy, found, uniforms)
 
 
-def ready(policy, memory, dtype, max_length):
-    """The engine of this policy, made at the first call, with the weights of now."""
-    model = policy.model
-    if getattr(model, "_hf_peft_config_loaded", False):
-        raise RlzooError("sampler vllm: LoRA adapters cannot be handed over; use transformers")
-    if model not in ENGINES:
-        ENGINES[model] = start(model.name_or_path, memory, dtype, max_length)
-    engine = ENGINES[model]
-    # At each call: a fused optimizer changes weights without a trace in their versions.
-    weights = [(name, p.detach()) for name, p in model.named_parameters()]
-    engine.apply_model(lambda theirs: theirs.load_weights(weights))
-    engine.reset_prefix_cache()  # it holds keys and values of the weights before
+@dataclass
+class Engine:
+    llm: Any
+    weights: Any = None  # the fingerprint of those that it has
+
+
+def ready(policy, memory, dtype, max_length, eager):
+    """The engine of this model, made at the first call, with the weights of now."""
+    kind = str(policy.model.dtype).removeprefix("torch.") if dtype == "auto" else dtype
+    settings = {
+        "model": policy.model.name_or_path,
+        "dtype": kind,
+        "gpu_memory_utilization": memory,
+        "max_model_len": max_length,
+        "enforce_eager": eager,
+    }
+    engine = ENGINES.setdefault(tuple(settings.values()), Engine(None))
+    engine.llm = engine.llm or start(settings)
+    now = elsewhere.fingerprint(policy)
+    if engine.weights != now:
+        named = list(elsewhere.weights(policy).items())
+        engine.weights = None
+        engine.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": named})
+        engine.llm.apply_model(pack_head)
+        engine.llm.reset_prefix_cache()  # it holds keys and values of the weights before
+        engine.weights = now
     return engine
 
 
-def start(path, memory, dtype, max_length):
-    """A vLLM engine in this process: in one of its own the weights would have to be copied."""
-    os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-    from vllm import LLM
+def pack_head(model: Any) -> None:
+    """On a CPU vLLM keeps a packed copy of the head, which `reload_weights` forgets where the head
+    is tied to the embedding (seen in 0.32)."""
+    head: Any = getattr(model, "lm_head", None)
+    if hasattr(head, "cpu_linear"):
+        head.quant_method.process_weights_after_loading(head)
 
-    return LLM(
-        model=path,
-        dtype=dtype,
-        gpu_memory_utilization=memory,
-        max_model_len=max_length,
-        logprobs_mode="processed_logprobs",  # those of what is sampled from
-    )
+
+def start(settings):
+    """A vLLM engine in this process: in one of its own the weights would have to be copied."""
+    if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
+        raise RlzooError(
+            "sampler vllm: one engine goes with one process; where several train one model, let a "
+            "server draw (sampler=openai)"
+        )
+    quiet = {
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # threads of this process are the recipe's affair
+    }
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    import vllm
+
+    try:
+        # processed: log-probabilities of what is sampled from
+        return vllm.LLM(**settings, logprobs_mode="processed_logprobs", use_tqdm_on_load=False)
+    except (ValueError, RuntimeError, OSError) as error:
+        if "out of memory" in str(error):
+            raise
+        raise RlzooError(f"sampler vllm: the engine does not start: {_reason(error)}") from error
+
+
+def _reason(error):
+    """What of vLLM's words says why, on one line: pydantic puts it second."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = next((line for line in lines if "Value error, " in line), (lines or [repr(error)])[0])
+    said = said.removeprefix("Value error, ").split(" [type=")[0].split(" Supported arch")[0]
+    if "KV cache" in said:
+        said += " (sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KVCACHE_SPACE)"
+    return said
 
 
 def installed(**options):
@@ -100,4 +143,4 @@ def installed(**options):
 
 @hookimpl
 def register_samplers(register):
-    register(vllm, check=installed)
+    register(vllm, check=installed, caution=elsewhere.OFF_POLICY)

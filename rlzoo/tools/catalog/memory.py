@@ -121,7 +121,7 @@ def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
 def find_sizes(model: Any) -> tuple[Sizes | None, str]:
     """The sizes of a recipe's `model` or `teacher`, and where they were found: without a
     download."""
-    file = _config_file(str(model.path)) if model.path else None
+    file = _config_file(str(model["path"])) if model["path"] else None
     if file is not None:
         return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
     if model.get("shape"):
@@ -234,11 +234,11 @@ def estimate(plan: Plan) -> Estimate | None:
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
-    if plan.teacher:
-        theirs, _ = find_sizes(config.teacher)
+    for domain, path in plan.teachers.items():
+        theirs, _ = find_sizes({"path": path})
         n = theirs.parameters if theirs else sizes.parameters
         how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
-        add("teacher: weights", n * stored, "always", how)
+        add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)

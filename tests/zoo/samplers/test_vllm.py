@@ -1,10 +1,13 @@
-"""The vLLM sampler's logic with a stand-in for the engine: no vLLM could be run."""
+"""The vLLM sampler's logic with a stand-in for the engine.
+
+With a real one: tests/reference/make_vllm.py."""
 
 import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.lm.build import build_models
@@ -15,30 +18,37 @@ from rlzoo.rollout.sample import collect, draw
 
 
 class Engine:
-    """Draws by itself from the weights that it was handed last, and keeps a prefix cache."""
+    """A model of its own, with a prefix cache and a packed head that know old weights."""
 
-    def __init__(self, policy, **settings):
-        self.policy, self.settings = policy, settings
-        self.weights = None
-        self.handed = 0
-        self.stale = False
-        self.asked = []
+    def __init__(self, **settings):
+        self.settings = settings
+        self.model = AutoModelForCausalLM.from_pretrained(settings["model"], dtype=torch.float32)
+        config = SimpleNamespace(max_model_len=settings["max_model_len"] or 64)
+        self.llm_engine = SimpleNamespace(model_config=config)
+        self.handed, self.asked = 0, []
+        self.stale = self.head_is_old = False
+
+    def collective_rpc(self, method, kwargs):
+        assert method == "reload_weights"
+        given = dict(kwargs["weights_iterator"])
+        _, unknown = self.model.load_state_dict(given, strict=False)
+        assert not unknown, unknown
+        self.handed += 1
+        self.stale = self.head_is_old = True
 
     def apply_model(self, function):
-        def load_weights(weights):
-            self.weights = {name: tensor.clone() for name, tensor in weights}
-            self.handed += 1
-            self.stale = True
+        def pack(head):
+            self.head_is_old = False
 
-        function(SimpleNamespace(load_weights=load_weights))
+        method = SimpleNamespace(process_weights_after_loading=pack)
+        function(SimpleNamespace(lm_head=SimpleNamespace(cpu_linear=0, quant_method=method)))
 
     def reset_prefix_cache(self):
         self.stale = False
 
     def generate(self, prompts, asked, use_tqdm):
+        assert not self.head_is_old, "the packed head is of other weights"
         assert not self.stale, "keys and values of other weights are still in the cache"
-        for name, tensor in self.policy.model.named_parameters():
-            assert torch.equal(self.weights[name], tensor), f"{name} is not the policy's"
         self.asked.append(asked)
         self.prompts = [prompt["prompt_token_ids"] for prompt in prompts]
         outputs = []
@@ -48,16 +58,15 @@ class Engine:
             while len(tokens) < one.max_tokens:
                 ids = torch.tensor([prompt["prompt_token_ids"] + tokens])
                 with torch.no_grad():
-                    log_pi = (self.policy.model(ids).logits[0, -1] / one.temperature).log_softmax(
-                        -1
-                    )
+                    log_pi = (self.model(ids).logits[0, -1] / one.temperature).log_softmax(-1)
                 log_pi = log_pi.bfloat16().float()  # an engine rounds otherwise
                 token = int(torch.multinomial(log_pi.exp(), 1, generator=generator))
                 tokens.append(token)
                 log_probs.append({token: SimpleNamespace(logprob=log_pi[token].item())})
                 if token in one.stop_token_ids:
                     break
-            said = SimpleNamespace(token_ids=tokens, logprobs=log_probs)
+            ended = "stop" if tokens[-1] in one.stop_token_ids else "length"
+            said = SimpleNamespace(token_ids=tokens, logprobs=log_probs, finish_reason=ended)
             outputs.append(SimpleNamespace(outputs=[said]))
         return outputs
 
@@ -67,21 +76,23 @@ def make(zoo, words, monkeypatch):
     """make(*words) -> a world whose sampler is a stand-in engine, and the engines made so far."""
     plugin = sys.modules[zoo.samplers["vllm"].function.__module__]
     monkeypatch.setattr(plugin, "find_spec", lambda name: object())
-    module, engines, worlds = ModuleType("vllm"), [], []
+    module, engines = ModuleType("vllm"), []
     module.SamplingParams = lambda **given: SimpleNamespace(**given)
 
     def start(**settings):
-        engines.append(Engine(worlds[-1].policy, **settings))
+        engines.append(Engine(**settings))
         return engines[-1]
 
     module.LLM = start
     monkeypatch.setitem(sys.modules, "vllm", module)
-    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    for name in ("ENABLE_V1_MULTIPROCESSING", "LOGGING_LEVEL", "NO_USAGE_STATS",
+                 "CPU_OMP_THREADS_BIND"):  # fmt: skip
+        monkeypatch.setenv(f"VLLM_{name}", "0")
+    monkeypatch.setattr(plugin, "ENGINES", {})
 
     def world(*more):
         recipe = compose(["recipe=grpo", *words, "sampler=vllm", *more], zoo)
-        worlds.append(build_models(make_plan(recipe, zoo)))
-        return worlds[-1]
+        return build_models(make_plan(recipe, zoo))
 
     return world, engines
 
@@ -108,19 +119,32 @@ def test_its_log_probs_are_the_samplers_and_the_policys_are_computed_anew(make):
     assert world.meter.tokens == int(mask.sum())
 
 
-def test_the_engine_is_made_once_and_handed_the_weights_of_now(make):
+def gap(batch):
+    away = (batch["old_log_probs"] - batch["sampler_log_probs"]).abs()
+    return (away * batch["response_mask"]).max().item()
+
+
+@pytest.mark.parametrize(
+    "more", [[], ["model.lora.rank=2", "model.lora.alpha=8"]], ids=["", "lora"]
+)
+def test_the_engine_is_made_once_and_handed_the_weights_of_now(make, more):
     build, engines = make
-    world = build()
-    roll(world)
-    optimizer = torch.optim.AdamW(world.policy.model.parameters(), lr=0.01, fused=True)
-    for p in world.policy.model.parameters():
-        p.grad = torch.ones_like(p)
+    world = build(*more)
+    first = roll(world)
+    before = world.policy.log_probs(first)
+    trained = [p for p in world.policy.model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=0.5, fused=True)
+    for p in trained:
+        p.grad = torch.randn_like(p)
     optimizer.step()
-    roll(world, 1)  # the engine looks whether it has the policy's weights
+    assert (before - world.policy.log_probs(first)).abs().max() > 0.2, "nothing has changed"
+    assert gap(roll(world, 1)) < 0.1  # the engine's rounding
     assert len(engines) == 1
     assert engines[0].handed == 2
-    other = build()
-    roll(other)
+    roll(build(*more))  # another run of the process: the same engine, other weights
+    assert len(engines) == 1
+    assert engines[0].handed == 3
+    roll(build(*more, "sampler.eager=true"))
     assert len(engines) == 2
 
 
@@ -145,10 +169,53 @@ def test_what_is_asked_of_the_engine(make):
     assert [a.seed for a in engines[0].asked[1]] == [a.seed for a in asked]  # of the step and row
 
 
-def test_without_vllm_and_with_lora_it_says_so(zoo, words, make, monkeypatch):
+def test_the_engine_computes_as_the_policy_does_unless_told(make):
+    build, engines = make
+    roll(build())
+    assert engines[0].settings["dtype"] == "float32"
+    roll(build("sampler.dtype=bfloat16"))
+    assert engines[1].settings["dtype"] == "bfloat16"
+
+
+def test_rows_longer_than_the_engine_takes_are_one_line(make):
     build, _ = make
-    with pytest.raises(RlzooError, match="LoRA adapters cannot be handed over"):
-        roll(build("model.lora.rank=2"))
+    with pytest.raises(RlzooError, match=r"more than the engine's 8; raise sampler.max_length$"):
+        roll(build("sampler.max_length=8"))
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        ("1 validation error for ModelConfig\n  Value error, Model architectures ['X'] are not "
+         "supported for now. Supported architectures: dict_keys(['A']) [type=value_error, input",
+         r"does not start: Model architectures \['X'\] are not supported for now.$"),
+        ("To serve at least one request, 9 GiB KV cache is needed, larger than 1 GiB.",
+         r"9 GiB KV cache .* \(sampler.max_length, sampler.memory; on a CPU VLLM_CPU_KV.*\)$"),
+        ("", "does not start: ValueError"),
+    ],
+)  # fmt: skip
+def test_an_engine_that_does_not_start_is_one_line(make, raised, line, monkeypatch):
+    def refuse(**_):
+        raise ValueError(raised)
+
+    build, _ = make
+    monkeypatch.setattr(sys.modules["vllm"], "LLM", refuse)
+    with pytest.raises(RlzooError, match=line) as caught:
+        roll(build())
+    assert str(caught.value).startswith("sampler vllm: the engine does not start: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_several_processes_are_sent_to_a_server(make, monkeypatch):
+    build, _ = make
+    world = build()
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(RlzooError, match="sampler=openai"):
+        roll(world)
+
+
+def test_without_vllm_it_says_so(zoo, words, make, monkeypatch):
     plugin = sys.modules[zoo.samplers["vllm"].function.__module__]
     monkeypatch.setattr(plugin, "find_spec", lambda name: None)
     recipe = compose(["recipe=grpo", *words, "sampler=vllm"], zoo)

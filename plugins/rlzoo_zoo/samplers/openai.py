@@ -1,0 +1,329 @@
+"""Sampling by a server that speaks OpenAI's completions and takes token ids (`vllm serve`, say)."""
+
+import json
+import tempfile
+import threading
+import time
+import urllib.parse
+import warnings
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Annotated, Any
+
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.rewards.http import headers
+from rlzoo_zoo.samplers import elsewhere
+
+MOST = 2**26  # bytes of an answer
+FIRST, LONGEST = 0.5, 30.0  # seconds waited before a server is asked again: doubled from, up to
+FRESH = 5.0  # seconds in which no server dies, starts anew and loads a model
+FOLDER = "{folder}"
+VLLM = [
+    '/collective_rpc {"method": "reload_weights", "kwargs": {"weights_path": "{folder}"}}',
+    "/reset_prefix_cache",
+]
+PLAIN = {"repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "min_p": 0.0}
+
+SERVERS: dict = {}  # (url, headers_from, folder, timeout) -> what is known of it
+
+
+def openai(
+    policy,
+    prompt_ids,
+    prompt_mask,
+    uniforms,
+    *,
+    url: Annotated[str, "of the server, without /v1"] = "http://127.0.0.1:8000",
+    model: Annotated[str, "as the server calls it; empty: the one that it serves"] = "",
+    reload: Annotated[
+        list[str], "calls that have the server load {folder}: path, JSON; []: it keeps its own"
+    ] = VLLM,
+    folder: Annotated[str, "where weights are put for the server; empty: a temporary one"] = "",
+    requests: Annotated[int, Range(1), "under way at once, at most"] = 64,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 600.0,
+    patience: Annotated[
+        float, Range(0), "seconds for which a server that is away or full is asked again"
+    ] = 120.0,
+    headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
+):
+    """Responses to prompts (B, P) of at most T tokens, by an HTTP server; and what they are there:
+    `sampler_log_probs` (B, T').
+
+    Weights first: `model.safetensors` and `config.json` in a new folder below `folder`, which the
+    server sees under the same path, then a POST for each call in `reload`; the default is vLLM's,
+    started with VLLM_SERVER_DEV_MODE=1. Then a POST to /v1/completions for each row: token ids,
+    `return_token_ids`, `logprobs`, a seed from the row's first uniform. Refused and broken
+    connections, timeouts, responses that were aborted and the statuses 408, 429 and 5xx are asked
+    again after growing waits, or what Retry-After says; at 429 with half as many under way. Whoever
+    did not answer may have started anew, so it is handed the weights again first. After `patience`
+    seconds without an answer the run stops, its last checkpoint intact. Any other answer is an
+    error at once. Secrets stay out of recipes: `headers_from` names the variable that holds them,
+    which the command line allows by `--allow-env NAME`. `old_log_probs` are the policy's own;
+    correction=tis, icepop or rejection weighs the difference. Resuming gives the same numbers where
+    the server draws the same tokens by the same seed.
+    Source: OpenAI's completions API, with vLLM's `return_token_ids`.
+    """
+    key = (url, headers_from, folder, timeout)
+    if key not in SERVERS:
+        SERVERS[key] = Server(url, headers(headers_from), folder, timeout)
+    rows, settings = elsewhere.asked(policy, prompt_ids, prompt_mask, uniforms)
+    more = {**PLAIN, "return_token_ids": True, **({"model": model} if model else {})}
+    asks = [{**one, **more, "prompt": row} for row, one in zip(rows, settings, strict=True)]
+    found = SERVERS[key].draw(policy, asks, reload, requests, patience)
+    try:
+        return elsewhere.columns(policy, found, uniforms)
+    except RlzooError as error:
+        raise ServerError(f"{SERVERS[key].place}: {error}") from None
+
+
+class ServerError(RlzooError):
+    """An answer that is none, or no answer: the run had begun."""
+
+    status = 1
+
+    def __init__(self, text):
+        super().__init__(f"sampler openai: {text}")
+
+
+class Later(Exception):
+    """To be asked again: after `seconds` at least. full: it is there, and has no room."""
+
+    def __init__(self, reason, seconds=0.0, full=False):
+        super().__init__(reason)
+        self.seconds, self.full = seconds, full
+
+
+class Server:
+    """A server, the connections to it and the folder that its weights are read from."""
+
+    def __init__(self, url, headers, folder, timeout):
+        import httpx2
+
+        parts = urllib.parse.urlsplit(url)
+        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold what is nobody's affair
+        self.timeout = timeout
+        none = httpx2.Limits(max_connections=None)  # it is the pool of threads that bounds them
+        self.client = httpx2.Client(base_url=url, headers=headers, timeout=timeout, limits=none)
+        self.folder = tempfile.TemporaryDirectory(prefix="rlzoo-weights-", dir=folder or None)
+        self.weights: Any = None  # the fingerprint of those that it has, and since when
+        self.seen = 0.0
+        self.name = ""
+
+    def draw(self, policy, asks, reload, requests, patience):
+        """(tokens, log-probabilities, cut for length) of each; raises ServerError."""
+        now = elsewhere.fingerprint(policy)
+        found: dict[int, Any] = {}
+        waits = _Waits(self.place, patience)
+        while len(found) < len(asks):
+            try:
+                if reload and (self.weights != now or time.monotonic() - self.seen > FRESH):
+                    self.hand_over(policy, reload)
+                    self.weights, self.seen = now, time.monotonic()
+                if not self.name:
+                    self.name = asks[0].get("model") or self.served()
+                left = [i for i in range(len(asks)) if i not in found]
+                self.round(asks, left, requests, found, waits)
+                self.seen = time.monotonic()
+            except Later as later:
+                if later.full:
+                    requests, self.seen = max(1, requests // 2), time.monotonic()
+                else:
+                    self.weights = None
+                waits.after(later)
+        return [found[i] for i in range(len(asks))]
+
+    def hand_over(self, policy, reload):
+        """Put the weights into the folder and have the server load them."""
+        from safetensors.torch import save_file
+
+        place = Path(self.folder.name)
+        whole = {name: x.contiguous() for name, x in elsewhere.weights(policy).items()}
+        save_file(whole, place / "model.safetensors", metadata={"format": "pt"})
+        policy.model.config.save_pretrained(place)
+        for call in reload:
+            path, body = _read(call)
+            self.post(path, _filled(body, str(place)))
+
+    def served(self):
+        """The name of the one model that is served."""
+        answer = self.ask("GET", "/v1/models")
+        try:
+            names = [str(one["id"]) for one in answer["data"]]
+        except (TypeError, LookupError):
+            raise ServerError(f"{self.place}/v1/models names no models") from None
+        if len(names) != 1:
+            raise ServerError(
+                f"{self.place} serves {', '.join(names) or 'nothing'}; name one by sampler.model"
+            )
+        return names[0]
+
+    def round(self, asks, left, requests, found, waits):
+        """Ask for all that is `left`, `requests` at a time. Raises Later once one is to be asked
+        again, when those under way have ended; what was answered is `found`."""
+        trouble = threading.Event()
+
+        def attempt(i):
+            if trouble.is_set():
+                return i, None
+            try:
+                return i, self.completion(asks[i])
+            except Later as later:
+                trouble.set()
+                return i, later
+            except ServerError:
+                trouble.set()
+                raise
+
+        faults = []
+        with ThreadPool(min(requests, len(left))) as pool:  # its threads hold nothing up at the end
+            for i, answer in pool.imap_unordered(attempt, left):
+                if isinstance(answer, Later):
+                    faults.append(answer)
+                elif answer is not None:
+                    found[i] = answer
+                    waits.answered()
+        if faults:  # one that is away counts for more than one that is full
+            raise min(faults, key=lambda later: later.full)
+
+    def completion(self, ask):
+        answer = self.post("/v1/completions", {"model": self.name, **ask})
+        try:
+            (choice,) = answer["choices"]
+            ended = choice.get("finish_reason")
+            if ended not in ("stop", "length"):  # a server that is told to stop answers so
+                raise Later(f"a response ended with {ended!r}")
+            tokens, said = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+        except (TypeError, LookupError, ValueError, AttributeError):
+            tokens, said, ended = None, None, None
+        if not _numbers(tokens, int) or not _numbers(said, (int, float)):
+            raise ServerError(
+                f"{self.place} answers without token ids and log-probabilities; it must know "
+                "return_token_ids and logprobs, as vLLM does from 0.11"
+            )
+        return tokens, said, ended == "length"
+
+    def post(self, path, body):
+        return self.ask("POST", path, body)
+
+    def ask(self, method, path, body=None):
+        """The answer's JSON, None where it is empty. Raises Later or ServerError."""
+        import httpx2
+
+        end, parts, size = time.monotonic() + self.timeout, [], 0
+        try:
+            with self.client.stream(method, path, json=body) as answer:
+                for part in answer.iter_bytes():
+                    parts.append(part)
+                    size += len(part)
+                    if size > MOST:
+                        raise ServerError(f"{self.place} answers with over {MOST // 2**20} MiB")
+                    if time.monotonic() > end:  # httpx2's own limit is for each packet
+                        raise httpx2.ReadTimeout("timed out")
+        except httpx2.TimeoutException:
+            raise Later(f"no answer within {self.timeout:g} s") from None
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            raise Later(" ".join(str(error).split()) or type(error).__name__) from None
+        status, text = answer.status_code, b"".join(parts)
+        if status in (408, 429) or status >= 500:
+            told = answer.headers.get("Retry-After", "")
+            seconds = float(told) if told.isdecimal() else 0.0
+            raise Later(f"status {status}{_detail(text)}", seconds, status == 429)
+        if status != 200:
+            hint = "" if path.startswith("/v1") else " (see sampler.reload; vLLM takes it with " \
+                "VLLM_SERVER_DEV_MODE=1)"  # fmt: skip
+            raise ServerError(
+                f"{self.place} answers {path} with status {status}{_detail(text)}{hint}"
+            )
+        try:
+            return json.loads(text) if text.strip() else None
+        except (ValueError, RecursionError):
+            raise ServerError(f"{self.place} answers {path} with no JSON: {text[:60]!r}") from None
+
+
+class _Waits:
+    """Growing waits while there is no answer, for `patience` seconds in all."""
+
+    def __init__(self, place, patience):
+        self.place, self.patience = place, patience
+        self.answered()
+
+    def answered(self):
+        self.began, self.next = None, FIRST
+
+    def after(self, later):
+        """Wait; raises ServerError where that would be for too long."""
+        now = time.monotonic()
+        seconds = max(self.next, later.seconds)
+        if self.began is None:
+            self.began = now
+            if not later.full:
+                warnings.warn(
+                    f"sampler openai: {self.place} does not answer ({later}); it is asked again "
+                    f"for {self.patience:g} s",
+                    stacklevel=2,
+                )
+        left = self.began + self.patience - now
+        if left <= 0 or later.seconds > left:
+            raise ServerError(
+                f"{self.place} did not answer for {self.patience:g} s ({later}); see to the "
+                "server, then `rlzoo resume` goes on from the run's last checkpoint"
+            ) from None
+        time.sleep(min(seconds, left))
+        self.next = min(2 * self.next, LONGEST)
+
+
+def _read(call: str) -> tuple[str, Any]:
+    """(path, body) of a call of `reload`; raises ValueError."""
+    path, _, body = call.partition(" ")
+    if not path.startswith("/"):
+        raise ValueError(f"reload: a call is a path from /, a blank and JSON. Got {call!r}")
+    try:
+        return path, json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError):
+        raise ValueError(f"reload: no JSON follows the path in {call!r}") from None
+
+
+def _filled(body: Any, folder: str) -> Any:
+    """A body with the folder in place of its mark."""
+    if isinstance(body, dict):
+        return {name: _filled(x, folder) for name, x in body.items()}
+    if isinstance(body, list):
+        return [_filled(x, folder) for x in body]
+    return body.replace(FOLDER, folder) if isinstance(body, str) else body
+
+
+def _numbers(found: Any, kind: Any) -> bool:
+    return isinstance(found, list) and all(
+        isinstance(x, kind) and not isinstance(x, bool) for x in found
+    )
+
+
+def _detail(text: bytes) -> str:
+    """What a server says beside the status, on one line."""
+    try:
+        found = json.loads(text)
+        found = found.get("error", found)
+        said = found["message"] if "message" in found else found["detail"]
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return ""
+    return f": {' '.join(str(said).split())[:300]}"
+
+
+def check(*, url, reload, folder, headers_from, **_):
+    place = urllib.parse.urlsplit(url)
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise ValueError(f"url must begin with http:// or https:// and name a host. Got {url!r}")
+    if place.username or place.password:
+        raise ValueError("url: secrets do not belong in a recipe; see headers_from")
+    if place.path.rstrip("/").endswith("/v1"):
+        raise ValueError(f"url is the server's, without /v1. Got {url!r}")
+    for call in reload:
+        _read(call)
+    if folder and not Path(folder).is_dir():
+        raise ValueError(f"folder: no folder {folder!r}")
+    headers(headers_from)
+
+
+@hookimpl
+def register_samplers(register):
+    register(openai, check=check, caution=elsewhere.OFF_POLICY)
