@@ -22,10 +22,13 @@ def lean_gradients(models: Models) -> Iterator[None]:
     inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
     tables = [x for x in inputs if type(x) is nn.Embedding]
     # By a number, torch counts the rows that are left: a device would be waited for.
-    plain = [t for t in tables if t.padding_idx is not None and t.weight.device.type != "cpu"]
-    padding = {table: table.padding_idx or 0 for table in plain}
+    padding = {
+        table: table.padding_idx
+        for table in tables
+        if table.padding_idx is not None and table.weight.device.type != "cpu"
+    }
     hooks = [t.register_forward_hook(partial(_no_padding, n)) for t, n in padding.items()]
-    for table in plain:
+    for table in padding:
         table.padding_idx = None
     for table in tables:
         table.sparse = True

@@ -29,8 +29,8 @@ def room(device: Any, free: int | None = None) -> Room:
     """What a pass on a device (a torch.device, or its type) may take.
 
     Off the CPU half of the `free` bytes (asked for where they are not given) is for activations,
-    and a sixteenth for logits, of which a copy or two is made: in one block, since each operation
-    is a launch.
+    and a sixteenth for logits, of which up to three copies are made: in one block, since each
+    operation is a launch.
     """
     if getattr(device, "type", device) == "cpu":
         return CPU

@@ -56,6 +56,8 @@ class Passes:
         if self.ranks.count > 1:  # something to do for each
             positions = sum(int(x.sum()) for x in lengths(columns))
             budget = min(budget, positions // self.ranks.count)
+            if self.policy.device.type != "cpu":  # they may not have the same memory free
+                budget = min(self.ranks.gather(budget))
         parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
         # A single pass keeps the order of its rows: nothing need be sorted back.
         return [torch.arange(rows)] if len(parts) == 1 else parts
