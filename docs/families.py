@@ -149,7 +149,8 @@ def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
         "score_weights": torch.ones(1, dtype=torch.float64), "values": torch.full_like(last, share),
         "bootstrap_values": torch.zeros_like(outcome), "old_log_probs": log_pi,
         "sampler_log_probs": log_pi, "ref_log_probs": log_pi, "log_probs": log_pi,
-        "teacher_log_probs": log_pi, "teacher_kl": torch.zeros_like(last),
+        "teacher_log_probs": log_pi, "self_teacher_log_probs": log_pi,
+        "teacher_kl": torch.zeros_like(last),
         "sum_pi_squared": torch.full_like(last, 0.5), "turn_ids": torch.ones_like(last).long(),
         "state_keys": torch.arange(LENGTH).expand(SAMPLES, LENGTH) + 1,
         "terminated": torch.ones(SAMPLES, dtype=torch.bool),
@@ -174,7 +175,7 @@ def span(row: Tensor) -> str:
 BASELINES = {
     "values": "a critic", "group_ids": "the group", "greedy_scores": "a greedy response",
     "branch_values": "fresh rollouts", "optimal_values": "the reference",
-    "teacher_log_probs": "a teacher",
+    "teacher_log_probs": "a teacher", "self_teacher_log_probs": "itself, shown an answer",
 }  # fmt: skip
 
 
@@ -252,11 +253,15 @@ def standings(zoo: Any) -> Table:
 # ---------------------------------------------------------------- first runs
 
 RUN = ("grpo", "dapo", "gspo", "up", "aspo", "ripo", "drpo", "cppo", "delightful", "deepseek_v3_2",
-       "high_entropy", "luspo", "cfpo", "a_star_po")  # fmt: skip
+       "high_entropy", "luspo", "cfpo", "a_star_po", "vimpo")  # fmt: skip
 WORDS = ("model=speller", "task=spelling", "rewards=[verifier]", "train.steps=24", "eval.every=0",
          "eval.samples=256", "run.samples=0", "run.threads=1")  # fmt: skip
 TALKS = ("turn_gae", "turn_clip")  # conversations, on the recipe's own task
 TALK = ("train.steps=24", "eval.every=0", "eval.samples=256", "run.samples=0", "run.threads=1")
+# Losses against old samples, which on fresh ones are idle.
+OLD = "rollout.staleness=4"
+STALE = (("deepseek_v3_2", (*WORDS, OLD)),
+         ("turn_clip", (*TALK, OLD, "rollout.old_log_probs=sampled")))  # fmt: skip
 
 
 def first_runs(folder: Path) -> Table:
@@ -265,8 +270,10 @@ def first_runs(folder: Path) -> Table:
     torch.set_num_threads(1)
     zoo = rlzoo.load_zoo()
     rows = []
-    for name, words in [*((n, WORDS) for n in RUN), *((n, TALK) for n in TALKS)]:
-        path = folder / name
+    every = [(n, n, WORDS) for n in RUN] + [(n, n, TALK) for n in TALKS]
+    every += [(f"{n}-stale", n, words) for n, words in STALE]
+    for called, name, words in every:
+        path = folder / called
         if not (path / "summary.json").is_file():
             began = time.process_time()
             rlzoo.run(name, [*words, f"run.dir={path}", "run.overwrite=true"], zoo=zoo)
@@ -278,7 +285,8 @@ def first_runs(folder: Path) -> Table:
         cut = [m["actor/pg_clipfrac"] for m in steps if "actor/pg_clipfrac" in m]
         task = "spelling" if name in RUN else "hi_lo"
         rows.append([
-            f"`{name}`", task, *(f"{m['eval/score']:.3f}" for m in (first, last)),
+            f"`{name}`" + (", stale" if called != name else ""), task,
+            *(f"{m['eval/score']:.3f}" for m in (first, last)),
             *(f"{m['eval/greedy']:.3f}" for m in (first, last)),
             f"{steps[-1]['actor/entropy']:.2f}",
             f"{sum(cut) / len(cut):.3f}" if cut else "",

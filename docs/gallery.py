@@ -146,7 +146,8 @@ GROUPS = {
     "Without a critic": "Several answers to a prompt, or a baseline of another kind, say what to "
     "expect. One model less to train and to hold.",
     "For conversations": "Their credit goes to turns: for tasks that answer back.",
-    "With a teacher": "A better model says of each token how likely it would have been.",
+    "With a teacher": "A better model, or the policy with more in its prompt, says of each token "
+    "how likely it would have been.",
 }
 INTRO = """\
 # Gallery of recipes
@@ -173,7 +174,7 @@ def page(zoo: Zoo) -> str:
         plan = plan_of(name, zoo)
         row = facts["rows"].get(name, {})
         title = list(GROUPS)[
-            3 if "teacher_log_probs" in plan.needs
+            3 if not plan.needs.isdisjoint(("teacher_log_probs", "self_teacher_log_probs"))
             else 2 if plan.conversation
             else 0 if plan.critic
             else 1

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 # distillations want a teacher, which no task of the league has.
 NOT_PLAYED = (
     "a_star_po", "aspo", "cfpo", "cppo", "deepseek_v3_2", "delightful", "drpo", "high_entropy",
-    "iw_opd", "luspo", "mopd", "opd", "ripo", "turn_clip", "up", "vopd",
+    "iw_opd", "luspo", "mopd", "opd", "prime", "ripo", "turn_clip", "up", "vimpo", "vopd",
 )  # fmt: skip
 SHIPPED = sorted(p.stem for p in (HERE.parent / "configs" / "recipes").glob("*.yaml"))
 RECIPES = [name for name in SHIPPED if name not in NOT_PLAYED]

@@ -24,7 +24,7 @@ from rlzoo.tools.verb import perform
 # name -> usage, help, and where it is not NAME.command, the module in rlzoo.tools
 VERBS: dict[str, tuple[str, ...]] = {
     "run": ("RECIPE [key=value ...]", "train; leaves a run folder"),
-    "resume": ("RUN", "continue an interrupted run from its last checkpoint", "run.resume"),
+    "resume": ("RUN|URL", "continue an interrupted run from its last checkpoint", "run.resume"),
     "plugins": ("[KIND] [WORD]", "the components there are, each with its idea",
                 "catalog.plugins"),
     "recipes": ("[WORD]", "the methods there are, each with its source", "catalog.recipes"),
@@ -47,7 +47,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "bench": ("[CASE ...] [--peer trl]", "speed on this machine"),
     "sft": ("DATA --model MODEL --out DIR", "a supervised start: train on prompts and responses",
             "supervised.sft"),
-    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on preference pairs",
+    "reward": ("train DATA --model MODEL --out DIR", "train a reward model on pairs or steps",
                "supervised.reward"),
 }  # fmt: skip
 

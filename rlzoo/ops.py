@@ -2,11 +2,60 @@
 
 Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 where an action; group_ids (B,) of any
 order and any integers. Nothing loops over rows; the only loop over time is in `linear_scan`, over
-blocks of it.
+blocks of it. Nor does the host wait for a device, where it can know without: see `on_host`.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+
+
+def on_host(x: Tensor) -> Tensor:
+    """x in the host's memory: x itself if it lies there, else a copy, which x carries from then
+    on. To be read only: it is the same one for all who ask."""
+    if x.device.type == "cpu":
+        return x
+    known = carried(x)
+    if known is None:
+        known = x.detach().cpu()
+        carry(x, known)
+    return known
+
+
+def carried(x: Tensor) -> Tensor | None:
+    """x as the host knows it without waiting for x's device; None where it does not."""
+    if x.device.type == "cpu":
+        return x
+    known, version = getattr(x, "_on_host", (None, 0))
+    return known if known is not None and version == x._version else None
+
+
+def carry(x: Tensor, known: Tensor | None) -> Tensor:
+    """x, which carries what the host knows of it until it is written to."""
+    if known is not None and known is not x:
+        x._on_host = (known, x._version)  # type: ignore[attr-defined]
+    return x
+
+
+def put(x: Tensor, device: torch.device) -> Tensor:
+    """x of the host's on a device, which nobody waits for; what arrives there carries x along."""
+    return carry(x.to(device, non_blocking=True), x)
+
+
+def pick(x: Tensor, rows: Tensor) -> Tensor:
+    """x[rows], rows (R,) int64 of the host, with what the host knows of x."""
+    if x.device.type == "cpu":
+        return x[rows]
+    known = carried(x)
+    return carry(x[put(rows, x.device)], None if known is None else known[rows])
+
+
+def numbers(found: Sequence[Tensor]) -> list[float]:
+    """Tensors () as numbers; the host waits for their device once."""
+    if all(x.device.type == "cpu" for x in found):
+        return [x.item() for x in found]
+    return torch.stack([x.detach().double() for x in found]).tolist()
 
 
 def masked_sum(x: Tensor, mask: Tensor) -> Tensor:
@@ -68,17 +117,37 @@ def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
     index = _small(group_ids)
     for key in more:
         part = _small(key)
-        index = _small(index * (int(part.max()) + 1 if len(part) else 1) + part)
+        index = _small(index * (_bound(part) or 1) + part)
     return index
 
 
 def _small(ids: Tensor) -> Tensor:
     """ids if they can serve as indices as they are, else their ranks."""
+    if ids.device.type != "cpu":
+        known = carried(ids)
+        return _ranks(ids) if known is None else put(_small(known), ids.device)
     if len(ids) and not ids.is_floating_point():
         low, high = ids.aminmax()
         if low >= 0 and high < 4 * len(ids) + 64:  # a sort costs more than some empty groups
             return ids.long()
     return torch.unique(ids, return_inverse=True)[1]
+
+
+def _ranks(ids: Tensor) -> Tensor:
+    """What `torch.unique` gives as `inverse`, (B,) int64, without telling the host how many."""
+    order = ids.argsort(stable=True)
+    ordered = ids[order]
+    new = torch.zeros_like(order)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return torch.zeros_like(order).index_copy_(0, order, new.cumsum(0))
+
+
+def _bound(index: Tensor) -> int:
+    """A number above all of index (B,), which are at least 0; on a device perhaps not the least."""
+    known = carried(index)
+    if known is None:
+        return len(index)
+    return int(known.max()) + 1 if len(known) else 0
 
 
 def _beside(per_row: Tensor, x: Tensor) -> Tensor:
@@ -92,8 +161,7 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
     Summed in float64, so that the order of rows matters as little as it can.
     """
     index = group_index(group_ids)
-    groups = int(index.max()) + 1 if len(index) else 0
-    total = torch.zeros(groups, *x.shape[1:], dtype=torch.float64, device=x.device)
+    total = torch.zeros(_bound(index), *x.shape[1:], dtype=torch.float64, device=x.device)
     total.index_add_(0, index, x.double())
     return total.to(x.dtype)[index]
 
@@ -101,7 +169,10 @@ def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
 def group_count(group_ids: Tensor) -> Tensor:
     """Size of each row's group, (B,) int64."""
     index = group_index(group_ids)
-    return torch.bincount(index)[index]
+    if index.device.type == "cpu":
+        return torch.bincount(index)[index]
+    count = index.new_zeros(_bound(index))
+    return count.index_add_(0, index, torch.ones_like(index))[index]
 
 
 def group_mean(x: Tensor, group_ids: Tensor) -> Tensor:
@@ -118,8 +189,7 @@ def group_std(x: Tensor, group_ids: Tensor, *, ddof: int = 1) -> Tensor:
 def group_max(x: Tensor, group_ids: Tensor) -> Tensor:
     """Largest x (B, ...) in each row's group, (B, ...)."""
     index = group_index(group_ids)
-    groups = int(index.max()) + 1 if len(index) else 0
-    top = x.new_full((groups, *x.shape[1:]), -torch.inf)
+    top = x.new_full((_bound(index), *x.shape[1:]), -torch.inf)
     return top.scatter_reduce_(0, _beside(index, x).expand_as(x), x, "amax")[index]
 
 
@@ -154,7 +224,8 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
     Off the mask 0; finite for a single token. Population variance unless `ddof` says otherwise;
     `eps` is added to it, so that rounding noise (a spread below 1e-4) is not blown up to 1.
     """
-    ids = torch.zeros_like(mask[:, 0], dtype=torch.long) if group_ids is None else group_ids
+    one_group = torch.zeros(len(mask), dtype=torch.long)
+    ids = put(one_group, mask.device) if group_ids is None else group_ids
     count = group_sum(mask.sum(-1).to(x.dtype), ids)
     mean = group_sum(masked_sum(x, mask), ids) / count.clamp(min=1)
     centered = torch.where(mask.bool(), x - mean[:, None], 0)
@@ -201,7 +272,8 @@ def _scan_blocks(x: Tensor, a: Tensor | float) -> Tensor:
         for k in backwards:
             lines[k].add_(lines[k + 1], alpha=a)
         powers = [a**k for k in range(_BLOCK, 0, -1)]
-        reach = torch.tensor(powers, dtype=torch.float64).to(x).view(1, 1, -1)
+        reach = torch.tensor(powers, dtype=torch.float64).to(x.dtype)
+        reach = put(reach, x.device).view(1, 1, -1)
         step: Tensor | float = a**_BLOCK
     else:
         reach = a.view_as(blocks)
@@ -225,8 +297,12 @@ def _positions(mask: Tensor) -> Tensor:
 
 
 def has_holes(mask: Tensor) -> bool:
-    """Whether an action follows a token that is none (an observation inside a response)."""
-    mask = mask.bool()
+    """Whether an action follows a token that is none (an observation inside a response). Of a mask
+    that only a device knows: True, so that nobody waits; what is right with holes is without."""
+    known = carried(mask)
+    if known is None:
+        return True
+    mask = known.bool()
     starts = mask[:, 1:] > mask[:, :-1]
     return starts.numel() > 0 and bool(starts.view(torch.uint8).max())  # a fast `any`
 
@@ -287,7 +363,9 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
         factor = factor if c is None else factor * c[rows]
         if holes or isinstance(factor, Tensor):
             # A hole adds nothing and passes on what comes after it.
-            factor = torch.as_tensor(factor, dtype=delta.dtype, device=delta.device)
+            if not isinstance(factor, Tensor):
+                factor = delta.new_full((), factor)
+            factor = factor.to(delta.dtype)
             factor = _whole_blocks(torch.where(off, 1, factor))
         scanned = _scan_blocks(_whole_blocks(delta), factor)[:, : acc.shape[1]]
         acc[rows] = scanned.masked_fill_(off, 0) if holes else scanned
@@ -321,11 +399,17 @@ def n_step_returns(rewards: Tensor, values: Tensor, bootstrap_values: Tensor,
     window of n is put together from windows of 1, 2, 4, ..., so the cost grows with log n.
     """
     mask = response_mask.bool()
-    if has_holes(mask):
-        packed = collapse(mask.to(rewards.dtype), mask)
-        returns = n_step_returns(collapse(rewards, mask), collapse(values, mask),
-                                 bootstrap_values, packed, gamma=gamma, n=n)  # fmt: skip
+    if has_holes(response_mask):
+        packed = collapse(mask.to(rewards.dtype), mask).bool()
+        returns = _n_steps(collapse(rewards, mask), collapse(values, mask), bootstrap_values,
+                           packed, gamma, n)  # fmt: skip
         return expand(returns, mask)
+    return _n_steps(rewards, values, bootstrap_values, mask, gamma, n)
+
+
+def _n_steps(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, mask: Tensor,
+             gamma: float, n: int) -> Tensor:  # fmt: skip
+    """`n_step_returns` where each row's actions (B, T) bool stand together, at its front."""
     n = min(n, mask.shape[1])
     # What follows the last action counts as a reward there; beyond it all is 0.
     window = torch.where(mask, rewards, 0) + at_last_action(

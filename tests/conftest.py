@@ -12,6 +12,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # What else is installed or asked for is none of these tests' affair.
 os.environ["RLZOO_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 os.environ.pop("RLZOO_PLUGINS", None)
+# Ray: no cluster of whoever runs the tests; those that tests make stay on the loopback address.
+os.environ |= {"RAY_ADDRESS": "127.0.0.1:9", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+               "RAY_USAGE_STATS_ENABLED": "0"}  # fmt: skip
 # Models this small gain nothing by threads, and parallel workers would fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What a shell starts in the background ignores Ctrl-C, and so would all that is started here.

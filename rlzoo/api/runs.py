@@ -19,6 +19,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
 from rlzoo.runs.record import Record, failure, read_record
+from rlzoo.runs.store import copy_of, is_url
 from rlzoo.tools.run.command import make_display
 from rlzoo.tools.run.live import SHOWN
 from rlzoo.train import start
@@ -160,7 +161,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RunError where the folder is none, or its summary is damaged.
     """
-    path = Path(path)
+    path = copy_of(str(path), large=True) if is_url(path) else Path(path)
     if (path / "sweep.json").is_file():
         runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
         raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
@@ -174,6 +175,7 @@ def run(
     *,
     zoo: Zoo | None = None,
     display: Any = None,
+    store: str | None = None,
 ) -> Run:
     """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; leaves a run folder.
 
@@ -182,13 +184,14 @@ def run(
     display: True shows the run while it goes, False does not; without a word it is shown in a
         notebook, and silent elsewhere. Or an object with the methods of
         `rlzoo.runs.display.Silent`.
+    store: a URL that the folder is kept at, too, after each checkpoint: "s3://bucket/a".
 
     Ctrl-C, or a notebook's stop button, ends it after its step with a checkpoint and raises
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
     ComponentError, RunError.
     """
     with _shown(display) as shown:
-        return _of(start.run(recipe, list(overrides or ()), zoo=zoo, display=shown))
+        return _of(start.run(recipe, list(overrides or ()), zoo=zoo, display=shown, store=store))
 
 
 def resume(
@@ -197,16 +200,19 @@ def resume(
     zoo: Zoo | None = None,
     display: Any = None,
     trust_remote_code: bool = False,
+    dir: str | Path | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
 
-    zoo, display: as of `run`. trust_remote_code: run code that comes with the model, whatever the
-    run's own recipe says. Raises RunError where it is finished, or no run folder.
+    path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
+    run code that comes with the model, whatever the run's own recipe says. dir: the folder that the
+    run of a URL goes on in; runs/ and its name. Raises RunError where it is finished, or no run
+    folder.
     """
+    place = str(path) if is_url(path) else Path(path)
     with _shown(display) as shown:
-        return _of(
-            start.resume(Path(path), zoo=zoo, display=shown, trust_remote_code=trust_remote_code)
-        )
+        trust = trust_remote_code
+        return _of(start.resume(place, zoo=zoo, display=shown, trust_remote_code=trust, dir=dir))
 
 
 def _of(done: start.Run) -> Run:

@@ -15,6 +15,7 @@ from rlzoo.api.notebook import in_notebook
 from rlzoo.cli import every_verb
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config
+from rlzoo.runs.store import is_url
 from rlzoo.show.console import SafeConsole
 
 PathOrRun = str | os.PathLike[str]
@@ -27,6 +28,7 @@ def sweep(
     *,
     jobs: int | None = None,
     dir: PathOrRun | None = None,
+    store: str | None = None,
     patience: float | None = None,
     on: str | None = None,
     reference: str | None = None,
@@ -37,14 +39,15 @@ def sweep(
 
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
     jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
-        folder; the same call goes on with what is missing in it. patience: minutes without a step
+        folder; the same call goes on with what is missing in it. store: a URL that it is kept at,
+        too, for machines that share no disk. patience: minutes without a step
         after which a run is taken up by another process. on: where runs happen, "slurm minutes=60".
         reference: the row to compare with. threshold: the score to count steps to. display: whether
         a line is printed for each run; in a notebook it is.
     Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
     """
-    options = {"jobs": jobs, "dir": dir, "patience": patience, "on": on, "reference": reference,
-               "threshold": threshold}  # fmt: skip
+    options = {"jobs": jobs, "dir": dir, "store": store, "patience": patience, "on": on,
+               "reference": reference, "threshold": threshold}  # fmt: skip
     told = in_notebook() if display is None else display
     # A kernel says that it is a terminal, and is none that could redraw a table.
     terminal = False if in_notebook() else None
@@ -75,7 +78,7 @@ def compare(
     options = [("reference", reference), ("threshold", threshold), ("metric", metric),
                ("details", details), ("force", force), ("html", html), ("plots", plots),
                *(("by", key) for key in by)]  # fmt: skip
-    return perform("compare", [Path(run) for run in runs], options)
+    return perform("compare", map(_place, runs), options)
 
 
 def diagnose(
@@ -186,7 +189,7 @@ def evaluate(
     """
     options = {"checkpoint": checkpoint, "prompts": prompts, "k": k, "responses": responses,
                "greedy": greedy, "split": split, "samples": samples, "out": out}  # fmt: skip
-    subject = [] if what is None else [Path(what)]
+    subject = [] if what is None else [_place(what)]
     return perform("eval", [*subject, *overrides], options.items())
 
 
@@ -195,7 +198,7 @@ def doctor(run: PathOrRun) -> Document:
 
     Raises RunError where the folder is no run.
     """
-    return perform("doctor", [Path(run)], ())
+    return perform("doctor", [_place(run)], ())
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
@@ -205,7 +208,7 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
     out: a file; else report.html in the run's folder. watch: while the run goes on, write the page
         anew every so many seconds.
     """
-    return perform("report", [Path(run)], [("out", out), ("watch", watch)])
+    return perform("report", [_place(run)], [("out", out), ("watch", watch)])
 
 
 def advise(recipe: PathOrRun, overrides: Words = (), *, share: float | None = None) -> Document:
@@ -245,7 +248,7 @@ def export(
         "checkpoint": checkpoint, "merge": merge, "dtype": dtype,
         "trust_remote_code": trust_remote_code,
     }  # fmt: skip
-    return perform("export", [Path(run), Path(directory)], options.items())
+    return perform("export", [_place(run), Path(directory)], options.items())
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
@@ -263,13 +266,18 @@ def _recipe(recipe: PathOrRun) -> str:
     return f"recipe={os.fspath(recipe)}"
 
 
+def _place(run: PathOrRun) -> Any:
+    """A path, which is no option whatever it begins with; a URL as it is."""
+    return run if is_url(run) else Path(run)
+
+
 def _subject(what: PathOrRun | None) -> list[Any]:
     """A run's folder as it is; anything else is a recipe, by its name or file."""
     if what is None:
         return []
     text = os.fspath(what)
-    if (Path(text) / "recipe.yaml").is_file():
-        return [Path(text)]
+    if is_url(text) or (Path(text) / "recipe.yaml").is_file():
+        return [_place(text)]
     a_file = text.endswith((".yaml", ".yml")) or find_config("recipes", text) is not None
     a_folder = not a_file and ("/" in text or not isinstance(what, str))
     return [Path(text) if a_folder else _recipe(text)]

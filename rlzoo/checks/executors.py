@@ -49,7 +49,9 @@ def does_every_run(s: Subject) -> None:
         raise NotApplicable(f"not to be had here: {error}") from None
     with tempfile.TemporaryDirectory() as folder:
         jobs = [
-            SimpleNamespace(name=n, path=Path(folder, n), device="cpu", memory=1e6, steps=1)
+            SimpleNamespace(
+                name=n, path=Path(folder, n), store="", device="cpu", threads=1, memory=1e6, steps=1
+            )
             for n in ("a", "b", "cc")
         ]
         capacity = executor.capacity(jobs)

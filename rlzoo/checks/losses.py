@@ -120,6 +120,7 @@ def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
     columns = s.batch()
     for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
         columns[name] = columns["old_log_probs"]
+    columns["full_kl"] = torch.zeros_like(columns["full_kl"])
     even = torch.arange(len(columns["group_ids"])) % 2 == 0
     signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]
     columns["advantages"] = columns["raw_advantages"] = size * signs

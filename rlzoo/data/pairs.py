@@ -1,7 +1,9 @@
-"""Pairs to learn from: preferences and demonstrations, read from a file or a data set folder.
+"""Rows to learn from: preferences, demonstrations, judged steps; from a file or a data set folder.
 
-    preference      prompt, chosen, rejected    which of two responses is better
-    demonstration   prompt, response            a response to imitate
+    preference      prompt, chosen, rejected        which of two responses is better
+    demonstration   prompt, response                a response to imitate
+    solution        prompt, completions, labels     the steps of a response, and which are right
+    verdict         prompt, completion, label       a response, and whether it is right
 
 A prompt is text or chat messages, `[{"role": "user", "content": ...}, ...]`; so may be a response,
 which then ends with the assistant's message, after the messages of the prompt if it repeats them.
@@ -51,7 +53,19 @@ class Demonstration(NamedTuple):
     response: str
 
 
-Row = TypeVar("Row", Preference, Demonstration)
+class Solution(NamedTuple):
+    prompt: Prompt
+    steps: tuple[str, ...]
+    labels: tuple[bool, ...]
+
+
+class Verdict(NamedTuple):
+    prompt: Prompt
+    response: str
+    right: bool
+
+
+Row = TypeVar("Row", Preference, Demonstration, Solution, Verdict)
 
 
 @dataclass(frozen=True)
@@ -96,6 +110,31 @@ def read_demonstrations(
     return _read(path, split, on_bad_row, lambda row: _demonstration(row, names, given))
 
 
+def read_solutions(
+    path: str | Path,
+    columns: Mapping[str, str | None] | None = None,
+    *,
+    split: str = "",
+    on_bad_row: str = "stop",
+) -> Pairs[Solution]:
+    """Solutions from `path`, as `read_preferences`: columns `prompt`, `completions`, a list of
+    steps, and `labels`, a list of as many booleans."""
+    names = _names(columns, ("prompt", "completions", "labels"))
+    return _read(path, split, on_bad_row, lambda row: _solution(row, names))
+
+
+def read_verdicts(
+    path: str | Path,
+    columns: Mapping[str, str | None] | None = None,
+    *,
+    split: str = "",
+    on_bad_row: str = "stop",
+) -> Pairs[Verdict]:
+    """Verdicts from `path`, as `read_preferences`: columns `prompt`, `completion` and `label`."""
+    names = _names(columns, ("prompt", "completion", "label"))
+    return _read(path, split, on_bad_row, lambda row: _verdict(row, names))
+
+
 def _names(columns: Mapping[str, str | None] | None, known: tuple[str, ...]) -> dict[str, str]:
     given = {k: v for k, v in (columns or {}).items() if v}
     return {name: given.get(name, name) for name in known}
@@ -117,6 +156,36 @@ def _demonstration(row: Mapping[str, Any], names: Mapping[str, str], given: bool
     if not given and name not in row:
         name = next((n for n in ("completion", "messages") if n in row), name)
     return Demonstration(*_split(row, names, _column(row, name), name))
+
+
+def _solution(row: Mapping[str, Any], names: Mapping[str, str]) -> Solution:
+    prompt, steps, labels = (_column(row, names[n]) for n in names)
+    said = names["completions"]
+    if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
+        raise ValueError(f"{said!r} must be a list of texts, a step each. Got {_short(steps)}")
+    if not all(s.strip() for s in steps):
+        raise ValueError(f"{said!r} has an empty step")
+    if not isinstance(labels, list) or len(labels) != len(steps):
+        got = len(labels) if isinstance(labels, list) else _short(labels)
+        raise ValueError(f"{names['labels']!r} must hold one for each of {len(steps)}. Got {got}")
+    right = tuple(_right(x, names["labels"]) for x in labels)
+    return Solution(_prompt(prompt, names["prompt"]), tuple(steps), right)
+
+
+def _verdict(row: Mapping[str, Any], names: Mapping[str, str]) -> Verdict:
+    prompt, response = _split(row, names, _column(row, names["completion"]), names["completion"])
+    return Verdict(prompt, response, _right(_column(row, names["label"]), names["label"]))
+
+
+def _right(value: Any, name: str) -> bool:
+    if value in (True, False):  # 1 and 0, too
+        return bool(value)
+    raise ValueError(f"{name!r} must be true or false. Got {_short(value)}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _split(

@@ -17,8 +17,10 @@ from rlzoo.lm.loading import (
     resolve_path,
     trunk_of,
 )
+from rlzoo.lm.memory import sampling_copy, sampling_dtype
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.parallel.device import pick_device
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import shard
@@ -36,14 +38,17 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
     models.notes += told
+    policy.sampled_in = sampling_dtype(config, policy.device.type)
+    if copied := sampling_copy(config, policy.device.type):
+        policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
     if plan.reference:
         models.reference = policy.frozen_copy()
         if models.sharded and models.reference.model is not policy.model:
             shard(models.reference.model)
-    if plan.teacher:
-        models.teacher = _teacher(plan, policy, models.notes)
+    for domain in plan.teachers:
+        models.teachers[domain] = _teacher(plan, domain, policy, models.notes)
         if models.sharded:
-            shard(models.teacher.model)
+            shard(models.teachers[domain].model)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         c = config.critic
@@ -61,7 +66,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
         shard(policy.model)
     if config.model.compile:
         trunk = models.critic.trunk if models.critic else None
-        for one in filter(None, (policy, models.reference, models.teacher)):
+        for one in filter(None, (policy, models.reference, *models.teachers.values())):
             _compile(one.model)
             one.compiled = True
         if trunk is not None:
@@ -101,6 +106,7 @@ def build_policy(config: Any) -> Policy:
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
     policy.recompute = m.gradient_checkpointing
+    policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)
     return policy
 
@@ -114,12 +120,13 @@ def _prepare(model: Any, m: Any, base: str) -> None:
         recompute.allow(model)
 
 
-def _teacher(plan: Plan, policy: Policy, notes: list[str]) -> Policy:
-    """The frozen model that `teacher.path` names: it scores the policy's own tokens, at the
-    policy's temperature and in its precision."""
+def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -> Policy:
+    """The frozen model that teaches a domain: it scores the policy's own tokens, at the policy's
+    temperature and in its precision."""
     m = plan.recipe.config.model
-    folder = resolve_path(plan.recipe.config.teacher.path, "teacher.path", code=m.trust_remote_code)
-    _same_tokens(policy, folder, "teacher.path", m.trust_remote_code)
+    key = "teacher.path" if domain is None else f"teacher.domains: {domain}"
+    folder = resolve_path(plan.teachers[domain], key, code=m.trust_remote_code)
+    _same_tokens(policy, folder, key, m.trust_remote_code)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
@@ -132,7 +139,7 @@ def _teacher(plan: Plan, policy: Policy, notes: list[str]) -> Policy:
     )
     if "teacher_kl" in plan.needs and teacher.vocabulary != policy.vocabulary:
         raise ModelError(
-            f"teacher.path: {folder} gives {teacher.vocabulary} logits and the policy "
+            f"{key}: {folder} gives {teacher.vocabulary} logits and the policy "
             f"{policy.vocabulary}, so there is no KL over the whole vocabulary (teacher_kl)"
         )
     if teacher.limit:

@@ -1,18 +1,39 @@
-"""A KV cache that grows in place: transformers' own copies all keys and values for each token."""
+"""KV caches to decode with: transformers' own copies all keys and values for each token.
+
+`Growing` grows in place, a column for each token: for a host that looks at every token anyway.
+`Fixed` has buffers of a shape that no token changes, and asks the host nothing: for a device, whose
+work runs ahead of the host, and whose steps can then be captured in a graph. Both begin as the
+cache that transformers filled with the prompts, its layers replaced.
+"""
 
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer
 
+from rlzoo.errors import ModelError
 
-class GrowingLayer(DynamicLayer):
-    """Keys and values of one layer (B, heads, L, d): views of buffers that have room ahead."""
+LEAVE = 0.9  # rows leave a growing cache once no more than this share of them goes on
+
+LOOK = 16  # tokens between two looks at rows on a device
+ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
+
+
+class _Layer(DynamicLayer):
+    """Keys and values of one layer (B, heads, N, d), in the place of a layer that has been
+    filled."""
 
     def __init__(self, layer: DynamicLayer):
         super().__init__()
         self.__dict__.update(layer.__dict__)
-        self._room: Any = None  # (keys, values)
+
+
+class GrowingLayer(_Layer):
+    """Views of buffers that have room ahead."""
+
+    _room: Any = None  # (keys, values)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         assert self.keys is not None
@@ -31,15 +52,136 @@ class GrowingLayer(DynamicLayer):
         self._room = None
 
 
+class FixedLayer(_Layer):
+    """Whole buffers: what of them a row sees, its mask says."""
+
+    at: Tensor  # (1,), the column of the newest token, counted from the row's beginning
+    index: Tensor  # (1,), where it lies here
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
+        assert self.keys is not None
+        assert self.values is not None
+        # Under autocast a token's may be of another dtype than the prompt's.
+        self.keys.index_copy_(2, self.index, key_states.to(self.keys.dtype))
+        self.values.index_copy_(2, self.index, value_states.to(self.values.dtype))
+        return self.keys, self.values
+
+    def get_seq_length(self) -> Any:
+        return self.at[0]
+
+
 def _longer(x: Tensor, length: int) -> Tensor:
     """x (B, heads, L, d) at the beginning of a buffer (B, heads, length, d)."""
-    room = x.new_empty(*x.shape[:2], length, x.shape[-1])
+    room = x.new_zeros(*x.shape[:2], length, x.shape[-1])
     room[:, :, : x.shape[-2]] = x
     return room
 
 
-def let_grow(cache: Any) -> None:
-    """Make the plain layers of a cache that has been filled ones that grow in place."""
-    cache.layers = [
-        GrowingLayer(layer) if type(layer) is DynamicLayer else layer for layer in cache.layers
-    ]
+class Growing:
+    """A cache that has a column for each token.  seen: (B, L), where a row has tokens, not padding.
+
+    every: tokens between two looks at the rows.
+    """
+
+    every = 1
+
+    def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
+        self.cache, self.seen = cache, seen
+        cache.layers = [
+            GrowingLayer(layer) if type(layer) is DynamicLayer else layer for layer in cache.layers
+        ]
+        self.keep(home)
+
+    def keep(self, rows: Tensor) -> None:
+        """These rows (B',) alone, in this order."""
+        self.cache.batch_select_indices(rows)
+        self.seen = self.seen[rows]
+        self.padded = not bool(self.seen.all())
+
+    def size(self, rows: int, left: int) -> int:
+        """How many of so many rows should stay, where so many go on."""
+        return left if left <= LEAVE * rows else rows
+
+    def reserve(self, tokens: int) -> bool:
+        """Make room for so many more tokens; whether shapes are others now."""
+        return False
+
+    def advance(self) -> Any:
+        """One token more: what each row sees then; None: everything, where attention is faster."""
+        self.seen = torch.cat([self.seen, self.seen.new_ones(len(self.seen), 1)], 1)
+        return self.seen if self.padded else None
+
+
+class Fixed:
+    """A cache of a fixed shape, with room ahead.  seen: as above, of all columns there is room for.
+
+    A layer with a sliding window has as many columns as the window is wide, and goes around in
+    them: in the place of the oldest comes the newest. Rows leave once half have ended, and the
+    room grows by a quarter when it is used up; only then do shapes change.
+    """
+
+    every = LOOK
+
+    def __init__(self, model: Any, cache: Any, home: Tensor, seen: Tensor, limit: int):
+        config = model.config.get_text_config()
+        self.kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(cache.layers)
+        if other := sorted(set(self.kinds) - {"full_attention", "sliding_attention"}):
+            raise ModelError(f"layers of {', '.join(other)}")
+        if config._attn_implementation not in ("sdpa", "eager"):
+            raise ModelError(f"{config._attn_implementation} attention")
+        self.cache, self.dtype, self.seen = cache, model.dtype, seen.bool()
+        self.columns = seen.shape[1]  # that are taken, once all is said that there is room for
+        self.most = self.columns + limit
+        self.at = torch.full((1,), self.columns - 1, device=seen.device)
+        self.windows = [getattr(layer, "sliding_window", self.most) for layer in cache.layers]
+        # The column of the row that is the first of a layer: windows have let go of some.
+        self.first = [self.columns - layer.keys.shape[2] for layer in cache.layers]
+        cache.layers = [FixedLayer(layer) for layer in cache.layers]
+        for layer in cache.layers:
+            layer.at = self.at
+        self.keep(home)
+
+    def keep(self, rows: Tensor) -> None:
+        self.seen = self.seen[rows]
+        for layer in self.cache.layers:  # one at a time: what it was before is gone by then
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+
+    def size(self, rows: int, left: int) -> int:
+        return min(rows, -(-left // ROWS) * ROWS) if left <= rows / 2 else rows
+
+    def reserve(self, tokens: int) -> bool:
+        self.columns += tokens
+        if self.columns <= self.seen.shape[1]:
+            return False
+        width = min(self.columns + self.columns // 4, self.most)
+        width = -(-width // COLUMNS) * COLUMNS
+        self.seen = F.pad(self.seen, (0, width - self.seen.shape[1]))
+        for layer, window in zip(self.cache.layers, self.windows, strict=True):
+            room = min(window, width)
+            if layer.keys.shape[2] < room:
+                layer.keys, layer.values = _longer(layer.keys, room), _longer(layer.values, room)
+        return True
+
+    def advance(self) -> Any:
+        self.at.add_(1)
+        self.seen.index_fill_(1, self.at, True)
+        found: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        masks: dict[str, Tensor] = {}
+        for kind, layer, first in zip(self.kinds, self.cache.layers, self.first, strict=True):
+            room = layer.keys.shape[2]
+            if (room, first) not in found:
+                found[room, first] = self._view(room, first)
+            layer.index, masks[kind] = found[room, first]
+        return masks if len(masks) > 1 else masks.popitem()[1]
+
+    def _view(self, room: int, first: int) -> tuple[Tensor, Tensor]:
+        """Where the newest column lies in a layer of so many, (1,), and what each row sees there,
+        (B, 1, 1, room), 0 or -inf."""
+        index = (self.at - first) % room
+        if room == self.seen.shape[1]:
+            seen = self.seen
+        else:
+            held = self.at - (index - torch.arange(room, device=self.at.device)) % room
+            seen = self.seen.index_select(1, held.clamp(min=0)) & (held >= 0)
+        mask = torch.zeros(seen.shape, dtype=self.dtype, device=seen.device)
+        return index, mask.masked_fill_(~seen, -torch.inf)[:, None, None]

@@ -46,8 +46,8 @@ class Finding:
 
 
 def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
-    """All findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; with
-    `checkpointing` and `saving` those, too."""
+    """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
+    where the policy has one; with `checkpointing` and `saving` those, too."""
     plain = ("more than a linear layer", "one linear layer")  # found out before there is a copy
     head = _tried("head", lambda: (True, plain[policy.plain_head]))
     if not head.passed:
@@ -64,6 +64,8 @@ def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False
         # Last: a model that keeps its state on itself keeps no graph then.
         found.append(_tried("sampling", lambda: _sampling(twin, columns)))
         policy.pads = twin.pads
+        if policy.static:
+            found.append(_tried("static cache", lambda: _static(twin, columns)))
         if saving:
             found.append(_tried("saving", lambda: _saving(twin, columns)))
     return found
@@ -85,6 +87,9 @@ def enforce(policy: Policy, path: str) -> tuple[dict[str, str], list[str]]:
                 f"{path}: what is sampled with a cache is {f.message}; rollout.old_log_probs=auto "
                 "takes the scored ones"
             )
+        elif f.name == "static cache" and f.passed is False:
+            policy.static = False
+            notes.append(f"{path}: sampled with a cache that grows: {f.message}")
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
         if f.name == "sampling" and not policy.pads:
@@ -105,6 +110,7 @@ def _probed(policy: Policy) -> Iterator[Policy]:
     )
     twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [policy.vocabulary], (), 1.0, False
     twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
+    twin.sampled_by, twin.sampled_in, twin.static = None, None, False
     with torch.random.fork_rng():
         yield twin
 
@@ -225,6 +231,22 @@ def _sampling(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, fl
             return True, f"as it is scored, to {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
     return False, f"{offs[0]:.2g} nats from its score", offs[0]
+
+
+@torch.no_grad()
+def _static(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+    """A cache of a fixed shape gives the tokens and log-probs of one that grows."""
+    steps = columns["response_ids"].shape[1]
+    uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
+    drawn = []
+    for policy.static in (False, True):
+        drawn.append(policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms))
+    grown, fixed = drawn
+    off = _off(grown["old_log_probs"], fixed["old_log_probs"])
+    scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
+    if off > _tolerance(policy, _effect(policy, columns, scored)):
+        return False, f"with one of a fixed shape it is {off:.2g} nats off", off
+    return True, f"as with one that grows, to {off:.0e} nats", off
 
 
 def _gradient(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:

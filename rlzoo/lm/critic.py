@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import recompute
+from rlzoo.lm import attention, recompute
 from rlzoo.lm.layout import align
 from rlzoo.lm.loading import trunk_of
 from rlzoo.lm.policy import Policy
@@ -67,10 +67,10 @@ class Critic(nn.Module):
         columns = self.reads(columns)
         rows = align(columns, trees=self._as_policy and policy.trees(columns))
         policy.check_length(rows)
-        with policy.precision(), recompute.within(self.trunk, policy.recompute):
+        how = recompute.within(self.trunk, policy.recompute)
+        with policy.precision(), how, attention.over(self.trunk, rows):
             hidden = self.runner[0](
                 input_ids=rows.ids,
-                attention_mask=rows.seen,
                 position_ids=rows.place,
                 use_cache=False,
             )[0]

@@ -1,9 +1,10 @@
 """Decoding: responses token by token with a KV cache, each token where its uniform says.
 
-transformers' models and caches, with a loop of our own around them, because it may do what theirs
-may not: prompts that occur several times (a group's) are read once, rows that have ended leave the
-batch, and each row's noise is its own, so that neither moves a token. Models whose cache cannot
-give up rows go through `model.generate`.
+transformers' models, with a loop of our own around them, because it may do what theirs may not:
+prompts that occur several times (a group's) are read once, rows that have ended leave the batch,
+and each row's noise is its own, so that neither moves a token. One loop for both caches of
+`rlzoo.lm.cache`: they say how often it looks at the rows. Models whose cache cannot give up rows go
+through `model.generate`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.mdp.turns import ends_turn
+from rlzoo.lm.graphs import Graph, Step
+from rlzoo.mdp.turns import ends_turn, first_stop, reach
+from rlzoo.ops import on_host, put
+from rlzoo.plugin.call import check
 
 if TYPE_CHECKING:
     from rlzoo.lm.policy import Policy
@@ -27,8 +31,6 @@ if TYPE_CHECKING:
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
-
-LEAVE = 0.9  # rows leave once no more than this share of the batch is live
 
 
 def decode(
@@ -40,59 +42,137 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
-    from rlzoo.lm.cache import let_grow  # transformers is there by now
+    from rlzoo.lm.cache import Fixed, Growing  # transformers is there by now
 
-    model, device = policy.model, prompt_ids.device
-    rows = len(prompt_ids)
-    first = torch.cat([prompt_ids, prompt_mask.long()], 1)
+    first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
-    place = (mask.cumsum(1) - 1).clamp(min=0)
-    out = model(
-        input_ids=ids, attention_mask=_needed(mask), position_ids=place, use_cache=True,
-        logits_to_keep=1,
+    place, padded = (mask.cumsum(1) - 1).clamp(min=0), not bool(mask.all())
+    ids, mask, place, home = (put(x, prompt_ids.device) for x in (ids, mask, place, home))
+    out = policy.model(
+        input_ids=ids, attention_mask=mask if padded else None, position_ids=place,
+        use_cache=True, logits_to_keep=1,
     )  # fmt: skip
-    cache: Any = getattr(out, "past_key_values", None)
-    if not _gives_up_rows(cache):
+    filled: Any = getattr(out, "past_key_values", None)
+    if not _gives_up_rows(filled):
+        if policy.static:
+            raise ModelError(f"it keeps more than keys and values ({type(filled).__name__})")
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
-    let_grow(cache)
-    cache.batch_select_indices(home)
-    logits, mask, place = out.logits[home, -1], mask[home], place[home, -1]
-    tokens = torch.full((rows, limit), policy.pad_id, device=device)
-    sampled, ours = (logits.new_zeros(rows, limit, dtype=wide(logits).dtype) for _ in range(2))
-    live = torch.arange(rows, device=device)  # the row of each place in the batch
-    done = torch.zeros(rows, dtype=torch.bool, device=device)  # of those
-    eos = torch.tensor(policy.eos_ids, device=device)
-    for t in range(limit):
-        u = None if uniforms is None else uniforms[live, t]
-        token, log_mu, log_pi = draw(policy, logits, u)
-        now = live[~done]
-        tokens[now, t] = token[~done]
-        sampled[now, t], ours[now, t] = log_mu[~done], log_pi[~done]
-        done |= torch.isin(token, eos)
-        if policy.stops:
-            said = tokens[live, : t + 1].tolist()
-            ends = [ends_turn(policy.tokenizer, row, policy.eos_ids, policy.stops) for row in said]
-            done |= torch.tensor(ends, device=device)
-        left = int((~done).sum())
-        if left == 0 or t + 1 == limit:
-            break
-        if left <= LEAVE * len(live):
-            keep = (~done).nonzero()[:, 0]
-            cache.batch_select_indices(keep)
-            live, done, token = live[keep], done[keep], token[keep]
-            mask, place = mask[keep], place[keep]
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], 1)
-        place = place + 1
-        logits = model(
-            input_ids=token[:, None], attention_mask=_needed(mask), position_ids=place[:, None],
-            past_key_values=cache, use_cache=True,
+    cache = (Fixed if policy.static else Growing)(policy.model, filled, home, mask, limit)
+    rows = Rows(policy, cache, out.logits[home, -1], place[home, -1:], uniforms, limit)
+    del out  # the prompts' own keys and values
+    said, left = 1, len(home)
+    if said % cache.every == 0 or said == limit:
+        left = rows.look(said)
+    while left and said < limit:
+        block = min(cache.every - said % cache.every, limit - said)
+        step = rows.fit(left, block)
+        for _ in range(block):
+            step()
+        said += block
+        left = rows.look(said)
+    return rows.found()
+
+
+class Rows:
+    """Rows that are being decoded, and what they have said.
+
+    Nothing here depends on a value but `look`: between two looks the host only launches.
+    live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        cache: Any,
+        logits: Tensor,
+        place: Tensor,
+        uniforms: Tensor | None,
+        limit: int,
+    ):
+        device, whole = logits.device, (len(logits), limit)
+        self.policy, self.cache, self.place, self.u = policy, cache, place, uniforms
+        self.live = torch.arange(len(logits), device=device)
+        self.now = torch.zeros(1, dtype=torch.long, device=device)
+        self.token = torch.zeros_like(place)
+        self.tokens = torch.full(whole, policy.pad_id, device=device)
+        kind = wide(logits).dtype
+        self.sampled, self.ours = (torch.zeros(whole, dtype=kind, device=device) for _ in range(2))
+        self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
+        self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
+        self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
+        self.launch: Step | None = None
+        self.say(logits)
+
+    def say(self, logits: Tensor) -> None:
+        """Draw the next token from logits (B, V)."""
+        u = None if self.u is None else self.u.index_select(1, self.now)[:, 0]
+        token, log_mu, log_pi = draw(self.policy, logits, u)
+        for x, new in ((self.tokens, token), (self.sampled, log_mu), (self.ours, log_pi)):
+            x.index_put_((self.live, self.now), new)
+        self.token.copy_(token[:, None])
+        self.now.add_(1)
+
+    def step(self) -> None:
+        """Read the newest token, and draw one after it."""
+        seen = self.cache.advance()
+        self.place.add_(1)
+        logits = self.policy.model(
+            input_ids=self.token, attention_mask=seen, position_ids=self.place,
+            past_key_values=self.cache.cache, use_cache=True,
         ).logits[:, -1]  # fmt: skip
-    return {
-        "response_ids": tokens[:, : t + 1],
-        "sampler_log_probs": sampled[:, : t + 1],
-        "old_log_probs": _finite(ours[:, : t + 1]),
-    }
+        self.say(logits)
+
+    def fit(self, left: int, block: int) -> Step:
+        """The step, once there is room for `block` more, and rows that have ended are out."""
+        size = self.cache.size(len(self.live), left)
+        fewer = size < len(self.live)
+        if fewer:
+            over = self.ends[self.live] <= self.looked
+            keep = over.byte().argsort(stable=True)[:size]
+            self.cache.keep(keep)
+            self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
+            self.u = None if self.u is None else self.u[keep]
+        if self.cache.reserve(block) or fewer or self.launch is None:
+            fixed = self.policy.static
+            self.launch = Graph(self.step, self.live.device) if fixed else self.step
+        return self.launch
+
+    def look(self, said: int) -> int:
+        """How many rows go on after so many tokens: here, and only here, the host waits."""
+        before, self.looked = self.looked, said
+        hit = (self.tokens[self.live, before:said, None] == self.eos).any(-1)  # (B, new)
+        end = torch.where(hit.any(1), before + 1 + hit.byte().argmax(1), self.ends[self.live])
+        end = end.minimum(self.ends[self.live])
+        if self.policy.stops:
+            end = self._stopped(end, before)
+        self.ends[self.live] = end
+        left, self.longest = torch.stack([(end > said).sum(), self.ends.max()]).tolist()
+        return left
+
+    def _stopped(self, end: Tensor, before: int) -> Tensor:
+        """`end` (B,), or where a row's text completes a stop before: on the host."""
+        tokenizer, stops = self.policy.tokenizer, self.policy.stops
+        start = max(0, before + 1 - reach(stops))
+        given = torch.cat([end[:, None], self.tokens[self.live, start : self.looked]], 1).tolist()
+        ends = []
+        for last, *ids in given:
+            said, new = ids[: last - start], min(last, self.looked) - before
+            stop = first_stop(tokenizer, said, new, stops) if new > 0 else None
+            ends.append(last if stop is None else start + stop)
+        if ends == [row[0] for row in given]:
+            return end
+        return torch.tensor(ends, device=end.device)
+
+    def found(self) -> dict[str, Tensor]:
+        """What all rows said, up to where each ended."""
+        width = self.longest
+        over = torch.arange(width, device=self.ends.device) >= self.ends[:, None]
+        return {
+            "response_ids": self.tokens[:, :width].masked_fill(over, self.policy.pad_id),
+            "sampler_log_probs": self.sampled[:, :width].masked_fill(over, 0),
+            "old_log_probs": _finite(self.ours[:, :width].masked_fill(over, 0)),
+        }
 
 
 @contextmanager
@@ -128,11 +208,6 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
     return out.view(*x.shape[:-1], -1)
 
 
-def _needed(mask: Tensor) -> Tensor | None:
-    """The attention mask, or None where nothing is padded: attention is faster without."""
-    return mask if not bool(mask.all()) else None
-
-
 def _gives_up_rows(cache: Any) -> bool:
     from transformers.cache_utils import DynamicSlidingWindowLayer
 
@@ -149,16 +224,19 @@ def plain_cache(cache: Any, *others: type) -> bool:
 
 
 def _finite(log_probs: Tensor) -> Tensor:
-    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, at the
-    end, since each look waits for the device."""
-    wrong = (~log_probs.isfinite()).nonzero()
-    if len(wrong):
-        row, t = wrong[0].tolist()
-        raise ModelError(
+    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, with
+    what else is to be looked at, since each look waits for the device."""
+    finite = log_probs.isfinite()
+
+    def fault() -> ModelError:
+        row, t = (~finite).nonzero()[0].tolist()
+        return ModelError(
             f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
             "log-probability, so nothing can be sampled (weights that broke, or a model.dtype or "
             "model.attention that overflows)"
         )
+
+    check(finite.all(), fault)
     return log_probs
 
 
@@ -213,7 +291,7 @@ def truncate(log_pi: Tensor, top_k: int, top_p: float) -> Tensor:
         return log_pi
     ordered, index = log_pi.sort(-1, descending=True)
     if top_k > 0:
-        ordered[:, top_k:] = -torch.inf
+        ordered[:, top_k:].fill_(-torch.inf)
     if top_p < 1:  # the token that passes p stays
         p = ordered.softmax(-1)
         ordered = ordered.masked_fill(p.cumsum(-1) - p >= top_p, -torch.inf)

@@ -5,7 +5,8 @@ positions go through in chunks, softmax is done in place, and the backward pass 
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that no more than `CHUNK` logits are held at a time, whatever the batch and the vocabulary.
+so that no more logits are held at a time than `rlzoo.lm.memory.room` says, whatever the batch and
+the vocabulary.
 """
 
 from typing import Any
@@ -14,14 +15,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlzoo.lm.memory import CHUNK
-
-BLOCK = 2**20  # of them, worked on at a time
+from rlzoo.lm import memory
 
 
-def chunk_rows(vocabulary: int, device: torch.device) -> int:
-    """Positions whose logits are held at a time."""
-    return max(1, CHUNK.get(device.type, CHUNK["cuda"]) // vocabulary)
+def chunk_rows(vocabulary: int, device: torch.device) -> tuple[int, int]:
+    """Positions whose logits are held at a time, and how many of these are worked on at a time."""
+    room = memory.room(device)
+    return max(1, room.logits // vocabulary), max(1, room.block // vocabulary)
 
 
 def log_prob_stats(
@@ -95,7 +95,7 @@ class _Head(torch.autograd.Function):
         accumulate: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
         n = len(hidden)
-        rows = chunk_rows(len(weight), hidden.device)
+        rows, step = chunk_rows(len(weight), hidden.device)
         wide = torch.float32 if hidden.dtype in (torch.float16, torch.bfloat16) else hidden.dtype
         log_probs, h, squared = (hidden.new_zeros(n, dtype=wide) for _ in range(3))
         kept = None
@@ -104,7 +104,6 @@ class _Head(torch.autograd.Function):
             part = slice(start, start + rows)
             logits = _logits(hidden[part], weight, bias, temperature, softcap)
             keep = needs_grad and n <= rows and not entropy_grad and softcap is None
-            step = max(1, BLOCK // logits.shape[1])
             for first in range(start, min(start + rows, n), step):  # in the cache, and in place
                 some = slice(first, min(first + step, start + rows))
                 log_p = logits[first - start : some.stop - start]
@@ -184,7 +183,7 @@ def full_kl(
     softcaps: tuple[float | None, float | None] = (None, None),
 ) -> Tensor:
     """KL(ours, theirs) (N,) over the whole vocabulary, each (hidden (N, H), weight, bias)."""
-    n, rows = len(ours[0]), chunk_rows(len(ours[1]), ours[0].device)
+    n, (rows, _) = len(ours[0]), chunk_rows(len(ours[1]), ours[0].device)
     found = [ours[0].new_zeros(0)]
     for start in range(0, n, rows):
         log_p, log_q = (

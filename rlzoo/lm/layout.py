@@ -1,31 +1,40 @@
-"""How rows lie in a forward pass: side by side, or a group as a tree that holds its prompt once."""
+"""How rows lie in a forward pass: side by side, or in a line with each group's prompt once.
+
+All of it is worked out by the host, which knows the tokens and where they are: a device gets what
+comes of it, and nobody waits.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlzoo.ops import on_host, put
+
 
 @dataclass(frozen=True)
 class Aligned:
-    """Tokens as a model reads them, padding at the end only.
+    """Tokens as a model reads them.
 
-    Either each row by itself, prompt and response side by side: causal attention needs no mask
-    then, and positions count from 0. Or a tree for each group, its prompt once and then all of its
-    responses, each of which sees the prompt and itself.
+    Either each row by itself, prompt and response side by side, padding at the end: causal
+    attention needs no mask then, and positions count from 0. Or all in one line, N = 1: each
+    group's prompt once, then all responses, nothing padded. Attention then takes the rows out of
+    the line (`rlzoo.lm.attention`), so that it sees and costs the same.
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
-    `keep` positions of ids laid flat; T: the longest response. seen: (N, 1, L, L) and
-    place: (N, L), attention mask and positions, of trees only.
+    `keep` positions of ids laid flat; T: the longest response. Of a line only: place (1, L),
+    positions; rows (R, longest), where a row's tokens lie in the line, and back (L,), where in
+    these rows laid flat each token of the line is.
     """
 
     ids: Tensor
     at: Tensor
     keep: int
-    seen: Tensor | None = None
     place: Tensor | None = None
+    rows: Tensor | None = None
+    back: Tensor | None = None
     longest: int = 0  # tokens of the longest row, prompt and response
 
     @property
@@ -35,90 +44,76 @@ class Aligned:
 
 def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
     """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
+    device = columns["response_ids"].device
+    columns = {n: on_host(columns[n]) for n in _READ if n in columns}
+    rows = _side_by_side(columns)
     if trees:
-        return _trees(columns)
+        rows = _in_line(columns, rows)
+    found = {f.name: getattr(rows, f.name) for f in fields(rows)}
+    moved: dict[str, Any] = {n: put(x, device) for n, x in found.items() if isinstance(x, Tensor)}
+    return replace(rows, **moved)
+
+
+_READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
+
+
+def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
     p, n = lengths(columns)
     width, length = int(n.max()), int((p + n).max())
     ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
     start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
-    ids = ids.gather(1, (start + _steps(p, length)).clamp(max=ids.shape[1] - 1))
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
     keep = length - int(p.min()) + 1
-    at = (p[:, None] - 1 + _steps(p, width + 1)).clamp(max=length - 1) - (length - keep)
-    row = _steps(p, len(p))[:, None]
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    row = torch.arange(len(p))[:, None]
     return Aligned(ids, row * keep + at, keep, longest=length)
 
 
-def _trees(columns: Mapping[str, Any]) -> Aligned:
+def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
+    """Rows that lie side by side put into one line, each group's prompt once."""
     p, n = lengths(columns)
-    width = int(n.max())
-    _, tree, order, start, trunk = _forest(columns)
-    total = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk  # (N,)
-    length = int(total.max())
-    ids = columns["prompt_ids"].new_zeros(len(trunk), length)
-    segment = torch.full_like(ids, -1)  # 0: of the prompt; k: of the k-th response; -1: padding
-    place = torch.zeros_like(ids)
-    # Prompts, from the first row of each tree.
-    first = torch.zeros_like(trunk).index_copy_(0, tree.flip(0), _steps(p, len(p)).flip(0))
-    inside = _steps(p, length) < trunk[:, None]  # (N, L)
-    from_left = columns["prompt_mask"].shape[1] - trunk[:, None] + _steps(p, length)
-    prompt = columns["prompt_ids"][first]
-    at = from_left.clamp(max=prompt.shape[1] - 1)
-    ids = torch.where(inside, prompt.gather(1, at), ids)
-    segment = torch.where(inside, 0, segment)
-    place = torch.where(inside, _steps(p, length), place)
-    # Responses, one after the other.
-    row, t = (_steps(p, width) < n[:, None]).nonzero().T
-    to = tree[row], start[row] + t
-    ids[to] = columns["response_ids"][row, t]
-    segment[to] = order[row] + 1
-    place[to] = trunk[tree[row]] + t
-    below = torch.ones(length, length, dtype=torch.bool, device=p.device).tril()
-    seen = below & ((segment[:, None] == 0) | (segment[:, None] == segment[:, :, None]))
-    keep = length - int(trunk.min()) + 1
-    state = start[:, None] - 1 + _steps(p, width + 1)
-    state[:, 0] = trunk[tree] - 1  # the first token is chosen at the prompt's end
-    at = state.clamp(max=length - 1) - (length - keep)
-    return Aligned(ids, tree[:, None] * keep + at, keep, seen[:, None], place, int((p + n).max()))
+    tree, trunk = _forest(columns)
+    begin = trunk.cumsum(0) - trunk  # of each group's prompt
+    start = trunk.sum() + n.cumsum(0) - n  # of each row's response
+    step = torch.arange(rows.longest)
+    to = torch.where(step < p[:, None], begin[tree][:, None], (start - p)[:, None]) + step
+    inside = step < (p + n)[:, None]
+    to = to.where(inside, 0)  # padding is read by nobody
+    back = to.new_zeros(int(trunk.sum() + n.sum()))
+    back[to[inside]] = inside.flatten().nonzero()[:, 0]
+    last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)
+    return Aligned(
+        rows.ids.flatten()[back][None],
+        to.gather(1, last),
+        len(back),
+        place=(back % rows.longest)[None],
+        rows=to,
+        back=back,
+        longest=rows.longest,
+    )
 
 
-def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """How rows (R,) lie in trees (N,): each tree's group; a row's tree, its place among the tree's
-    rows, and where its response starts; each tree's prompt length."""
-    p, n = lengths(columns)
-    groups, tree = torch.unique(columns["group_ids"], return_inverse=True)
-    trunk = torch.zeros_like(groups).index_copy_(0, tree, p)
-    by_tree = tree.argsort(stable=True)
-    done = n[by_tree].cumsum(0) - n[by_tree]  # tokens of the rows before, trees one after another
-    number = _steps(p, len(p))
-    count = torch.bincount(tree, minlength=len(groups))
-    begin = count.cumsum(0) - count  # (N,)
-    start, order = torch.empty_like(n), torch.empty_like(n)
-    start[by_tree] = done - done[begin][tree[by_tree]] + trunk[tree[by_tree]]
-    order[by_tree] = number - begin[tree[by_tree]]
-    return groups, tree, order, start, trunk
+def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
+    p, _ = lengths(columns)
+    groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
+    return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
 
 
 def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """Tokens of prompts and of responses, (R,) int64."""
-    return columns["prompt_mask"].long().sum(1), columns["response_attention"].long().sum(1)
+    """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
+    masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
+    prompt, response = (mask.long().sum(1) for mask in masks)
+    return prompt, response
 
 
-def _steps(like: Tensor, n: int) -> Tensor:
-    return torch.arange(n, device=like.device)
-
-
-def trees_pay(columns: Mapping[str, Any], keys: float) -> bool:
-    """Whether reading each group's prompt once saves a tenth of the work.
-
-    keys: how many keys of attention cost as much as one position's matrix products.
-    """
+def trees_pay(columns: Mapping[str, Any]) -> bool:
+    """Whether reading each group's prompt once saves a tenth of the positions."""
     if "group_ids" not in columns or not len(columns["group_ids"]):
         return False
     p, n = lengths(columns)
-    _, tree, _, _, trunk = _forest(columns)
-    together = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
-    rows, trees = ((x * (keys + x)).sum() for x in (p + n, together))
-    return bool(trees < 0.9 * rows)
+    _, trunk = _forest(columns)
+    return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
 
 
 def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
@@ -127,10 +122,10 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
     quarter of the budget ends before more than a twentieth of it is padding."""
     p, n = lengths(columns)
     if trees:
-        _, tree, _, _, trunk = _forest(columns)
+        tree, trunk = _forest(columns)
         size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
     else:
-        tree, size = _steps(p, len(p)), p + n
+        tree, size = torch.arange(len(p)), p + n
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0

@@ -1,7 +1,52 @@
-"""How much memory a pass may take."""
+"""How much memory a pass may take (what a CPU's cache wants, shares of what a device has free), and
+what a policy samples in."""
 
-PASS_BYTES = {"cpu": 2**27, "cuda": 2**33}  # of activations in a pass
-CHUNK = {"cpu": 2**23, "cuda": 2**28}  # logits held at a time: 32 MiB, 1 GiB in float32
+from dataclasses import dataclass
+from typing import Any
+
+USUAL = 2**34  # bytes free on a device that cannot be asked
+
+
+@dataclass(frozen=True)
+class Room:
+    """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
+    while columns are read, and wait for the losses.
+
+    logits: how many are held at a time, in float32.  block: how many of those are worked on at a
+    time.
+    """
+
+    activations: int
+    kept: int
+    logits: int
+    block: int
+
+
+CPU = Room(activations=2**27, kept=10 * 2**27, logits=2**23, block=2**20)
+
+
+def room(device: Any, free: int | None = None) -> Room:
+    """What a pass on a device (a torch.device, or its type) may take.
+
+    Off the CPU half of the `free` bytes (asked for where they are not given) is for activations,
+    and a sixteenth for logits, of which up to three copies are made: in one block, since each
+    operation is a launch.
+    """
+    if getattr(device, "type", device) == "cpu":
+        return CPU
+    free = free_bytes(device) if free is None else free
+    return Room(free // 2, free // 2, free // 64, free // 64)
+
+
+def free_bytes(device: Any) -> int:
+    """What new tensors on this device may take: what no process has, and what torch's allocator
+    has and does not use."""
+    import torch
+
+    if getattr(device, "type", device) != "cuda":
+        return USUAL
+    free, _ = torch.cuda.mem_get_info(device)
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
 
 
 def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: bool) -> int:
@@ -11,3 +56,17 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
     if not grad:
         return of_layer
     return layers * hidden + of_layer if recompute else layers * of_layer
+
+
+def sampling_dtype(config: Any, device: str) -> str | None:
+    """What sampling computes in (`rollout.dtype`); None: in what the policy's passes do."""
+    if config.rollout.dtype != "auto":
+        return str(config.rollout.dtype)
+    half = device == "cuda" and config.model.autocast != "none"
+    return "bfloat16" if half and config.model.dtype != "float64" else None
+
+
+def sampling_copy(config: Any, device: str) -> str | None:
+    """The dtype of a copy of the policy that samples; None: the policy does it itself."""
+    dtype = sampling_dtype(config, device)
+    return dtype if dtype != config.model.dtype or config.model.lora.rank else None

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 
 from torch import Tensor
 
+from rlzoo.ops import on_host
+
 
 class Meter:
     """`tokens`: generated so far, those of a run's evaluations apart."""
@@ -14,7 +16,7 @@ class Meter:
 
     def count(self, response_mask: Tensor) -> None:
         """The tokens that the policy chose: response_mask (B, T)."""
-        self.tokens += int(response_mask.sum())
+        self.tokens += int(on_host(response_mask).sum())
 
     @contextmanager
     def apart(self) -> Iterator["Meter"]:

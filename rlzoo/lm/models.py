@@ -24,6 +24,7 @@ class Models:
     """The networks that a plan asks for, and what goes with them: how rows pass through them
     (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
 
+    teachers: one for each domain of prompts, None that of all others.
     notes: what the run's reader should know. contract: what the policy's model was found to agree
     on, by name (`rlzoo.lm.contract`).
     """
@@ -31,7 +32,7 @@ class Models:
     plan: Plan
     policy: Policy
     reference: Policy | None = None
-    teacher: Policy | None = None
+    teachers: dict[str | None, Policy] = field(default_factory=dict)
     critic: Critic | None = None
     seed: int = 0
     ranks: Ranks = ALONE
@@ -41,7 +42,7 @@ class Models:
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.policy.stops = self.plan.stops
+        self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         train = self.plan.recipe.config.train
         known = self.policy.eos_ids
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, known)
@@ -75,6 +76,11 @@ class Models:
                     f"{split} prompts of task {self.plan.task_name!r} are longer, up to "
                     f"{max(lengths)} tokens"
                 )
+
+    @property
+    def teacher(self) -> Policy | None:
+        """The teacher of prompts of no domain that has one of its own."""
+        return self.teachers.get(None)
 
     @property
     def tokenizer(self) -> Any:

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.lm.layout import lengths, pack
+from rlzoo.lm.memory import room
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
+from rlzoo.ops import pick
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.plugin.border import out_of_memory
 
@@ -38,7 +40,8 @@ class Passes:
     scale: float = 1.0
 
     def parts(self, columns: Columns, *, grad: bool = False) -> list[Tensor]:
-        """The rows (R,) of each pass over `columns`: sorted by length, as many as fit."""
+        """The rows (R,), of the host's, of each pass over `columns`: sorted by length, as many as
+        fit."""
         rows = len(columns["response_mask"])
         if grad and self.train.microbatch:
             order = pack(columns, 1)
@@ -53,9 +56,21 @@ class Passes:
         if self.ranks.count > 1:  # something to do for each
             positions = sum(int(x.sum()) for x in lengths(columns))
             budget = min(budget, positions // self.ranks.count)
+            if self.policy.device.type != "cpu":  # they may not have the same memory free
+                budget = min(self.ranks.gather(budget))
         parts = pack(columns, max(1, budget), trees=self.policy.trees(columns))
         # A single pass keeps the order of its rows: nothing need be sorted back.
-        return [torch.arange(rows, device=parts[0].device)] if len(parts) == 1 else parts
+        return [torch.arange(rows)] if len(parts) == 1 else parts
+
+    def to_keep(self, columns: Columns) -> list[Tensor] | None:
+        """The rows of each pass of an update, if all passes may be held at once. Not where the
+        recipe bounds what is held, or memory ran out."""
+        parts = self.parts(columns, grad=True)
+        if len(parts) == 1:
+            return parts
+        positions = sum(int(x.sum()) for x in lengths(columns))
+        fits = positions * self.policy.bytes_of_position(grad=True) <= room(self.policy.device).kept
+        return parts if fits and self.train.token_budget is None and self.scale == 1 else None
 
     def map(
         self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
@@ -85,7 +100,7 @@ class Passes:
             done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]
             parts = [part for i in range(self.ranks.count) for part in parts[i :: self.ranks.count]]
         back = torch.cat(parts).argsort()
-        return {name: torch.cat([out[name] for out in done])[back] for name in done[0]}
+        return {name: pick(torch.cat([out[name] for out in done]), back) for name in done[0]}
 
     def retry(self, attempt: Callable[[], T], release: Callable[[], None] = lambda: None) -> T:
         """What `attempt` gives. On out of memory: halve the pass from then on, and try once more.

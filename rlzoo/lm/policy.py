@@ -16,13 +16,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, head, recompute
+from rlzoo.lm import attention, contract, head, recompute
 from rlzoo.lm.decode import decode, few_rows, wide
 from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
-from rlzoo.lm.memory import PASS_BYTES, activations
+from rlzoo.lm.memory import activations, room
+from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
+from rlzoo.ops import on_host, pick, put
 from rlzoo.parallel.shard import whole
+from rlzoo.plugin.border import out_of_memory
 
 
 class Policy:
@@ -52,6 +55,13 @@ class Policy:
         # Unless the model's contract says otherwise:
         self.sampled_as_scored = True
         self.pads = True  # prompts of unequal length are sampled together
+        # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
+        # autocast, so many rows at a time:
+        self.static = False
+        self.sampled_by: SamplingCopy | None = None
+        self.sampled_in: str | None = None
+        self.most_rows: int | None = None
+        self.notes: list[str] = []  # where it is said should memory run out
         self.limit = limit_of(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
@@ -74,24 +84,26 @@ class Policy:
         return int(self.model.config.get_text_config().vocab_size)
 
     def positions_per_pass(self, *, grad: bool) -> int:
-        """Positions of a pass, so that what it holds stays within `PASS_BYTES`: activations of all
-        layers where there is a gradient, of one where there is none."""
+        """Positions of a pass, so that what it holds stays within the device's `room`: activations
+        of all layers where there is a gradient, of one where there is none."""
+        return max(1, room(self.device).activations // self.bytes_of_position(grad=grad))
+
+    def bytes_of_position(self, *, grad: bool) -> int:
+        """What a pass holds for each of its positions."""
         h, inner, layers = sizes(self.model.config)
         floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
-        floats += self.vocabulary if grad else 0
-        return max(1, PASS_BYTES.get(self.device.type, PASS_BYTES["cuda"]) // (4 * floats))
+        return 4 * (floats + (self.vocabulary if grad else 0))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
         """Whether a pass over these rows should read each group's prompt once."""
-        h, inner, _ = sizes(self.model.config)
-        return self.takes_trees and trees_pay(columns, 2 * h + 1.5 * inner)
+        return self.takes_trees and trees_pay(columns)
 
     def layout(self, columns: Mapping[str, Any]) -> Aligned:
         return align(columns, trees=self.trees(columns))
 
     @property
     def takes_trees(self) -> bool:
-        """Whether the model takes a mask of its own for each pair of tokens."""
+        """Whether each group's prompt may be read once."""
         return not self.no_trees
 
     @cached_property
@@ -110,7 +122,7 @@ class Policy:
         """The reference: the same network now, without gradients. With LoRA it is this very
         network, its adapters off, which start as nothing."""
         twin = copy.copy(self)
-        twin.value_head = None
+        twin.value_head = twin.sampled_by = None
         if getattr(self.model, "_hf_peft_config_loaded", False):
             twin.adapter = False
             return twin
@@ -159,10 +171,9 @@ class Policy:
     def _run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
         self.check_length(rows)
-        with self._as_asked():
+        with self._as_asked(), attention.over(self.model, rows):
             return self.runner(
                 input_ids=rows.ids,
-                attention_mask=rows.seen,
                 position_ids=rows.place,
                 logits_to_keep=rows.keep,
                 use_cache=False,
@@ -211,13 +222,12 @@ class Policy:
         """
         rows = self.layout(columns)
         width, steps = rows.width, columns["response_ids"].shape[1]
-        chosen = columns["response_ids"][:, :width]
         if "log_pi" in want:
+            chosen = columns["response_ids"][:, :width]
             log_pi = (wide(self.logits(columns)[:, :-1]) / self.temperature).log_softmax(-1)
             log_probs = log_pi.gather(-1, chosen[..., None]).squeeze(-1)
             return {"log_probs": widen(log_probs, steps), "log_pi": widen(log_pi, steps)}
-        mask = columns["response_mask"][:, :width].bool()
-        picked, ids = rows.at[:, :-1][mask], chosen[mask]  # (N,), (N,)
+        picked, ids, where = chosen_tokens(columns, rows)
         stats = [n for n in ("entropy", "sum_pi_squared") if n in want]
         names = ["log_probs", *stats]
 
@@ -257,7 +267,10 @@ class Policy:
 
         def placed(found: Mapping[str, Tensor]) -> Tensor:
             """Columns (N,) put where their tokens are, (R, T + 1, K)."""
-            return widen(_placed(torch.stack([found[n] for n in names], -1), mask), width + 1)
+            found_there = torch.stack([found[n] for n in names], -1)
+            return widen(
+                _placed(found_there, where, (len(columns["response_ids"]), width)), width + 1
+            )
 
         scored = self.through(rows, table) if self.plain_head else table_of_logits(self._run(rows))
         out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
@@ -282,16 +295,16 @@ class Policy:
             sides = []
             for policy in (self, other):  # they may not be alike: each has a layout of its own
                 rows = policy.layout(columns)
-                mask = columns["response_mask"][:, : rows.width].bool()
-                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[rows.at[:, :-1][mask]]
+                picked, ids, where = chosen_tokens(columns, rows)
+                hidden = policy.through(rows, lambda h: h).flatten(0, 1)[picked]
                 lm_head = policy.model.get_output_embeddings()
                 sides.append((hidden.to(lm_head.weight.dtype), lm_head.weight, lm_head.bias))
-            ids = columns["response_ids"][:, : rows.width][mask]
             caps = (self.softcap, other.softcap)
             kl = head.full_kl(sides[0], sides[1], self.temperature, caps)
             stats = head.log_prob_stats(*sides[1], ids, other.temperature, other.softcap)
         found = {"full_kl": kl, "ref_log_probs": stats["log_probs"]}
-        return {name: widen(_placed(x, mask), steps) for name, x in found.items()}
+        size = (len(columns["response_ids"]), rows.width)
+        return {name: widen(_placed(x, where, size), steps) for name, x in found.items()}
 
     @torch.no_grad()
     def generate(
@@ -312,34 +325,91 @@ class Policy:
                 f"rollout.max_new_tokens: prompts of {prompt_ids.shape[1]} tokens and {limit} new "
                 f"ones are more than {self.limit[1]}"
             )
+        lengths = on_host(prompt_mask).long().sum(1)
+        if self.pads or not bool((lengths != lengths[0]).any()):
+            parts = [torch.arange(len(lengths))]
+        else:  # so that none is padded
+            parts = [(lengths == n).nonzero()[:, 0] for n in lengths.unique().tolist()]
+        twin = self._sampler()
         # A cache grows by a token a call: compiled layers would be compiled again and again.
-        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(self.model)
-        with self._as_asked(), how:
-            lengths = prompt_mask.long().sum(1)
-            if self.pads or not bool((lengths != lengths[0]).any()):
-                return decode(self, prompt_ids, prompt_mask, uniforms, limit)
-            return self._by_length(prompt_ids, lengths, uniforms, limit)
+        how = torch.compiler.set_stance("force_eager") if self.compiled else few_rows(twin.model)
+        with twin._as_asked(), how:
+            return self._by_parts(twin, parts, prompt_ids, prompt_mask, uniforms, limit)
 
-    def _by_length(
-        self, prompt_ids: Tensor, lengths: Tensor, uniforms: Tensor | None, limit: int
+    def _sampler(self) -> "Policy":
+        """This policy as it samples."""
+        twin = copy.copy(self)
+        twin.autocast = self.autocast and self.sampled_in is None
+        if self.sampled_by is not None:
+            self.sampled_by.follow()
+            twin.model = self.sampled_by.model
+        return twin
+
+    def _by_parts(
+        self,
+        sampler: "Policy",
+        parts: list[Tensor],
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        uniforms: Tensor | None,
+        limit: int,
     ) -> dict[str, Tensor]:
-        """As `generate`, prompts of one length at a time, so that none is padded."""
-        out = {"response_ids": torch.full((len(lengths), limit), self.pad_id, device=self.device)}
-        longest = 0
-        for n in lengths.unique().tolist():
-            rows = (lengths == n).nonzero()[:, 0]
-            ids = prompt_ids[rows, -n:]
-            u = None if uniforms is None else uniforms[rows]
-            drawn = decode(self, ids, torch.ones_like(ids), u, limit)
-            longest = max(longest, drawn["response_ids"].shape[1])
-            for name, x in drawn.items():
-                whole = out.setdefault(name, x.new_zeros(len(lengths), limit))
-                whole[rows, : x.shape[1]] = x
-        return {name: x[:, :longest] for name, x in out.items()}
+        """As `generate`, the rows (N,) of a part at a time; fewer once memory has run out, which
+        moves no token."""
+        done: list[tuple[Tensor, dict[str, Tensor]]] = []
+        most = self.most_rows
+        while parts:
+            rows = parts.pop(0)
+            if self.most_rows and len(rows) > self.most_rows:
+                parts = [*rows.split(self.most_rows), *parts]
+                continue
+            ids, mask = pick(prompt_ids, rows), pick(prompt_mask, rows)
+            if not self.pads:
+                some = put(on_host(mask).any(0).nonzero()[:, 0], mask.device)
+                ids, mask = ids[:, some], mask[:, some]
+            try:
+                u = None if uniforms is None else pick(uniforms, rows)
+                done.append((rows, decode(sampler, ids, mask, u, limit)))
+                continue
+            except RuntimeError as error:
+                if not out_of_memory(error) or len(rows) == 1:
+                    raise
+            # Not in `except`: there the traceback holds on to what was allocated.
+            self.most_rows = (len(rows) + 1) // 2
+            parts = [rows, *parts]
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+        if self.most_rows != most:
+            self.notes.append(
+                f"out of memory while sampling; going on with {self.most_rows} rows at a time "
+                "(same tokens)"
+            )
+        if len(done) == 1:
+            return done[0][1]
+        back = torch.cat([rows for rows, _ in done]).argsort()
+        width = max(drawn["response_ids"].shape[1] for _, drawn in done)
+        found = {}
+        for name in done[0][1]:
+            pad = self.pad_id if name == "response_ids" else 0
+            wide = [F.pad(x[name], (0, width - x[name].shape[1]), value=pad) for _, x in done]
+            found[name] = pick(torch.cat(wide), back)
+        return found
 
 
-def _placed(x: Tensor, mask: Tensor) -> Tensor:
-    """x (N, ...) put where the N tokens of `mask` (R, T) are, 0 elsewhere."""
-    full = x.new_zeros(mask.numel(), *x.shape[1:])
-    full = full.index_copy(0, mask.flatten().nonzero()[:, 0], x)
-    return full.view(*mask.shape, *x.shape[1:])
+def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
+    """Of the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
+    their ids, and their places in (R, T) laid flat."""
+    mask = on_host(columns["response_mask"])[:, : rows.width].bool()
+    found = (
+        on_host(rows.at)[:, :-1][mask],
+        on_host(columns["response_ids"])[:, : rows.width][mask],
+        mask.flatten().nonzero()[:, 0],
+    )
+    picked, ids, where = (put(x, rows.ids.device) for x in found)
+    return picked, ids, where
+
+
+def _placed(x: Tensor, where: Tensor, size: tuple[int, int]) -> Tensor:
+    """x (N, ...) put to its places `where` (N,) in (R, T) laid flat, 0 elsewhere."""
+    full = x.new_zeros(size[0] * size[1], *x.shape[1:])
+    return full.index_copy(0, where, x).view(*size, *x.shape[1:])

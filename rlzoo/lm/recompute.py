@@ -6,7 +6,7 @@ pass, and a layer runs in eval mode both times.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from rlzoo.errors import ModelError
+from rlzoo.lm import attention
 
 
 def allow(model: Any) -> None:
@@ -54,10 +55,13 @@ def _asking(model: nn.Module) -> list[Any]:
 
 
 def _twice(function: Callable, *args: Any, **kwargs: Any) -> Any:
-    return checkpoint(_in_eval_mode, function, *args, use_reentrant=False, **kwargs)
+    run = partial(_in_eval_mode, attention.same(), function)
+    return checkpoint(run, *args, use_reentrant=False, **kwargs)
 
 
-def _in_eval_mode(function: Callable, *args: Any, **kwargs: Any) -> Any:
+def _in_eval_mode(
+    reading: Callable[[], AbstractContextManager], function: Callable, *args: Any, **kwargs: Any
+) -> Any:
     # A layer's bound method, or its plain forward with the layer as the first argument.
     given = function.args if isinstance(function, partial) else ()
     layer = given[0] if given else getattr(function, "__self__", None)
@@ -66,7 +70,8 @@ def _in_eval_mode(function: Callable, *args: Any, **kwargs: Any) -> Any:
     for module in asking:
         module.training = False
     try:
-        return function(*args, **kwargs)
+        with reading():
+            return function(*args, **kwargs)
     finally:
         for module in asking:
             module.training = True

@@ -30,18 +30,7 @@ class RewardModel:
     @staticmethod
     def check(path: str, device: str = "auto") -> None:
         """Raise RlzooError, from small files alone, where there is no such model or device."""
-        if not path:
-            raise RlzooError(
-                "path is missing: a folder that `rlzoo reward train` made, or a hub id"
-            )
-        if device != "auto":
-            pick_device(device)
-        folder = typed_path(path)
-        if folder.is_dir():
-            refuse(folder)
-        elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id
-            beside = [p.name for p in folder.parent.glob("*") if p.is_dir()]
-            raise RlzooError(f"path: no folder {path!r}{nearest(folder.name, beside)}")
+        check(path, device)
 
     def scores(
         self,
@@ -70,8 +59,28 @@ class RewardModel:
             return score(self.model, rows, batch)
 
 
-def refuse(folder: Path) -> None:
-    """Raise where `folder` is no reward model, from its small files alone."""
+def check(path: str, device: str = "auto", **what: Any) -> None:
+    """Raise RlzooError, from small files alone, where there is no such model or device."""
+    if not path:
+        raise RlzooError("path is missing: a folder that `rlzoo reward train` made, or a hub id")
+    if device != "auto":
+        pick_device(device)
+    folder = typed_path(path)
+    if folder.is_dir():
+        refuse(folder, **what)
+    elif path.count("/") != 1 or path[0] in "./~" or folder.parent.is_dir():  # no hub id
+        beside = [p.name for p in folder.parent.glob("*") if p.is_dir()]
+        raise RlzooError(f"path: no folder {path!r}{nearest(folder.name, beside)}")
+
+
+NOUNS = {  # kind -> what it is, and what makes one
+    "SequenceClassification": ("sequence classifier", "`rlzoo reward train`"),
+    "TokenClassification": ("token classifier", "`rlzoo reward train --per-step`"),
+}
+
+
+def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) -> None:
+    """Raise where `folder` is no reward model, or one of another kind, from its small files."""
     file = folder / "config.json"
     if not file.is_file():
         raise ModelError(f"{folder}: no reward model: a folder without config.json")
@@ -80,32 +89,59 @@ def refuse(folder: Path) -> None:
     except ValueError as error:
         raise ModelError(f"{file}: not valid JSON: {error}") from None
     architecture = (config.get("architectures") or ["?"])[0]
-    if not architecture.endswith("ForSequenceClassification"):
-        raise ModelError(
-            f"{folder}: {architecture} is no sequence classifier; `rlzoo reward train` makes one"
-        )
-    labels = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
-    if labels != 1:
-        raise ModelError(f"{folder}: a reward model has one label; this one has {labels}")
+    if not architecture.endswith(f"For{kind}"):
+        noun, maker = NOUNS[kind]
+        raise ModelError(f"{folder}: {architecture} is no {noun}; {maker} makes one")
+    there = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
+    if there != labels:
+        many = "one label" if labels == 1 else f"{labels} labels"
+        raise ModelError(f"{folder}: such a reward model has {many}; this one has {there}")
     names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
     if not any((folder / name).is_file() for name in names):
         raise ModelError(f"{folder}: no tokenizer (none of {', '.join(names)})")
 
 
-def load(folder: Path, device: Any, dtype: str = "float32") -> tuple[Any, Any]:
+def load(
+    folder: Path,
+    device: Any,
+    dtype: str = "float32",
+    kind: str = "SequenceClassification",
+    labels: int = 1,
+) -> tuple[Any, Any]:
     """(model, tokenizer) of a reward model, frozen, in eval mode."""
     import torch
-    from transformers import AutoModelForSequenceClassification
+    import transformers
 
-    refuse(folder)
+    refuse(folder, kind, labels)
     with _quiet(folder):
         model = load_weights(
-            AutoModelForSequenceClassification,
+            getattr(transformers, f"AutoModelFor{kind}"),
             folder,
             dtype=getattr(torch, dtype),
             trust_remote_code=False,
         )
     return model.to(device).eval().requires_grad_(False), load_tokenizer(folder)
+
+
+def make(folder: Path, kind: str, labels: int) -> tuple[Any, Any]:
+    """(model, tokenizer): the network in `folder` under a new head, or one that it has."""
+    import torch
+    import transformers
+
+    tokenizer = load_tokenizer(folder)
+    how: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    with _quiet(folder):
+        config = transformers.AutoConfig.from_pretrained(folder, **how)
+        has_head = kind in (config.architectures or [""])[0]
+        if has_head and config.num_labels != labels:
+            many = "one label" if labels == 1 else f"{labels} labels"
+            raise ModelError(
+                f"{folder}: such a reward model has {many}; this one has {config.num_labels}"
+            )
+        model = getattr(transformers, f"AutoModelFor{kind}").from_pretrained(
+            folder, num_labels=labels, dtype=torch.float32, use_safetensors=True, **how
+        )
+    return model, tokenizer
 
 
 def load_tokenizer(folder: Path) -> Any:

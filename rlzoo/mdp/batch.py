@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlzoo.ops import carried, carry, on_host, pick, put
 from rlzoo.plugin.call import zero_off_mask
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 
@@ -50,6 +51,23 @@ class Batch(Mapping[str, Any]):
         for name, value in columns.items():
             self.add(name, value)
 
+    def on_host(self) -> "Batch":
+        """The columns with at most two dimensions in the host's memory (itself if it lies there):
+        those that the host does not know come in one transfer for each dtype."""
+        mask = self["response_mask"]
+        if mask.device.type == "cpu":
+            return self
+        flat = {n: x for n, x in self.items() if isinstance(x, Tensor) and x.ndim <= 2}
+        unknown = [x for x in flat.values() if carried(x) is None]
+        for kind in dict.fromkeys(x.dtype for x in unknown):
+            some = [x for x in unknown if x.dtype == kind]
+            there = torch.cat([x.detach().flatten() for x in some]).cpu()
+            for x, known in zip(some, there.split([x.numel() for x in some]), strict=True):
+                carry(x, known.view(x.shape))
+        found = Batch(on_host(mask))
+        found._columns |= {n: on_host(x) if n in flat else x for n, x in self.items()}
+        return found
+
     def select(self, rows: Tensor) -> dict[str, Any]:
         """The columns of some rows (R,) int64, as a plain mapping."""
         return take(self, rows)
@@ -57,6 +75,7 @@ class Batch(Mapping[str, Any]):
 
 def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
     """`columns` of some rows (R,) int64; a column of shape K has none and stays whole."""
+    rows = on_host(rows)
     index = rows.tolist()
     picked: dict[str, Any] = {}
     for name, value in columns.items():
@@ -65,7 +84,7 @@ def take(columns: Mapping[str, Any], rows: Tensor) -> dict[str, Any]:
         elif name in COLUMNS and COLUMNS[name].shape == "K":
             picked[name] = value
         else:
-            picked[name] = value[rows]
+            picked[name] = pick(value, rows)
     return picked
 
 
@@ -91,13 +110,14 @@ def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
 def left_pad(rows: list[list[int]], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """(ids, mask), both (B, P)."""
     width = max(map(len, rows))
-    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows], device=device)
-    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows], device=device)
-    return ids, mask
+    ids = torch.tensor([[pad_id] * (width - len(r)) + r for r in rows])
+    mask = torch.tensor([[0.0] * (width - len(r)) + [1.0] * len(r) for r in rows])
+    return put(ids, device), put(mask, device)
 
 
 def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.device) -> Batch:
-    """One batch on `device` of several ones' columns, their rows one after the other.
+    """One batch on `device` of several ones' columns, all of the host's, their rows one after the
+    other.
 
     Prompts are widened on the left and responses on the right, with `pad_id` where they hold ids.
     """
@@ -109,13 +129,13 @@ def concatenate(parts: list[Mapping[str, Any]], pad_id: int, device: torch.devic
             whole[name] = [x for piece in pieces for x in piece]
             continue
         if shape == "K":
-            whole[name] = first.to(device)
+            whole[name] = put(first, device)
             continue
         if first.ndim > 1 and shape != "BK":
             width = max(piece.shape[1] for piece in pieces)
             fill = pad_id if name in ("prompt_ids", "response_ids") else 0
             pieces = [widen(piece, width, fill=fill, left=shape == "BP") for piece in pieces]
-        whole[name] = torch.cat(pieces).to(device)
+        whole[name] = put(torch.cat(pieces), device)
     batch = Batch(whole.pop("response_mask"))
     batch.update(whole)
     return batch

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError
-from rlzoo.ops import at_last_action, masked_sum
+from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import out_of_memory
-from rlzoo.plugin.call import call, own, zero_off_mask
+from rlzoo.plugin.call import call, check, own, zero_off_mask
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 
@@ -44,8 +44,8 @@ def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> li
     """Response texts without the EOS that ended them. Other special tokens stay visible, so that
     a verifier cannot take `4<pad>2` for `42`."""
     rows = []
-    lengths = columns["response_attention"].long().sum(1).tolist()
-    for ids, n in zip(columns["response_ids"].tolist(), lengths, strict=True):
+    lengths = on_host(columns["response_attention"]).long().sum(1).tolist()
+    for ids, n in zip(on_host(columns["response_ids"]).tolist(), lengths, strict=True):
         ids = ids[:n]
         rows.append(ids[:-1] if ids and ids[-1] in eos_ids else ids)
     return tokenizer.batch_decode(rows, skip_special_tokens=False)
@@ -85,7 +85,9 @@ def decode_tokens(
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
     rows = []
     for ids, mask in zip(
-        columns["response_ids"].tolist(), columns["response_mask"].tolist(), strict=True
+        on_host(columns["response_ids"]).tolist(),
+        on_host(columns["response_mask"]).tolist(),
+        strict=True,
     ):
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
         for i in chosen:
@@ -117,7 +119,7 @@ def score(plan: Plan, columns: Mapping[str, Any]) -> dict[str, Tensor]:
         total = total - at_last_action(fine, mask)
     out = {
         "score_components": torch.stack(parts, 1),
-        "score_weights": torch.tensor(weights, dtype=mask.dtype, device=mask.device),
+        "score_weights": put(torch.tensor(weights, dtype=mask.dtype), mask.device),
         "scores": total,
         "sequence_scores": masked_sum(total, mask),
     }
@@ -157,7 +159,8 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     mask = columns["response_mask"]
     try:
         raw = function(subject, columns)
-        out = torch.as_tensor(raw, dtype=mask.dtype, device=mask.device).detach()
+        out = torch.as_tensor(raw, dtype=mask.dtype).detach()
+        out = out if out.device == mask.device else put(out, mask.device)
     except RlzooError:
         raise
     except (Exception, SystemExit) as error:  # a user's function may raise anything: name the row
@@ -175,10 +178,13 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
             f"{tuple(mask.shape[:1])}, a score per token {tuple(mask.shape)}"
         )
     out = zero_off_mask(out, mask)
-    bad = ~torch.isfinite(out).all(1)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0])
-        raise ComponentError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
+    fine = torch.isfinite(out).all(1)
+
+    def fault() -> ComponentError:
+        row = int((~fine).nonzero()[0])
+        return ComponentError(f"{label} returned NaN or infinity {_show_row(columns, row)}")
+
+    check(fine.all(), fault)
     return out
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from rlzoo.errors import ConversationError, RlzooError
 from rlzoo.mdp.rules import continued, unknown_character
+from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD
@@ -191,23 +192,23 @@ class Turns:
 
         def padded(lists: list[list[int]], pad: int) -> Tensor:
             cut = [x[row.begin :] for x, row in zip(lists, rows, strict=True)]
-            return torch.tensor([x + [pad] * (width - len(x)) for x in cut], device=device)
+            return torch.tensor([x + [pad] * (width - len(x)) for x in cut])
 
         turn_ids = padded([row.turn_ids for row in rows], 0)
-        length = torch.tensor(lengths, device=device)[:, None]
-        found: dict[str, Any] = {
+        length = torch.tensor(lengths)[:, None]
+        tensors = {
             "response_ids": padded([row.ids for row in rows], pad_id),
             "response_mask": (turn_ids > 0).float(),
-            "response_attention": (torch.arange(width, device=device) < length).float(),
-            "terminated": torch.tensor([row.terminated for row in rows], device=device),
-            "truncated": torch.tensor([row.truncated for row in rows], device=device),
-            "turns": [self.texts(row) for row in rows],
+            "response_attention": (torch.arange(width) < length).float(),
+            "terminated": torch.tensor([row.terminated for row in rows]),
+            "truncated": torch.tensor([row.truncated for row in rows]),
             "turn_ids": turn_ids,
         }
-        found["responses"] = ["".join(turns) for turns in found["turns"]]
+        turns = [self.texts(row) for row in rows]
         if "state_keys" in self.plan.needs:
-            found["state_keys"] = self._state_keys(rows, turn_ids, found["turns"])
-        return found
+            tensors["state_keys"] = self._state_keys(rows, turn_ids, turns)
+        found: dict[str, Any] = {n: put(x, device) for n, x in tensors.items()}
+        return found | {"turns": turns, "responses": ["".join(said) for said in turns]}
 
     def _state_keys(
         self, rows: Sequence[Conversation], turn_ids: Tensor, turns: list[list[str]]
@@ -232,41 +233,57 @@ class Turns:
         for i, row in enumerate(rows):
             for k in range(row.count):
                 table[i, k + 1] = next(numbers)
-        return table.to(turn_ids.device).gather(1, turn_ids)
+        return table.gather(1, turn_ids)
 
 
 def ends_turn(
     tokenizer: Any, tokens: Sequence[int], eos_ids: Sequence[int], stops: Sequence[str]
 ) -> bool:
-    """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop.
+    """Whether the last of a turn's tokens ends it: EOS, or the one that completes a stop."""
+    return tokens[-1] in eos_ids or first_stop(tokenizer, tokens, 1, stops) is not None
+
+
+def first_stop(tokenizer: Any, tokens: Sequence[int], new: int, stops: Sequence[str]) -> int | None:
+    """How many of a turn's tokens there are once a stop is complete, which one of the last `new`
+    tokens completes; None: there is no such.
 
     A stop is looked for in the text of as many tokens as it has bytes: none has less than one.
     """
-    if tokens[-1] in eos_ids:
-        return True
-    if not stops:
-        return False
-    reach = max(len(stop.encode()) for stop in stops)
-    tail = tokenizer.decode(
-        tokens[-reach:], skip_special_tokens=False, clean_up_tokenization_spaces=False
-    )
-    return any(stop in tail for stop in stops)
+    far, n = reach(stops), len(tokens)
+    if not stops or not _holds(tokenizer, tokens[max(0, n - new + 1 - far) :], stops):
+        return None
+    ends = range(n - new + 1, n + 1)
+    return next((i for i in ends if _holds(tokenizer, tokens[max(0, i - far) : i], stops)), None)
+
+
+def reach(stops: Sequence[str]) -> int:
+    """How many tokens a stop may take."""
+    return max((len(stop.encode()) for stop in stops), default=0)
+
+
+def _holds(tokenizer: Any, tokens: Sequence[int], stops: Sequence[str]) -> bool:
+    text = tokenizer.decode(tokens, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return any(stop in text for stop in stops)
 
 
 def begin(columns: Mapping[str, Any], rows: int, limit: int) -> list[Conversation]:
     """Conversations at their beginning, from the columns of a batch's prompts."""
     found = []
     for i in range(rows):
-        about = {name: columns[name][i] for name in TOLD if name in columns}
+        about = {name: _told_of(columns[name], i) for name in TOLD if name in columns}
         found.append(Conversation(about, limit, _by_template(about)))
     return found
 
 
+def _told_of(column: Any, row: int) -> Any:
+    return (on_host(column) if isinstance(column, Tensor) else column)[row]
+
+
 def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
     """A batch's row as it was before its action at response position `at`, to go on from there."""
-    about = {name: columns[name][row] for name in TOLD if name in columns}
-    turn_ids = columns["turn_ids"][row, : at + 1].tolist()
-    ids = columns["response_ids"][row, :at].tolist()
+    about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
+    turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
+    ids = on_host(columns["response_ids"])[row, :at].tolist()
     turn = turn_ids.pop()
     now = [i for i, k in zip(ids, turn_ids, strict=True) if k == turn]
     turns = columns["turns"][row][: 2 * (turn - 1)]

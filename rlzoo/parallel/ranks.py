@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlzoo.errors import RunError, first_line
 from rlzoo.parallel.device import pick_device
@@ -71,19 +71,43 @@ class Ranks:
         return total
 
     def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
-        """Add up what the ranks' backward passes left in the weights."""
+        """Add up what the ranks' backward passes left in the weights: small ones together, since
+        each message costs a latency."""
         if self.count == 1:
             return
+        bucket: list[Tensor] = []
         for network in networks:
             for weight in network.parameters():
                 if weight.requires_grad and not is_shard(weight):  # theirs are summed on the way
                     if weight.grad is None:  # this rank had no row for it
                         weight.grad = torch.zeros_like(weight)
-                    with _lost():
-                        torch.distributed.all_reduce(weight.grad)
+                    if bucket and not _goes_with(bucket, weight.grad):
+                        _sum(bucket)
+                        bucket = []
+                    bucket.append(weight.grad)
+        _sum(bucket)
 
 
 ALONE = Ranks()
+
+BUCKET = 2**23  # numbers of a message, at most, unless one gradient is larger
+
+
+def _goes_with(bucket: list[Tensor], grad: Tensor) -> bool:
+    held = sum(x.numel() for x in bucket)
+    return grad.dtype == bucket[0].dtype and held + grad.numel() <= BUCKET
+
+
+def _sum(bucket: list[Tensor]) -> None:
+    """Add up these gradients (of one dtype) over ranks, in place, in one message."""
+    if not bucket:
+        return
+    flat = bucket[0] if len(bucket) == 1 else torch.cat([x.flatten() for x in bucket])
+    with _lost():
+        torch.distributed.all_reduce(flat)
+    if len(bucket) > 1:
+        for x, part in zip(bucket, flat.split([x.numel() for x in bucket]), strict=True):
+            x.copy_(part.view(x.shape))
 
 
 @contextmanager

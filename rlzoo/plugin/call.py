@@ -3,21 +3,78 @@
 In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
 off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if
 the input was, 0 off the mask. A component that breaks this gets a line that names it and its file.
+
+Whether a tensor on a device is finite, the host learns by waiting for it. So within `together` it
+is asked once, at the end, of all that was called; on a CPU at once, as everywhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.errors import ComponentError, nearest
+from rlzoo.errors import ComponentError, RlzooError, nearest
+from rlzoo.ops import carried, carry, numbers, put
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
 
 if TYPE_CHECKING:
     from rlzoo.plugin.component import Component
+
+
+Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all
+
+
+class Checks:
+    """What is to be true of tensors on a device, and what looks closer where it is not."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[Tensor, Fault]] = []
+
+    def add(self, fine: Tensor, fault: Fault) -> None:
+        self._asked.append((fine, fault))
+
+    def read(self, *more: Tensor) -> list[float]:
+        """`more`, tensors (), as numbers, by the same transfer. Raises the first fault."""
+        asked, self._asked = self._asked, []
+        found = numbers([*(fine for fine, _ in asked), *more]) if asked or more else []
+        for answer, (_, fault) in zip(found, asked, strict=False):
+            if not answer and (error := fault()) is not None:
+                raise error
+        return found[len(asked) :]
+
+
+_CHECKS: ContextVar[Checks | None] = ContextVar("checks", default=None)
+
+
+@contextmanager
+def together() -> Iterator[Checks]:
+    """Within, what components give on a device is looked at when this ends, or by `read` before: a
+    fault is raised then, before whatever else went wrong because of it."""
+    checks = Checks()
+    token = _CHECKS.set(checks)
+    try:
+        yield checks
+    except Exception:
+        checks.read()
+        raise
+    finally:
+        _CHECKS.reset(token)
+    checks.read()
+
+
+def check(fine: Tensor, fault: Fault) -> None:
+    """Raise what `fault` finds unless `fine` () bool is true: now, or, of a device within
+    `together`, later."""
+    checks = _CHECKS.get()
+    if checks is not None and fine.device.type != "cpu":
+        checks.add(fine, fault)
+    elif not bool(fine) and (error := fault()) is not None:
+        raise error
 
 
 def call(component: Component, columns: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -43,14 +100,14 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
     value = columns[name]
     # Targets are numbers: whatever history one has stays outside.
     leaks = isinstance(value, Tensor) and name not in WITH_GRADIENT
-    return value.detach() if leaks else value
+    return value.detach() if leaks and value.requires_grad else value
 
 
 def own(x: Any) -> Any:
     """A tensor, or texts and numbers in lists and mappings, that its owner may change: what is the
     batch's own stays as it is. Anything else is handed out itself."""
     if isinstance(x, Tensor):
-        return x.clone()
+        return carry(x.clone(), None if x.device.type == "cpu" else carried(x))
     if isinstance(x, list | tuple) and type(x) in (list, tuple):
         return type(x)(v if isinstance(v, _PLAIN) else own(v) for v in x)
     return {k: own(v) for k, v in x.items()} if type(x) is dict else x
@@ -64,18 +121,22 @@ def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
     if not isinstance(x, Tensor) or not isinstance(mask, Tensor):
         return own(x)
     if name in RESOURCES or name in KEPT_OFF_MASK:
-        return x.clone()
+        return own(x)
     known = COLUMNS.get(name)
     per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape
     if not per_token or x.ndim < 2:
-        return x.clone()
+        return own(x)
     return zero_off_mask(x, mask)
 
 
 def zero_off_mask(x: Tensor, mask: Tensor) -> Tensor:
     """x (B, T) or (B, T, K) with exact zeros off the mask (B, T); NaN there does not survive."""
     keep = mask.bool()
-    return torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+    out = torch.where(keep if x.ndim == 2 else keep[..., None], x, torch.zeros((), dtype=x.dtype))
+    if x.device.type == "cpu":
+        return out
+    known, where = carried(x), carried(mask)
+    return out if known is None or where is None else carry(out, zero_off_mask(known, where))
 
 
 def has_shape(x: Tensor, shape: str, rows: int, steps: int) -> bool:
@@ -102,7 +163,7 @@ class _Call:
         mask = columns.get("response_mask")
         self.mask = mask if isinstance(mask, Tensor) else None
         self.shape = self.mask.shape if self.mask is not None else (shapes[0] if shapes else None)
-        self.finite_in = all(map(_is_finite, floats.values()))
+        self.given = [x.detach() for x in floats.values()]
 
     def fault(self, text: str) -> ComponentError:
         return ComponentError(f"{self.component.label}: {text}")
@@ -127,8 +188,14 @@ class _Call:
         return self.finite(x, what)
 
     def finite(self, x: Tensor, what: str) -> Tensor:
-        if self.finite_in and not _is_finite(x):
-            raise self.fault(f"returned {what} with NaN or infinity out of finite inputs")
+        wrong = x.detach()
+
+        def fault() -> ComponentError | None:
+            if _is_finite(wrong) or not all(map(_is_finite, self.given)):
+                return None
+            return self.fault(f"returned {what} with NaN or infinity out of finite inputs")
+
+        check(wrong.sum().isfinite(), fault)
         return x
 
 
@@ -188,7 +255,8 @@ def _reward(call: _Call, output: Any) -> Tensor:
     """(B,) for an outcome, (B, T) for a score per token; lists of numbers are taken too."""
     mask = call.columns["response_mask"]
     try:
-        score = torch.as_tensor(output, dtype=torch.float32, device=mask.device)
+        score = torch.as_tensor(output, dtype=torch.float32)
+        score = score if score.device == mask.device else put(score, mask.device)
     except (TypeError, ValueError) as error:
         raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None
     if score.shape not in (mask.shape, mask.shape[:1]):

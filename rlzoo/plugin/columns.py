@@ -38,6 +38,7 @@ prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
 response_ids      | BT   | rollout  | response tokens, right-padded (int64)
 response_mask     | BT   | rollout  | 1 where the policy chose the token
 response_attention | BT  | rollout  | 1 on every response token, observations too, 0 on padding
+domains           | list | rollout  | the domain that the task says a prompt is of, or ""
 prompt_index      | B    | rollout  | the prompt's index in its data set
 group_ids         | B    | rollout  | equal for samples of the same draw of a prompt
 terminated        | B    | rollout  | the episode ended with EOS, or its environment ended it

@@ -60,7 +60,8 @@ def register_samplers(register: Callable) -> None:
 
 @hookspec
 def register_loggers(register: Callable) -> None:
-    """Loggers: classes with `log(metrics)` and `close()`, made with the run folder's `path`."""
+    """Loggers: classes with `log(metrics)` and `close()`, made with the run folder's `path`. A text
+    that `log` returns ends the run, and says why."""
 
 
 @hookspec

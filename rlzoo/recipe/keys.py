@@ -60,6 +60,10 @@ _KEYS: dict[str, Any] = {
     "teacher.path": Annotated[
         str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
     ],
+    "teacher.domains": Annotated[
+        dict | None,
+        "a teacher's path for each domain of the task's prompts; teacher.path is for those left",
+    ],
     "parallel.strategy": Annotated[
         Literal["replicate", "shard"],
         "of several processes, each holds all weights, or a share of them (FSDP2)",
@@ -77,6 +81,16 @@ _KEYS: dict[str, Any] = {
         Range(0, 1, closed="right"),
         "sample among the likeliest of this mass, of what top_k leaves",
     ],
+    "rollout.dtype": Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        "of a copy of the policy that samples, adapters merged; auto: bfloat16 on CUDA under "
+        "autocast, else no copy",
+    ],
+    "rollout.cache": Annotated[
+        Literal["auto", "static", "dynamic"],
+        "of keys and values: of a fixed shape, its steps CUDA graphs on a GPU, or one that grows; "
+        "auto: static on CUDA",
+    ],
     "rollout.staleness": Annotated[
         int,
         Range(0, 1000),
@@ -85,8 +99,8 @@ _KEYS: dict[str, Any] = {
     ],
     "rollout.old_log_probs": Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed in half precision, where sampling is not as scoring, and after "
-        "rollout.staleness",
+        "auto: recomputed in half precision, where a copy samples or sampling is not as scoring, "
+        "and after rollout.staleness",
     ],
     "rollout.truncation": Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],

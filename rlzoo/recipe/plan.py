@@ -15,6 +15,7 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe import teachers
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -22,8 +23,6 @@ from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "value_support")
 
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
-
-TEACHER_COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
 
 KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
 
@@ -85,7 +84,12 @@ class Plan:
 
     @cached_property
     def teacher(self) -> bool:
-        return not self.needs.isdisjoint(TEACHER_COLUMNS)
+        return not self.needs.isdisjoint(teachers.COLUMNS)
+
+    @cached_property
+    def teachers(self) -> dict[str | None, str]:
+        """The path of each domain's teacher; None: of the prompts of any other domain."""
+        return teachers.given(self.recipe) if self.teacher else {}
 
     @cached_property
     def one_update(self) -> bool:
@@ -285,12 +289,7 @@ def _faults(plan: Plan) -> Iterator[str]:
             f"Got {config.rollout.samples}"
         )
     yield from _faults_of_conversation(plan)
-    if plan.teacher and config.teacher.path is None:
-        asked = next(name for name in TEACHER_COLUMNS if name in plan.needs)
-        yield (
-            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
-            "or teacher.path (a folder)"
-        )
+    yield from teachers.faults(plan)
     if plan.critic and config.critic.init != "actor":
         yield from (f"{recipe.blame('critic.init')}: {f}" for f in _faults_of_critic(plan))
     for key in ("patience", "target"):
@@ -408,9 +407,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
                 f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
                 f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
             )
-    if config.teacher.path is not None and not plan.teacher:
-        columns = " or ".join(TEACHER_COLUMNS[:2])
-        yield f"{plan.recipe.blame('teacher.path')}: nobody asks for {columns}: it is not loaded"
+    yield from teachers.warnings(plan)
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (
             f"model.dtype={config.model.dtype}: a step of 1e-6 is lost in such weights; train "

@@ -38,9 +38,13 @@ def quoted(value: Any) -> str:
 
 
 def is_run(word: str) -> bool:
-    """Whether a word is a run's folder rather than key=value: a sweep's runs have `=` in their
-    names, too."""
-    return "=" not in word or os.path.isfile(os.path.join(word, "recipe.yaml"))
+    """Whether a word is a run's folder or URL rather than key=value: a sweep's runs have `=` in
+    their names, too."""
+    return (
+        "=" not in word
+        or "://" in word.partition("=")[0]
+        or os.path.isfile(os.path.join(word, "recipe.yaml"))
+    )
 
 
 def name_recipe(words: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlzoo.mdp.batch import Batch
-from rlzoo.ops import less_penalty, masked_sum, whiten
+from rlzoo.ops import less_penalty, masked_sum, on_host, put, whiten
 from rlzoo.recipe.plan import Plan
 
 
@@ -69,4 +69,6 @@ def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:
     """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
     if plan.recipe.config.rollout.truncation != "drop":
         return batch["response_mask"]
-    return torch.where(batch["truncated"][:, None], 0, batch["response_mask"])
+    mask = batch["response_mask"]
+    cut = on_host(batch["truncated"])[:, None]
+    return put(torch.where(cut, 0, on_host(mask)), mask.device)

@@ -10,12 +10,14 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
+from rlzoo.ops import on_host, put
 from rlzoo.plugin.columns import TOLD
 
 
 def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
-    """uniforms (R, T) from position `at` (R,) on, (R, width); beyond the end anything."""
-    place = at[:, None] + torch.arange(width, device=at.device)
+    """uniforms (R, T) from position `at` (R,) on, (R, width); beyond the end anything. All of the
+    host's."""
+    place = at[:, None] + torch.arange(width)
     return uniforms.gather(1, place.clamp(max=uniforms.shape[1] - 1))
 
 
@@ -29,20 +31,22 @@ def converse(
 
     talks: the rows, with what was said already. speak(live, prompts, at, width): a sampler's
     columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
-    end with what was said; `width` tokens at most.
+    end with what was said; `width` tokens at most. live and at are the host's.
     """
     policy = models.policy
     rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
     texts = [
         ids[mask.bool()].tolist()
-        for ids, mask in zip(prompts["prompt_ids"], prompts["prompt_mask"], strict=True)
+        for ids, mask in zip(
+            on_host(prompts["prompt_ids"]), on_host(prompts["prompt_mask"]), strict=True
+        )
     ]
     extra: dict[str, Tensor] = {}  # what the sampler gives beside tokens: (B, T)
     width = max(talk.limit - talk.begin for talk in talks)
-    live = torch.arange(len(talks), device=policy.device)
+    live = torch.arange(len(talks))
     while len(live):
         some = [talks[i] for i in live.tolist()]
-        at = torch.tensor([len(talk.ids) - talk.begin for talk in some], device=policy.device)
+        at = torch.tensor([len(talk.ids) - talk.begin for talk in some])
         now = take(prompts, live)
         so_far = [texts[i] + talks[i].ids[talks[i].begin :] for i in live.tolist()]
         now["prompt_ids"], now["prompt_mask"] = left_pad(so_far, policy.pad_id, policy.device)
@@ -50,16 +54,19 @@ def converse(
         if policy.limit:  # one row's history and another's limit: together they may be too much
             most = max(1, min(most, policy.limit[0] - now["prompt_ids"].shape[1]))
         drawn = speak(live, now, at, most)
-        taken = torch.tensor(rules.act(some, drawn.pop("response_ids").tolist())).to(at)
+        said = on_host(drawn.pop("response_ids")).tolist()
+        taken = torch.tensor(rules.act(some, said))
         for name, x in drawn.items():
             whole = extra.setdefault(name, x.new_zeros(len(talks), width))
-            row, t = (torch.arange(x.shape[1], device=x.device) < taken[:, None]).nonzero().T
-            whole[live[row], at[row] + t] = x[row, t]
+            row, t = (torch.arange(x.shape[1]) < taken[:, None]).nonzero().T
+            to, source = (live[row], at[row] + t), (row, t)
+            there = tuple(put(i, x.device) for i in to)
+            whole[there] = x[tuple(put(i, x.device) for i in source)]
         if not bool(taken.all()):
             raise RlzooError(
                 f"sampler {models.plan.base_sampler.name!r} gave a row without a token"
             )
-        live = live[torch.tensor([not talk.over for talk in some], device=live.device)]
+        live = live[torch.tensor([not talk.over for talk in some])]
     found = rules.columns(talks, policy.pad_id, policy.device)
     steps = found["response_ids"].shape[1]
     return found | {name: x[:, :steps] for name, x in extra.items()}
@@ -75,6 +82,9 @@ def continued(
     """The conversations that go on after some prompts (N, W), each the beginning of a row."""
     longest = models.plan.recipe.config.rollout.max_new_tokens
     every = torch.arange(len(prompts["prompt_ids"]))
+    read = ("prompt_ids", "prompt_mask", "response_ids")
+    prompts = {n: on_host(x) for n, x in prompts.items() if n in read}
+    columns = {n: on_host(x) if n in read else x for n, x in columns.items()}
     talks = []
     for i, row in enumerate((every if rows is None else rows).tolist()):
         given = prompts["prompt_ids"][i][prompts["prompt_mask"][i].bool()].tolist()

@@ -12,6 +12,7 @@ from torch import Tensor
 from rlzoo.lm.models import Models
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
+from rlzoo.ops import put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import own
 from rlzoo.plugin.component import needs_of
@@ -119,9 +120,9 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
         columns = {
             "prompt_ids": ids,
             "prompt_mask": mask,
-            "response_ids": given.to(policy.device),
-            "response_mask": real.to(mask),
-            "response_attention": real.to(mask),
+            "response_ids": put(given, policy.device),
+            "response_mask": put(real.to(mask.dtype), policy.device),
+            "response_attention": put(real.to(mask.dtype), policy.device),
         }
         with decoding(models):
             found = models.passes.map(columns, lambda rows: {"log_probs": policy.log_probs(rows)})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.call import together
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.advantages import add_advantages, add_rewards
 from rlzoo.rollout.columns import Forward, add_columns, log_prob_gap
@@ -50,16 +51,16 @@ def experience(
     rollout = models.plan.recipe.config.rollout
     seconds: dict[str, float] = {}
     before = models.meter.tokens
-    with timed(seconds, "gen", clock), sampling or nullcontext():
+    with timed(seconds, "gen", clock), sampling or nullcontext(), together():
         prompts = draw(models, "train", rollout.prompts, "train", step)
         batch = collect(models, prompts, rollout.samples, stream="train", step=step)
     tokens = {"gen": models.meter.tokens - before}
-    with timed(seconds, "columns", clock):
+    with timed(seconds, "columns", clock), together() as checks:
         sampled = "old_log_probs" in batch
         forward = add_columns(models, batch, stream="train", step=step, for_update=True)
-        gap = log_prob_gap(models, batch, forward, sampled=sampled)
+        (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
     tokens["columns"] = models.meter.tokens - before - tokens["gen"]
-    with timed(seconds, "adv", clock):
+    with timed(seconds, "adv", clock), together():
         add_rewards(models.plan, batch, kl_coef)
         add_advantages(models.plan, batch)
     return Experience(batch, gap, forward, seconds, tokens)

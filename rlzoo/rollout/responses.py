@@ -14,6 +14,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
+from rlzoo.ops import on_host, put
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Bound
 from rlzoo.rollout.conversation import ahead, continued, converse
@@ -41,12 +42,12 @@ def respond(
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
     if greedy:
         return _greedy(models, prompts, limit, talks)
-    uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit).to(policy.device)
+    uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     # A sampler that wraps another draws first what the other would have drawn alone.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
     def speak(prompts: Mapping[str, Any], uniforms: Tensor) -> dict[str, Any]:
-        given = {**prompts, **more, "uniforms": uniforms}
+        given = {**prompts, **more, "uniforms": put(uniforms, policy.device)}
         return dict(sampler({n: given[n] for n in sampler.needs}))
 
     if plan.conversation and "sample" not in sampler.needs:
@@ -92,8 +93,11 @@ def _greedy(
 def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
     """Mask, endings and texts of sampled `response_ids`."""
     policy = models.policy
-    drawn.update(mdp.episode_columns(drawn["response_ids"], policy.eos_ids, limit, policy.pad_id))
-    drawn["responses"] = mdp.decode(models.tokenizer, drawn, policy.eos_ids)
+    said = on_host(drawn["response_ids"])  # what is drawn is waited for here
+    found = mdp.episode_columns(said, policy.eos_ids, limit, policy.pad_id)
+    drawn["responses"] = mdp.decode(models.tokenizer, found, policy.eos_ids)
+    device = drawn["response_ids"].device
+    drawn.update({name: put(x, device) for name, x in found.items()})
     return drawn
 
 
@@ -155,6 +159,7 @@ class Sample(_Resource):
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
         `rows` by default: it tells what the environment knows."""
         models, limit = self.models, max_new_tokens or self.max_new_tokens
+        rows = None if rows is None else on_host(rows)
         if reference:
             models = _by_the_reference(models)
         prompts = {"prompt_ids": prompt_ids, "prompt_mask": prompt_mask}
@@ -194,7 +199,7 @@ class Score(_Resource):
         """Sequence scores (N,) of other responses; their `rows` (N,) say to which prompts."""
         models, plan = self.models, self.models.plan
         rows = other.get("rows")
-        index = range(len(other["responses"])) if rows is None else rows.tolist()
+        index = range(len(other["responses"])) if rows is None else on_host(rows).tolist()
         full = dict(other)
         for name in ("prompts", "messages", "answers"):
             full.setdefault(name, [self.columns[name][i] for i in index])
@@ -206,7 +211,7 @@ class Score(_Resource):
             numbers = self.first + torch.arange(len(mask))
             stream = f"noise/{next(self.streams)}"
             uniforms = noise.uniforms(models.seed, stream, self.step, numbers, mask.shape[1])
-            full["noise"] = uniforms.to(mask)
+            full["noise"] = put(uniforms.to(mask.dtype), mask.device)
         if "response_tokens" in plan.needs:
             full["response_tokens"] = mdp.decode_tokens(
                 models.tokenizer, full, models.policy.eos_ids

@@ -9,6 +9,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Bound
@@ -89,14 +90,16 @@ def _collect(
         [prompt_format.encode(e.prompt) for e in rows], models.policy.pad_id, device
     )
     number = torch.arange(len(rows)) + first_row
+    domain_of = getattr(plan.task, "domain_of", lambda example: "")
     prompts: dict[str, Any] = {
         "prompts": [prompt_format.text(e.prompt) for e in rows],
         "messages": [prompt_format.messages(e.prompt) for e in rows],
         "answers": [e.answer for e in rows],
+        "domains": [domain_of(e) for e in rows],
         "prompt_ids": ids,
         "prompt_mask": mask,
-        "prompt_index": torch.tensor([e.index for e in rows], device=device),
-        "group_ids": number.to(device) // samples,
+        "prompt_index": put(torch.tensor([e.index for e in rows]), device),
+        "group_ids": put(number // samples, device),
     }
     drawn = respond(
         models,
@@ -111,12 +114,13 @@ def _collect(
     rollout, policy = plan.recipe.config.rollout, models.policy
     mode = rollout.old_log_probs
     exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
-    exact = exact and not rollout.staleness
+    exact = exact and not rollout.staleness and policy.sampled_by is None
     if mode == "recomputed" or (mode == "auto" and not exact):
         drawn.pop("old_log_probs", None)
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
-        drawn |= {n: drawn[n].to(kind) for n in ("response_mask", "response_attention")}
+        masks = ("response_mask", "response_attention")
+        drawn |= {n: put(on_host(drawn[n]).to(kind), device) for n in masks}
     batch = Batch(drawn.pop("response_mask"))
     batch.update(prompts)
     batch.update(drawn)
@@ -125,7 +129,7 @@ def _collect(
     limit = batch.steps
     if "noise" in plan.needs:
         uniform = noise.uniforms(models.seed, f"noise/{stream}", step, number, limit)
-        batch.add("noise", uniform.to(device, torch.float32))
+        batch.add("noise", put(uniform.to(torch.float32), device))
     if "response_tokens" in plan.needs:
         batch.add(
             "response_tokens", mdp.decode_tokens(models.tokenizer, batch, models.policy.eos_ids)

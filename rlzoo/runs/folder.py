@@ -19,11 +19,11 @@ from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.disk import read_mapping, sync, write_atomically, write_synced
 from rlzoo.runs.lock import locked
+from rlzoo.runs.store import BEGUN, NOTE, Store, copy_of, is_url
 
-# What a run writes into its folder, loggers apart; and of it, what is there before it begins.
+# What a run writes into its folder, loggers apart; BEGUN of it is there before it begins.
 WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
            "samples.jsonl", "provenance.json", "metrics.jsonl", "recipe.yaml")  # fmt: skip
-BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
@@ -31,9 +31,10 @@ STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 @dataclass
 class RunFolder:
     """`runs/<name>/`: recipe.yaml, metrics.jsonl, samples.jsonl, summary.json, checkpoints/,
-    model/."""
+    model/. store: where it is kept, too."""
 
     path: Path
+    store: Store | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -104,11 +105,14 @@ class RunFolder:
 
 
 @contextmanager
-def create_folder(recipe: Recipe) -> Iterator[RunFolder]:
+def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]:
     """The recipe's run folder, new, and nobody else's meanwhile; raises RunError where it exists.
 
-    A folder in which a run was killed before it began counts as new.
+    A folder in which a run was killed before it began counts as new. url: where it is kept, too.
     """
+    store = Store(url) if url is not None else None
+    if store:
+        store.check_free(recipe.config.run.overwrite)
     wanted = recipe.config.run.dir
     path = _unused(recipe) if wanted is None else Path(wanted)
     if path.exists() and not path.is_dir():
@@ -121,9 +125,12 @@ def create_folder(recipe: Recipe) -> Iterator[RunFolder]:
                     "run.overwrite=true replaces it"
                 )
             _clear(path)
+        (path / NOTE).unlink(missing_ok=True)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
-        yield RunFolder(path)
+        if store:
+            store.begin(path)
+        yield RunFolder(path, store)
 
 
 def _unused(recipe: Recipe) -> Path:
@@ -191,9 +198,10 @@ def step_of(saved: Path) -> int:
     return int(saved.stem.removeprefix("step-"))
 
 
-def open_folder(path: str | Path) -> RunFolder:
-    """An existing run folder; raises RunError where it is none."""
-    path = Path(path)
+def open_folder(path: str | Path, large: bool = True) -> RunFolder:
+    """An existing run folder; raises RunError where it is none. Of a URL it is a copy, if `large`
+    with its weights."""
+    path = copy_of(str(path), large) if is_url(path) else Path(path)
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
@@ -203,6 +211,15 @@ def open_folder(path: str | Path) -> RunFolder:
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(f"{path} is no run folder: {what}{_nearby(path)}")
     return RunFolder(path)
+
+
+def taken_up(path: Path, url: str) -> RunFolder:
+    """A run's folder, to go on in: as it is at the URL, where that is further."""
+    if not url:
+        return RunFolder(path)
+    store = Store(url)
+    store.take_up(path)
+    return RunFolder(path, store)
 
 
 def _nearby(path: Path) -> str:

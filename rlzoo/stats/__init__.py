@@ -42,7 +42,15 @@ from rlzoo.stats.intervals import (
     wilson,
 )
 from rlzoo.stats.signs import EXACT_SEEDS, Paired, holm, paired, seeds_needed, smallest_p
-from rlzoo.stats.student import critical, over_prompts, student_quantile, t_interval, within
+from rlzoo.stats.student import (
+    critical,
+    distinct,
+    over_prompts,
+    student_quantile,
+    t_interval,
+    variance_over_prompts,
+    within,
+)
 
 __all__ = [
     "ALPHA",
@@ -60,6 +68,7 @@ __all__ = [
     "censored_median",
     "critical",
     "detectable",
+    "distinct",
     "holm",
     "improvement",
     "improvement_interval",
@@ -80,6 +89,7 @@ __all__ = [
     "smallest_p",
     "student_quantile",
     "t_interval",
+    "variance_over_prompts",
     "wilson",
     "within",
 ]

@@ -28,13 +28,17 @@ EXAMPLES: dict[str, Lines] = {
         ("rlzoo run ppo_gae estimator=rloo", "only the estimator changed"),
         ("rlzoo run ppo_gae model.path=DIR", "a transformers model of your own"),
         ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
+        ("rlzoo run grpo --store s3://bucket/a", "kept at a URL, too"),
     ],
     "sweep": [
         ("rlzoo sweep ppo_gae lam=0,.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
         ("rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9", "two estimators, ten seeds"),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ],
-    "resume": [("rlzoo resume runs/a", "from its last checkpoint to its end")],
+    "resume": [
+        ("rlzoo resume runs/a", "from its last checkpoint to its end"),
+        ("rlzoo resume s3://bucket/a", "on another machine"),
+    ],
     "plugins": [
         ("rlzoo plugins", "all, by kind"),
         ("rlzoo plugins estimators", "one kind"),
@@ -72,7 +76,10 @@ EXAMPLES: dict[str, Lines] = {
     "export": [("rlzoo export runs/a my-model", "a folder for transformers, with its card")],
     "bench": [("rlzoo bench", "all cases"), ("rlzoo bench step --recipes grpo", "one")],
     "sft": [("rlzoo sft pairs.jsonl --model nano --out start", "a model to start from")],
-    "reward": [("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences")],
+    "reward": [
+        ("rlzoo reward train prefs.jsonl --model start --out rm", "from preferences"),
+        ("rlzoo reward train steps.jsonl --per-step --model start --out prm", "from judged steps"),
+    ],
     "base": [
         ("rlzoo base addition --out start", "a model that is right now and then, to start from")
     ],

@@ -17,6 +17,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.show.text import printable
 
 WORDS_HELP = "the recipe's name, and settings"
+STORE_HELP = "keep the folder at a URL, too, after each checkpoint: s3://bucket/a"
 
 
 @dataclass

@@ -57,6 +57,7 @@ class Loop:
         self._restore()
         some = plan.loggers if ranks.first else ()
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
+        self.told_to_stop: str | None = None  # by a logger, and why
         self.evaluations: list[dict[str, Any]] = []
         self.last: Mapping[str, Any] | None = None
         self.flat = stopping.Flat(plan.critic)
@@ -138,6 +139,13 @@ class Loop:
         self.saved = trainer.steps
         if self.ranks.first:
             prune(self.folder.checkpoints, trainer.steps, config.keep)
+            self._mirror()
+
+    def _mirror(self, last: bool = False) -> None:
+        """What is new goes to the store, where there is one."""
+        if self.folder.store:
+            self.display.phase("sending to the store")
+            self.folder.store.mirror(self.folder.path, self.display.note, last)
 
     def _save(self) -> None:
         for name in LINES if self.ranks.first else ():
@@ -180,7 +188,8 @@ class Loop:
         return bool(every) and self.trainer.steps % every == 0
 
     def _reason(self) -> str | None:
-        return stopping.reason(self.config.stop, self.evaluations, self.last)
+        found = stopping.reason(self.config.stop, self.evaluations, self.last)
+        return found or self.ranks.same(self.told_to_stop)
 
     def _restore(self) -> None:
         """From the last whole checkpoint, where there is one; lines after it are forgotten."""
@@ -232,11 +241,14 @@ class Loop:
         self._tell_loggers("log", line)
 
     def _tell_loggers(self, method: str, *what: Mapping[str, Any]) -> None:
-        """Each hears it by itself; one that raises is told of, and hears no more."""
+        """Each hears it by itself; one that raises is told of, and hears no more. A text that `log`
+        returns says why the run ends here."""
         for name, logger in list(self.loggers.items()):
             try:
                 with border(f"logger {name!r}"):
-                    getattr(logger, method)(*map(dict, what))
+                    said = getattr(logger, method)(*map(dict, what))
+                if isinstance(said, str):
+                    self.told_to_stop = f"logger {name!r}: {said}"
             except RlzooError as error:
                 del self.loggers[name]
                 self.display.note(f"{error}; the run goes on without it")
@@ -265,6 +277,8 @@ class Loop:
             save_model(self.models, self.folder.path / "model", weights)
             write_json(self.folder.path / "summary.json", summary)
         self.display.finish(summary, self.folder)
+        if self.ranks.first:
+            self._mirror(last=True)
         return summary
 
     def _trains(self, name: str) -> bool:

@@ -1,16 +1,37 @@
 """The optimizers: AdamW, its rates over a run, and one step of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rlzoo.lm.models import Models
 from rlzoo.parallel.shard import whole_tensor
+from rlzoo.plugin.call import Checks
 
 Totals = dict[str, list[float]]
+
+
+class Sums:
+    """Sums of metrics over micro-batches, and of the weights that norm them: terms () on their
+    device, which are read all at once."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self.terms: list[Tensor] = []
+
+    def add(self, name: str, term: Tensor) -> None:
+        self._names.append(name)
+        self.terms.append(term.detach())
+
+    def added(self, read: Sequence[float]) -> dict[str, float]:
+        """The sums, by name; `read`: the terms as numbers."""
+        total: dict[str, float] = {}
+        for name, x in zip(self._names, read, strict=True):
+            total[name] = total.get(name, 0.0) + x
+        return total
 
 
 def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
@@ -52,32 +73,41 @@ _LOSSES = {"actor": ("actor/pg_loss", "actor/kl_loss"), "critic": ("critic/vf_lo
 def step_optimizers(
     models: Models,
     optimizers: Mapping[str, torch.optim.Optimizer],
-    sums: dict[str, float],
+    sums: Sums,
+    checks: Checks,
     totals: Totals,
     names: tuple[str, ...],
 ) -> None:
-    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted."""
+    """Clip, and step unless loss or gradient is not finite: such a step is skipped and counted.
+
+    Here the host waits for the device, once: for the norms, the metrics `sums`, and whether what
+    plugins gave was finite (`checks`).
+    """
     config = models.plan.recipe.config
     networks = models.networks()
-    losses = {"actor": sums.get("actor/pg_loss", 0.0), "critic": sums.get("critic/vf_loss", 0.0)}
+    norms = []
     for name in names:
-        optimizer = optimizers[name]
         limit = config[name].max_grad_norm
         trained = [p for p in networks[name].parameters() if p.requires_grad]
         if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
             for p in trained:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
-        norm = whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True))
-        fine = bool(torch.isfinite(norm)) and math.isfinite(losses[name])
+        norms.append(whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True)))
+    read = checks.read(*norms, *sums.terms)
+    found = models.ranks.sum(sums.added(read[len(norms) :]))
+    losses = {"actor": found.get("actor/pg_loss", 0.0), "critic": found.get("critic/vf_loss", 0.0)}
+    for name, norm in zip(names, read, strict=False):
+        optimizer = optimizers[name]
+        fine = math.isfinite(norm) and math.isfinite(losses[name])
         if fine:
             optimizer.step()
-            totals[f"{name}/grad_norm"].append(norm.item())
+            totals[f"{name}/grad_norm"].append(norm)
         optimizer.zero_grad(set_to_none=True)  # not to be held while the next batch is sampled
         totals["train/skipped"].append(0.0 if fine else 1.0)
-    for name, value in sums.items():
+    for name, value in found.items():
         owner = name.split("/")[0]
         if owner == "weight" or not math.isfinite(value):
             continue
         is_loss = name in _LOSSES[owner]
-        totals[name].append(value if is_loss else value / max(sums[f"weight/{owner}"], 1e-12))
+        totals[name].append(value if is_loss else value / max(found[f"weight/{owner}"], 1e-12))

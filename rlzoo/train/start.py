@@ -12,14 +12,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlzoo.errors import RlzooError, RunError, Unfinished, of_the_machine
+from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import decoding_words
-from rlzoo.runs.folder import RunFolder, create_folder, open_folder
+from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
 from rlzoo.runs.lock import locked
+from rlzoo.runs.store import is_url, kept_at
 
 if TYPE_CHECKING:  # torch
     from rlzoo.parallel.ranks import Ranks
@@ -51,8 +52,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     from rlzoo.parallel.device import pick_device
 
     resolve_path(recipe.config.model.path, recipe.blame("model.path"))
-    if training and plan.teacher:
-        resolve_path(recipe.config.teacher.path, recipe.blame("teacher.path"))
+    for domain, taught in plan.teachers.items() if training else ():
+        resolve_path(taught, recipe.blame(f"teacher.{'domains' if domain else 'path'}"))
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
     pick_device(recipe.config.device, recipe.blame("device"))
@@ -74,25 +75,30 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 
 
 def run(
-    recipe: str, overrides: list[str] | None = None, *, zoo: Zoo | None = None, display: Any = None
+    recipe: str,
+    overrides: list[str] | None = None,
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    store: str | None = None,
 ) -> Run:
     """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does.
 
-    Raises RecipeError (before any model loads), ComponentError, RunError.
+    Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
     zoo = zoo or load_zoo()
     composed = compose([f"recipe={recipe}", *(overrides or [])], zoo)
-    return start(composed, zoo, display)
+    return start(composed, zoo, display, store)
 
 
-def start(recipe: Recipe, zoo: Zoo, display: Any = None) -> Run:
-    """Train a composed recipe in a new run folder."""
+def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Run:
+    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too."""
     plan = prepare(recipe, zoo)
     ranks = _alike_ranks(recipe, zoo)
     if ranks.first:
         for text in plan.warnings:
             warnings.warn(text, stacklevel=3)
-    return _train(plan, create_folder(recipe), display, ranks)
+    return _train(plan, create_folder(recipe, store), display, ranks)
 
 
 def resume(
@@ -101,31 +107,59 @@ def resume(
     zoo: Zoo | None = None,
     display: Any = None,
     trust_remote_code: bool = False,
+    dir: str | Path | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last whole checkpoint.
 
+    path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in.
     trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
     """
-    folder = open_folder(path)
-    _check_unfinished(folder)
+    folder = open_folder(path, large=False)
+    local, url = _places(path, dir)
+    if url != path and url and folder.summary():
+        return _sent(local, url)
+    _check_unfinished(folder, path)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
     recipe = compose(words, zoo)
-    return _train(prepare(recipe, zoo), _unfinished(folder), display, _alike_ranks(recipe, zoo))
+    return _train(prepare(recipe, zoo), _unfinished(local, url), display, _alike_ranks(recipe, zoo))
+
+
+def _places(path: str | Path, dir: str | Path | None) -> tuple[Path, str]:
+    """A run's folder on this machine, and the URL that it is kept at, if any."""
+    if not is_url(path):
+        if dir is not None:
+            raise UsageError(f"--dir: is for the run of a URL, and {path} is a folder")
+        return Path(path), kept_at(Path(path))
+    url = str(path)
+    local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
+    if local.exists() and any(local.iterdir()) and kept_at(local) != url:
+        raise RunError(f"--dir: {local} is there already, and is not kept at {url}; give another")
+    return local, url
 
 
 @contextmanager
-def _unfinished(folder: RunFolder) -> Iterator[RunFolder]:
+def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
     """The folder, nobody else's meanwhile."""
-    with locked(folder.path):
-        _check_unfinished(folder)
+    with locked(local):
+        folder = taken_up(local, url)
+        _check_unfinished(folder, local)
         yield folder
 
 
-def _check_unfinished(folder: RunFolder) -> None:
+def _sent(local: Path, url: str) -> Run:
+    """A finished run, once all of it is in its store."""
+    with locked(local):
+        folder = taken_up(local, url)
+        if folder.store and folder.store.push(local):
+            return Run(local, folder.summary())
+    raise RunError(f"{local} is finished already, and {url} has all of it; nothing to resume")
+
+
+def _check_unfinished(folder: RunFolder, named: str | Path) -> None:
     if folder.summary():
-        raise RunError(f"{folder.path} is finished already; nothing to resume")
+        raise RunError(f"{named} is finished already; nothing to resume")
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
@@ -161,6 +195,8 @@ def _train(
             return Run(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:
             stopped.add_note(f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on")
+            if folder.store:
+                stopped.add_note(f"elsewhere `rlzoo resume {folder.store.url}`")
             raise
         except Exception as error:
             said = of_the_machine(error)

@@ -81,15 +81,16 @@ class Trainer:
                 group["lr"] = rate
         if self.delayed:
             self.delayed.remember()
+        seen = batch.on_host()  # one transfer: of all that metrics are made of
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
         self.steps += 1
-        metrics = {**batch_metrics(plan, batch), **updated, "actor/kl_coef": coef}
+        metrics = {**batch_metrics(plan, seen), **updated, "actor/kl_coef": coef}
         metrics[LOG_PROB_GAP] = experience.log_prob_gap
         metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
         if "ref_log_probs" in batch:
-            self.controller.update(kl_per_response(batch), batch.rows)
+            self.controller.update(kl_per_response(seen), batch.rows)
         total = sum(seconds.values())
         metrics["perf/tokens_per_second"] = sum(experience.tokens.values()) / max(total, 1e-9)
         metrics |= {f"tokens/{phase}": n for phase, n in experience.tokens.items()}

@@ -5,24 +5,24 @@ is cut changes no gradient.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from rlzoo.lm.lean import lean_gradients
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
+from rlzoo.ops import on_host, pick
+from rlzoo.plugin.call import together
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import loss_mask
 from rlzoo.rollout.columns import Forward
 from rlzoo.rollout.experience import Experience
 from rlzoo.runs.metrics import FIRST_RATIO_GAP
-from rlzoo.train.optimizer import Totals, step_optimizers
-
-Sums = dict[str, float]  # of metrics over micro-batches, and of the weights that norm them
+from rlzoo.train.optimizer import Sums, Totals, step_optimizers
 
 
 def update(
@@ -41,12 +41,13 @@ def update(
         for epoch in range(epochs):
             generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
             parts = _minibatches(models, batch, count, generator)
-            if experience.forward is not None:  # one update on all rows, in that pass's order
-                parts = [torch.arange(batch.rows, device=mask.device)]
+            if experience.forward is not None:  # one update on all rows, in those passes' order
+                parts = [torch.arange(batch.rows)]
             for part in parts:
-                rows = {**batch.select(part), "response_mask": mask[part]}
-                sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
-                step_optimizers(models, optimizers, sums, totals, names)
+                rows = {**batch.select(part), "response_mask": pick(mask, part)}
+                with together() as checks:
+                    sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
+                    step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
@@ -56,10 +57,11 @@ def update(
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     """The networks that are trained, by name: those on one trunk in one pass, others one after the
-    other, so that gradients and activations of one are held at a time. An update of one changes
-    nothing that the other learns from, so each has epochs and mini-batches of its own."""
+    other, so that gradients and activations of one are held at a time: the critic first, whose
+    passes may be there already. An update of one changes nothing that the other learns from, so
+    each has epochs and mini-batches of its own."""
     names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
-    return [tuple(names)] if models.shared else [(name,) for name in names]
+    return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
 def _gradients_that_fit(
@@ -80,15 +82,15 @@ def _gradients_that_fit(
 def _minibatches(
     models: Models, batch: Batch, parts: int, generator: torch.Generator
 ) -> list[Tensor]:
-    """Rows of each mini-batch, shuffled; whole groups where the policy loss looks at groups."""
-    device = batch["response_mask"].device
+    """Rows of each mini-batch (the host's), shuffled; whole groups where the policy loss looks at
+    groups."""
     if "group_ids" not in models.plan.policy_loss.needs:
-        shuffle = torch.randperm(batch.rows, generator=generator).to(device)
-        return list(shuffle.tensor_split(parts))
-    groups = batch["group_ids"].unique()
-    groups = groups[torch.randperm(len(groups), generator=generator).to(device)]
+        return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
+    group_ids = on_host(batch["group_ids"])
+    groups = group_ids.unique()
+    groups = groups[torch.randperm(len(groups), generator=generator)]
     return [
-        torch.isin(batch["group_ids"], some).nonzero()[:, 0]
+        torch.isin(group_ids, some).nonzero()[:, 0]
         for some in groups.tensor_split(parts)
         if len(some)
     ]
@@ -103,10 +105,10 @@ def gradients(
     forward: Forward | None = None,
 ) -> Sums:
     """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
-    metrics, summed.
+    metrics' sums, this rank's share of them.
 
-    rows: its columns, `response_mask` (B, T) what counts. forward: that of these very rows, where
-    it is known already.
+    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
+    have been made already; they serve if they are of all networks `names`.
     """
     plan, passes, ranks = models.plan, models.passes, models.ranks
     mask = rows["response_mask"]
@@ -115,33 +117,38 @@ def gradients(
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
     for network in models.networks().values():
         network.zero_grad(set_to_none=True)
-    sums: Sums = defaultdict(float)
+    sums = Sums()
     trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
-    some = torch.arange(len(mask), device=mask.device)
+    some = torch.arange(len(mask))
+    made = {"actor": "log_probs", "critic": "prediction"}
+    if forward is not None and any(trained[n] and made[n] not in forward[0][1] for n in made):
+        forward = None
     if forward is None and not trained["critic"]:
         some, silent = _by_signal(plan, rows)
-        _note_silent(models, take(rows, silent), weights["actor"][silent], sums)
-    parts = [some] if forward is not None else passes.parts(take(rows, some), grad=True)
+        _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
+    if forward is None:
+        forward = [(part, {}) for part in passes.parts(take(rows, some), grad=True)]
+    parts = [part for part, _ in forward]
     upstream = None
     if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
-    for part in ranks.share(parts):
+    for part, scored in ranks.share(forward):
         part = some[part]
         micro = take(rows, part)
-        with _lean_gradients(models):
-            scored = forward or models.forward(micro, **trained)
+        with lean_gradients(models):
+            scored = scored or models.forward(micro, **trained)
         # Of a pass that was made for all networks, what these ones made.
         scored = {
             n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
         }
-        mine = {name: w[part] for name, w in weights.items()}
-        coupled = None if upstream is None else upstream[part]
+        mine = {name: pick(w, part) for name, w in weights.items()}
+        coupled = None if upstream is None else pick(upstream, part)
         _backward(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
     if passes.collective and ranks.idle(len(parts)):
         _idle_pass(models, take(rows, some[parts[0]]), trained)
     _make_dense(models)
     ranks.sum_gradients(models.networks().values())
-    return ranks.sum(sums)
+    return sums
 
 
 def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, bool]) -> None:
@@ -151,14 +158,6 @@ def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, b
     torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
 
 
-def _embeddings(trunk: Any) -> Any:
-    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
-    try:
-        return trunk.get_input_embeddings()
-    except NotImplementedError:
-        return None
-
-
 def _make_dense(models: Models) -> None:
     for network in models.networks().values():
         for weight in network.parameters():
@@ -166,36 +165,15 @@ def _make_dense(models: Models) -> None:
                 weight.grad = weight.grad.to_dense()
 
 
-@contextmanager
-def _lean_gradients(models: Models) -> Iterator[None]:
-    """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
-    the gradient of the rows that they read, the head's they add in place. Not of weights that are
-    spread over ranks: those gradients leave at once."""
-    if models.sharded:
-        yield
-        return
-    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
-    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
-    tables = [x for x in inputs if type(x) is nn.Embedding]
-    for table in tables:
-        table.sparse = True
-    models.policy.accumulate = True
-    try:
-        yield
-    finally:
-        models.policy.accumulate = False
-        for table in tables:
-            table.sparse = False
-
-
 def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """Rows whose pass may leave a gradient, and the others: none, unless the policy loss is
     declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
     config = plan.recipe.config
     alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
-    signal = (rows["advantages"] != 0).any(1)
-    if not (plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal):
-        signal = torch.ones_like(signal)
+    if plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal:
+        signal = (on_host(rows["advantages"]) != 0).any(1)
+    else:
+        signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
     return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
 
 
@@ -243,7 +221,7 @@ def _backward(
             loss = loss + (upstream * scored["log_probs"]).sum()
         if plan.kl and config.kl.place == "loss":
             kl_loss = (w * plan.kl(columns)).sum()
-            sums["actor/kl_loss"] += kl_loss.item()
+            sums.add("actor/kl_loss", kl_loss)
             loss = loss + kl_coef * kl_loss
         if config.actor.entropy_coef:
             loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
@@ -253,10 +231,10 @@ def _backward(
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
         value_loss = (weights["critic"] * token_loss).sum()
-        sums["critic/vf_loss"] += value_loss.item()
+        sums.add("critic/vf_loss", value_loss)
         for name, metric in metrics.items():
-            sums[f"critic/{name}"] += _mean(metric, weights["critic"])
-        sums["weight/critic"] += weights["critic"].sum().item()
+            sums.add(f"critic/{name}", _mean(metric, weights["critic"]))
+        sums.add("weight/critic", weights["critic"].sum())
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     if loss.requires_grad:
         loss.backward()
@@ -305,18 +283,18 @@ def _note_policy(
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
-    sums["actor/pg_loss"] += loss.item()
-    sums["actor/entropy"] += _mean(columns["entropy"].detach(), w)
-    sums["actor/ppo_kl"] += _mean(-gap, w)
-    sums["actor/ratio_mean"] += _mean(gap.exp(), w)
-    sums[FIRST_RATIO_GAP] += _mean(gap.abs(), w)
+    sums.add("actor/pg_loss", loss)
+    sums.add("actor/entropy", _mean(columns["entropy"].detach(), w))
+    sums.add("actor/ppo_kl", _mean(-gap, w))
+    sums.add("actor/ratio_mean", _mean(gap.exp(), w))
+    sums.add(FIRST_RATIO_GAP, _mean(gap.abs(), w))
     for name, metric in metrics.items():
-        sums[f"actor/{name}"] += _mean(metric, w)
-    sums["weight/actor"] += w.sum().item()
+        sums.add(f"actor/{name}", _mean(metric, w))
+    sums.add("weight/actor", w.sum())
 
 
-def _mean(x: Tensor, weights: Tensor) -> float:
-    return torch.where(weights > 0, weights * x, 0).sum().item()
+def _mean(x: Tensor, weights: Tensor) -> Tensor:
+    return torch.where(weights > 0, weights * x, 0).sum()
 
 
 def _coupled_gradient(

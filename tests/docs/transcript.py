@@ -43,7 +43,7 @@ SMALL = {  # settings and options that take the place of the page's own
     "base": "--steps 20",
     "sft": "--epochs 1",
     "reward": "--epochs 1",
-    "bench": "estimators --repeat 1",
+    "bench": "startup --repeat 1",
 }
 FEWER = {"--branches": "2", "--states": "4", "--batches": "4"}  # where the page gives them
 INSTEAD = {"train.tokens": "train.steps"}
@@ -63,7 +63,9 @@ SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_stages.
 
 def lines(page):
     """The logical lines of a page's bash blocks: a here-document is one, with the line it feeds."""
-    for block in re.findall(r"^```bash\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M):
+    for block in re.findall(
+        r"^```(?:bash|sh)\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M
+    ):
         rest = block.replace("\\\n", " ").splitlines()
         while rest:
             line = rest.pop(0)
@@ -210,8 +212,8 @@ def prepare(folder):
 class Session:
     """One page, typed from top to bottom in one place: a terminal of some width (0: a pipe)."""
 
-    def __init__(self, columns):
-        self.columns = columns
+    def __init__(self, columns, given):
+        self.columns, self.given = columns, given
         self.place = f"{columns} columns" if columns else "pipe"
         self.faults, self.out, self.left, self.count = [], [], [], 0
         self.servers = []
@@ -261,7 +263,7 @@ class Session:
         for i, word in enumerate(words):
             taken = re.fullmatch(r"runs/[\w.-]+", word)  # a run that a page takes for granted
             if taken and i != new and not Path(word).exists():
-                shutil.copytree("runs/a", word)
+                shutil.copytree(self.given / "runs" / "a", word)
             if word == "run.dir=runs/a":  # the page makes its own
                 shutil.rmtree("runs/a", ignore_errors=True)
         line = f"$ rlzoo {shlex.join(words)}"
@@ -298,7 +300,7 @@ def main():
         given.mkdir()
         prepare(given)
         for columns in [*(int(n) for n in options.columns.split(",") if n), 0]:
-            session = Session(columns)
+            session = Session(columns, given)
             os.chdir(given)
             for words in map(shlex.split, FIRST):
                 session.type(words)

@@ -149,6 +149,42 @@ def a_star_po(c, beta=1e-3):
     return out
 
 
+def vimpo(batch, /, beta=5e-4, lam=1.0, actor_coef=5e-3, clip_low=0.2, clip_high=0.28, c=10.0):
+    """The README's value loss, and GAE over the values that the policy implies, as loops."""
+    names = ("log_probs", "ref_log_probs", "full_kl", "advantages")
+    log_pi, ref, kl, advantages = (batch[n] for n in names)
+    rows = actions(batch)
+    tokens, acting = sum(map(len, rows)), sum(1 for row in rows if row)
+    pushes = {}
+    for i, row in enumerate(rows):
+        values, after = {}, 0.0
+        for t in reversed(row):
+            term = beta * (log_pi[i, t].item() - ref[i, t].item() - kl[i, t].item())
+            values[t] = after = after - term
+        after = total = 0.0
+        for t in reversed(row):
+            total = after - values[t] + lam * total
+            after = values[t]
+            pushes[i, t] = total
+    mean = sum(pushes.values()) / tokens
+    var = sum((x - mean) ** 2 for x in pushes.values()) / (tokens - 1)
+    out = [[torch.zeros(()).double() for _ in row] for row in log_pi]
+    for i, row in enumerate(rows):
+        if not row:
+            continue
+        said = sum(beta * (log_pi[i, t] - ref[i, t] - kl[i, t].item()) for t in row)
+        target = sum(advantages[i, t].item() for t in row) / len(row)
+        for t in row:
+            w = (pushes[i, t] - mean) / math.sqrt(var + 1e-8)
+            old = batch["old_log_probs"][i, t].item()
+            actor = ppo(log_pi[i, t], old, w, 1 - clip_low, 1 + clip_high)
+            if w < 0 and actor.item() > -c * w:
+                actor = torch.tensor(-c * w, dtype=torch.float64)
+            share = tokens / (acting * len(row))
+            out[i][t] = share * (said - target) ** 2 / 2 + actor_coef * actor
+    return out
+
+
 # name -> the oracle, and the options beside the defaults that are tried
 ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "up": (up, [{"clip_low": 0.05}]),
@@ -163,5 +199,9 @@ ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "opsm": (opsm, [{"delta": 0.0}, {"delta": 0.1, "clip_low": 0.1}]),
     "high_entropy": (high_entropy, [{"fraction": 0.5}, {"fraction": 1e-9}]),
     "a_star_po": (a_star_po, [{"beta": 0.5}]),
+    "vimpo": (
+        vimpo,
+        [{"beta": 0.3, "actor_coef": 1.0}, {"beta": 0.1, "lam": 0.7, "actor_coef": 0.5, "c": 1.3}],
+    ),
     "turn_clip": (turn_clip, [{"clip_low": 0.05, "clip_high": 0.02}]),
 }

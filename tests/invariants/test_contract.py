@@ -107,7 +107,7 @@ def test_plain_ones_still_take_them(make, odd, name):
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
-    assert "each row is read by itself, prompts are not shared: ValueError: too many" in note
+    assert "each row is read by itself, prompts are not shared: TypeError: unsupported" in note
     plain = Policy._run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
     monkeypatch.setattr(Policy, "_run", slip)
@@ -138,7 +138,7 @@ def test_checkpointing_that_a_model_lacks_or_gets_wrong_is_refused(make, odd, mo
         make(odd("openai_gpt"), CHECKPOINTED)
     calls = []
 
-    def slip(function, *args, **kwargs):
+    def slip(reading, function, *args, **kwargs):
         calls.append(1)
         return function(*args, **kwargs) * (1 + 0.01 * len(calls))
 
@@ -316,7 +316,7 @@ def test_a_run_records_what_its_model_was_found_to_be(zoo, odd, tmp_path):
     rlzoo.run("grpo", words, zoo=zoo, display=display)
     assert sum("prompts are not shared" in text for text in display.notes) == 1
     found = json.loads((tmp_path / "a" / "summary.json").read_text())["model_contract"]
-    assert found["trees"].startswith("ValueError")
+    assert found["trees"].startswith("TypeError")
     assert list(found) == ["head", "scoring", "trees", "gradient", "sampling"]
 
 

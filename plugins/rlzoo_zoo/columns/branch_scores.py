@@ -5,7 +5,9 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
-from rlzoo.ops import at_run_start, reward_to_go, run_starts
+from rlzoo.ops import at_run_start, on_host, put, reward_to_go, run_starts
+
+JOINED = ("response_ids", "response_mask", "response_attention", "terminated", "truncated")
 
 
 def branch_scores(
@@ -30,19 +32,26 @@ def branch_scores(
     is beyond it is cut, and the row counts as truncated.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
-    starts = run_starts(branch_steps, response_mask)
-    row, begin = starts.nonzero().repeat_interleave(rollouts, 0).unbind(1)  # (N,), N = states * K
+    device, known = scores.device, map(on_host, (response_ids, response_mask, branch_steps))
+    response, chosen, steps = known  # the host's, which knows them all
+    starts = run_starts(steps, chosen)
+    states = starts.nonzero()
+    row, begin = states.repeat_interleave(rollouts, 0).unbind(1)  # (N,), N = states * K
     out = scores.new_zeros(*scores.shape, rollouts)
     if not len(row):
         return out
     limit = getattr(sample, "max_new_tokens", None)
-    ids, mask = _prefixes(prompt_ids[row], prompt_mask[row], response_ids[row], begin)
+    ids, mask = _prefixes(on_host(prompt_ids)[row], on_host(prompt_mask)[row], response[row], begin)
     longest = None if limit is None else limit - int(begin.min())
-    drawn = sample(ids, mask, max_new_tokens=longest, of=row)
-    whole = _join(response_ids[row], response_mask[row], begin, drawn, limit, tokenizer)
-    earned = scores.sum(1)[row] - reward_to_go(scores, response_mask)[row, begin]
+    drawn = sample(put(ids, device), put(mask, device), max_new_tokens=longest, of=row)
+    drawn = {n: on_host(drawn[n]) if n in JOINED else x for n, x in drawn.items()}
+    whole = _join(response[row], chosen[row], begin, drawn, limit, tokenizer)
+    whole = {n: put(x, device) if isinstance(x, torch.Tensor) else x for n, x in whole.items()}
+    at = put(row, device), put(begin, device)
+    earned = scores.sum(1)[at[0]] - reward_to_go(scores, response_mask)[at]
     further = score({**whole, "rows": row}).to(scores.dtype) - earned
-    out[starts] = further.view(-1, rollouts)
+    out[tuple(put(i, device) for i in states.unbind(1))] = further.view(-1, rollouts)
+    starts = put(starts, device)
     return torch.stack([at_run_start(x, starts) for x in out.unbind(2)], 2)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo.ops import on_host, put
 
 
 def branch_steps(
@@ -21,15 +22,15 @@ def branch_steps(
     is `tokens` actions. Observations inside a response belong to no step and are not counted.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
-    mask = response_mask.bool()
+    mask = on_host(response_mask).bool()
     if separator:
         cut = torch.zeros_like(mask)
         ends = [separator in text for texts in response_tokens for text in texts]
-        cut[mask] = torch.tensor(ends, dtype=torch.bool, device=mask.device)  # texts are of actions
+        cut[mask] = torch.tensor(ends, dtype=torch.bool)  # texts are of actions
         step = cut.cumsum(1) - cut.long()
     else:
         step = (mask.cumsum(1) - 1).div(tokens, rounding_mode="floor")
-    return torch.where(mask, step, 0).to(response_mask.dtype)
+    return put(torch.where(mask, step, 0).to(response_mask.dtype), response_mask.device)
 
 
 def _example(generator, rows, steps):

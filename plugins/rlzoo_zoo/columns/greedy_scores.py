@@ -3,6 +3,7 @@
 import torch
 
 from rlzoo import hookimpl
+from rlzoo.ops import on_host, pick
 
 
 def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
@@ -14,15 +15,16 @@ def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
     """
     inverse = []
     first: dict[tuple, tuple[int, int]] = {}  # of each pair: its number, and the row that has it
-    for row, (ids, mask) in enumerate(zip(prompt_ids.tolist(), prompt_mask.tolist(), strict=True)):
+    known = (on_host(x).tolist() for x in (prompt_ids, prompt_mask))
+    for row, (ids, mask) in enumerate(zip(*known, strict=True)):
         # What is right may be what an environment answers by: it tells rollouts apart, too.
         key = (tuple(ids), tuple(mask), repr(answers[row]))
         inverse.append(first.setdefault(key, (len(first), row))[0])
-    of = torch.tensor([row for _, row in first.values()], device=prompt_ids.device)
-    greedy = sample(prompt_ids[of], prompt_mask[of], greedy=True, of=of)
-    rows = torch.arange(len(inverse), device=prompt_ids.device)
+    of = torch.tensor([row for _, row in first.values()])
+    greedy = sample(pick(prompt_ids, of), pick(prompt_mask, of), greedy=True, of=of)
+    rows, source = torch.arange(len(inverse)), torch.tensor(inverse)
     shared = {
-        name: [x[i] for i in inverse] if isinstance(x, list) else x[inverse]
+        name: [x[i] for i in inverse] if isinstance(x, list) else pick(x, source)
         for name, x in greedy.items()
     }
     return score({**shared, "rows": rows})

@@ -17,7 +17,7 @@ def implicit_rewards(
     response_mask,
     response_attention,
     *,
-    path: str = "",
+    path: Annotated[str, "a folder that `rlzoo reward train --implicit` made"] = "",
     beta: Annotated[float, Range(0, None, "neither")] = 0.05,
     rows: Annotated[int, Range(1)] = 32,
 ):
@@ -30,8 +30,7 @@ def implicit_rewards(
     pi_phi was trained against another reference: the ratio then means nothing.
     Source: Cui et al. 2025, arXiv:2502.01456; Yuan et al. 2024, arXiv:2412.01981.
     """
-    if not (Path(path) / "config.json").is_file():
-        raise RlzooError(f"implicit_rewards.path must be a transformers folder. Got {path!r}")
+    refuse(path)
     columns = {
         "prompt_ids": prompt_ids,
         "prompt_mask": prompt_mask,
@@ -44,6 +43,16 @@ def implicit_rewards(
         for start in range(0, len(response_ids), rows)
     ]
     return beta * torch.cat(parts).to(response_mask.dtype) * response_mask
+
+
+def refuse(path):
+    if not (Path(path) / "config.json").is_file():
+        raise RlzooError(f"implicit_rewards.path must be a transformers folder. Got {path!r}")
+
+
+def check(*, path, **_):
+    if path:  # without one a recipe can be looked at, not run
+        refuse(path)
 
 
 @lru_cache(maxsize=2)
@@ -79,4 +88,4 @@ def _log_probs(logits, ids):
 
 @hookimpl
 def register_columns(register):
-    register(implicit_rewards, shape="BT")
+    register(implicit_rewards, shape="BT", check=check)

@@ -6,6 +6,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo.ops import on_host, pick
 
 
 def optimal_values(
@@ -32,17 +33,16 @@ def optimal_values(
     keys = [
         (tuple(ids), tuple(mask), repr(answer))
         for ids, mask, answer in zip(
-            prompt_ids.tolist(), prompt_mask.tolist(), answers, strict=True
+            on_host(prompt_ids).tolist(), on_host(prompt_mask).tolist(), answers, strict=True
         )
     ]
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     number = {key: i for i, key in enumerate(first)}
-    of = torch.tensor(list(first.values()), device=prompt_ids.device).repeat_interleave(rollouts)
-    drawn = sample(prompt_ids[of], prompt_mask[of], of=of, reference=True)
+    of = torch.tensor(list(first.values())).repeat_interleave(rollouts)
+    drawn = sample(pick(prompt_ids, of), pick(prompt_mask, of), of=of, reference=True)
     scores = score({**drawn, "rows": of}).view(-1, rollouts)
     values = beta * ((scores / beta).logsumexp(1) - math.log(rollouts))
-    of_row = torch.tensor([number[key] for key in keys], device=prompt_ids.device)
-    return values[of_row]
+    return pick(values, torch.tensor([number[key] for key in keys]))
 
 
 @hookimpl

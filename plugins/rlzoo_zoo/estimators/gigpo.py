@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Discount, Range, group_degenerate, group_mean, hookimpl, linear_scan
-from rlzoo.ops import at_run_start, group_index, run_starts
+from rlzoo.ops import at_run_start, group_index, on_host, put, run_starts
 
 
 def gigpo(
@@ -32,17 +32,19 @@ def gigpo(
     Source: Feng et al. 2025, arXiv:2505.10978.
     """
     mask = response_mask.bool()
+    # Where turns begin the host can tell: it need not ask a device how many they are.
+    at = run_starts(on_host(turn_ids), on_host(response_mask)).nonzero().unbind(1)
+    row, first = (put(i, mask.device) for i in at)  # (N,), N turns in all
     starts = run_starts(turn_ids, mask)
     ends = run_starts(turn_ids.flip(1), mask.flip(1)).flip(1)
     # Discounting where a turn ends only, the return at a turn's first action is that of the turn.
     factor = torch.where(ends, torch.full_like(rewards, gamma), 1)
     returns = linear_scan(torch.where(mask, rewards, 0), factor)
-    rows = group_ids[:, None].expand_as(mask)[starts]  # (N,), N turns in all
-    anchors = group_index(rows, state_keys[starts])
+    anchors = group_index(group_ids[row], state_keys[row, first])
     step = torch.zeros_like(rewards)
-    turn_return = returns[starts]
+    turn_return = returns[row, first]
     relative = turn_return - group_mean(turn_return, anchors)
-    step[starts] = torch.where(group_degenerate(turn_return, anchors), 0, relative)
+    step[row, first] = torch.where(group_degenerate(turn_return, anchors), 0, relative)
     step = at_run_start(step, starts)
     episode = sequence_rewards - group_mean(sequence_rewards, group_ids)
     episode = torch.where(group_degenerate(sequence_rewards, group_ids), 0, episode)

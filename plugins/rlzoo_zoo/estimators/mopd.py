@@ -1,4 +1,4 @@
-"""MOPD: a teacher's word on each token, and the task's on the whole response."""
+"""MOPD: the word of the domain's teacher on each token, and the task's on the whole response."""
 
 from typing import Annotated
 
@@ -20,9 +20,10 @@ def mopd(
 
     q is the teacher of the prompt's domain, p the policy at rollout, R `sequence_rewards` (B,); the
     second term is GRPO's, one of the outcome advantages that the report names. The report weighs
-    tokens by pi / mu within bounds, and drops those outside: correction=icepop. Here there is one
-    teacher for all prompts, so of "multi-teacher" it is the loss alone: a run for each domain, or
-    prompts of one. The value of alpha, and of the bounds, could not be seen.
+    tokens by pi / mu within bounds, and drops those outside: correction=icepop. Which teacher is
+    for which prompt, `teacher.domains` says, by the domain that the task gives it; without, one
+    teaches all. The value of alpha, and of the bounds, could not be seen. Breaks where a domain's
+    teacher is unlike the student: what the student does not sample, it is not told.
     Source: Xiaomi LLM-Core 2026 (MiMo-V2-Flash), arXiv:2601.02780, eq. 7 to 9, read in copies of
     the report; the method by itself: Ma et al. 2026, arXiv:2606.30406, of which the abstract was
     read.

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl, masked_mean
+from rlzoo.ops import on_host
 
 
 def clip_cov(
@@ -39,7 +40,7 @@ def clip_cov(
     cov = (advantages - masked_mean(advantages, mask)) * (log_pi - masked_mean(log_pi, mask))
     open_to_it = mask & (cov > cov_low) & (cov < cov_high) & ~high & ~low
     lot = torch.where(open_to_it, noise, torch.inf)
-    count = max(1, int(fraction * mask.sum()))
+    count = max(1, int(fraction * on_host(response_mask).bool().sum()))
     drawn = open_to_it & (lot <= lot.flatten().sort().values[count - 1])
     loss = torch.where(drawn, 0, loss)
     high, low, drawn = (x.to(loss.dtype) for x in (high, low, drawn))

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, hookimpl
+from rlzoo.ops import on_host
 
 
 def high_entropy(
@@ -34,7 +35,7 @@ def high_entropy(
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
     loss = -torch.minimum(ratio * advantages, clipped * advantages)
     doubt = torch.where(mask, entropy.detach(), -torch.inf)
-    count = max(1, int(fraction * mask.sum()))
+    count = max(1, int(fraction * on_host(response_mask).bool().sum()))
     kept = mask & (doubt >= doubt.flatten().sort(descending=True).values[count - 1])
     loss = torch.where(kept, loss, 0)
     high = (kept & (ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)

@@ -5,7 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, group_mean, hookimpl
-from rlzoo.ops import group_index
+from rlzoo.ops import group_index, on_host, put
 
 
 def turn_clip(
@@ -31,9 +31,9 @@ def turn_clip(
     Source: Li et al. 2025, arXiv:2511.20718.
     """
     mask = response_mask.bool()
-    rows = torch.arange(len(mask), device=mask.device)[:, None].expand_as(mask)
-    turns = group_index(rows[mask], turn_ids[mask])
-    mean = group_mean((log_probs - old_log_probs)[mask], turns)
+    row, t = (put(i, mask.device) for i in on_host(response_mask).nonzero().unbind(1))
+    turns = group_index(row, turn_ids[row, t])
+    mean = group_mean((log_probs - old_log_probs)[row, t], turns)
     log_w = torch.zeros_like(old_log_probs).masked_scatter(mask, mean)
     ratio = log_w.clamp(max=20).exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)

@@ -46,7 +46,10 @@ class Addition:
         return examples
 
     def score(self, responses, answers, terminated):
-        return (self.is_correct(responses, answers).to(terminated.device) & terminated).float()
+        return (
+            self.is_correct(responses, answers).to(terminated.device, non_blocking=True)
+            & terminated
+        ).float()
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)

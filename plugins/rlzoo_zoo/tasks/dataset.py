@@ -22,9 +22,10 @@ class Dataset:
     path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id; then `subset`, `split` and
     `test_split` say which part. Held-out prompts come from test_split or test_path, else
     test_fraction of the prompts is held out, chosen by split_seed; rows of one prompt stay on one
-    side. A prompt is the column `prompt`, a text or chat messages, or `template` with `{column}`
-    filled in (`{{` is a brace); answer_pattern takes the final answer out of the column `answer`,
-    its first group where it has one, at its last match; response_pattern likewise out of responses.
+    side. The column `domain` says which of `teacher.domains` teaches a row. A prompt is the column
+    `prompt`, a text or chat messages, or `template` with `{column}` filled in (`{{` is a brace);
+    answer_pattern takes the final answer out of the column `answer`, its first group where it has
+    one, at its last match; response_pattern likewise out of responses.
     Right is, by `checker`: exact (white space apart), numeric (the last or boxed number), math (by
     math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and terminated.
     Bad rows (no JSON, a column missing or null, an empty prompt, one with characters that the
@@ -52,6 +53,7 @@ class Dataset:
         answer: Annotated[str | None, "the column; null: there is none"] = "answer",
         answer_pattern: str = "",
         response_pattern: str = "",
+        domain: Annotated[str | None, "the column that says of which domain a row is"] = None,
         checker: Literal["exact", "numeric", "math", "contains", "none"] = "exact",
         casefold: Annotated[bool, "exact, contains: case does not count"] = False,
         tolerance: Annotated[float, Range(0), "numeric: how far off is right"] = 0.0,
@@ -70,16 +72,15 @@ class Dataset:
         for pattern in (answer_pattern, response_pattern):
             compile_pattern(pattern)
         self.prompt, self.template, self.answer = prompt, template, answer
+        self.domain, self.of_index = domain, dict[int, str]()
         self.answer_pattern, self.response_pattern = answer_pattern, response_pattern
         self.checker, self.casefold, self.tolerance = checker, casefold, tolerance
         self.on_bad_row, self.max_prompt, self.too_long = on_bad_row, max_prompt, too_long
         self.notes: list[str] = []
         rows = self.load(path, format, subset, split)
         if test_path or test_split:
-            held = self.load(test_path or path, format, subset, test_split or split)
-            if test_path:
-                offset = 1 + max(e.index for e in rows)
-                held = [e._replace(index=e.index + offset) for e in held]
+            first = 1 + max(e.index for e in rows) if test_path else 0
+            held = self.load(test_path or path, format, subset, test_split or split, first)
             self.rows = {"train": rows, "test": held}
             known = {repr(e.prompt) for e in rows}
             shared = sum(repr(e.prompt) in known for e in held)
@@ -88,6 +89,7 @@ class Dataset:
         else:
             train, test = hold_out(rows, lambda e: e.prompt, test_fraction, split_seed)
             self.rows = {"train": train, "test": test}
+        self.domains = sorted(set(self.of_index.values()))
         if checker == "none":
             self.notes.append("checker=none: the task's own score is 0 throughout")
         else:
@@ -103,7 +105,12 @@ class Dataset:
     def score(self, responses, answers, terminated):
         if self.checker == "none":
             return torch.zeros(len(answers), device=terminated.device)
-        return (self.right(responses, answers).to(terminated.device) & terminated).float()
+        return (
+            self.right(responses, answers).to(terminated.device, non_blocking=True) & terminated
+        ).float()
+
+    def domain_of(self, example):
+        return self.of_index.get(example.index, "")
 
     def right(self, responses, answers):
         """(B,) bool, by the same functions that are rewards by themselves."""
@@ -203,8 +210,9 @@ class Dataset:
 
     # ------------------------------------------------------------ reading
 
-    def load(self, path, format, subset, split) -> list[Example]:
-        """The examples of one file or split; bad rows stop, or are skipped and counted."""
+    def load(self, path, format, subset, split, first=0) -> list[Example]:
+        """The examples of one file or split, by index from `first`; bad rows stop, or are skipped
+        and counted."""
         examples: list[Example] = []
         faults: list[str] = []
         columns: dict[str, None] = {}
@@ -213,7 +221,7 @@ class Dataset:
             if row.values is not None:
                 columns |= dict.fromkeys(row.values)
                 try:
-                    examples.append(self.example(row.values, row.number))
+                    examples.append(self.example(row.values, first + row.number))
                 except ValueError as error:
                     fault = str(error)
             if fault:
@@ -234,7 +242,8 @@ class Dataset:
         """The columns that are read."""
         fields = [m[1] for m in FIELD.finditer(self.template) if m[1]]
         answer = [] if self.answer is None else [self.answer]
-        return (fields if self.template else [self.prompt]) + answer
+        domain = [self.domain] if self.domain else []
+        return (fields if self.template else [self.prompt]) + answer + domain
 
     def example(self, values, index) -> Example:
         """Raises ValueError where the row is of no use."""
@@ -256,6 +265,9 @@ class Dataset:
                 shown = str(values[self.answer])[-40:]
                 raise ValueError(f"answer_pattern finds nothing in ...{shown!r}")
         self.refuse(answer)
+        if self.domain:
+            # Rows of test_split are numbered as those that are trained on, which come first.
+            self.of_index.setdefault(index, str(values[self.domain]))
         return Example(prompt, answer, index)
 
     def refuse(self, answer) -> None:

@@ -62,7 +62,9 @@ class HiLo:
         return [(*self.interval(t), len(t) // 2) for t in turns]
 
     def score(self, turns, answers, terminated):
-        return (self.is_correct(turns, answers).to(terminated.device) & terminated).float()
+        return (
+            self.is_correct(turns, answers).to(terminated.device, non_blocking=True) & terminated
+        ).float()
 
     def is_correct(self, turns, answers):
         pairs = zip(turns, answers, strict=True)

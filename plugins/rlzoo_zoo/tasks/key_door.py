@@ -41,7 +41,9 @@ class KeyDoor:
         noisy = mask & (place >= 1) & (place <= self.distractors)
         tiny = 2.0**-24  # cuts both tails alike, so that the mean stays zero
         normal = torch.special.ndtri(noise.clamp(tiny, 1 - tiny))
-        opens = terminated & self.is_correct(responses, answers).to(mask.device)  # (B,)
+        opens = terminated & self.is_correct(responses, answers).to(
+            mask.device, non_blocking=True
+        )  # (B,)
         last = mask & (place == place[:, -1:])  # of a terminated row: EOS
         return torch.where(noisy, self.sigma * normal, 0.0) + (last & opens[:, None])
 

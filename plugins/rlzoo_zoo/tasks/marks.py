@@ -64,7 +64,10 @@ class Marks:
 
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
-            return (self.is_correct(responses, answers).to(terminated.device) & terminated).float()
+            return (
+                self.is_correct(responses, answers).to(terminated.device, non_blocking=True)
+                & terminated
+            ).float()
         scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
         rows = zip(response_tokens, answers, strict=True)
         paid = torch.tensor([pay for row in rows for pay in self.token_rewards(*row)])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import typed_path
-from rlzoo.lm.memory import CHUNK, PASS_BYTES, activations
+from rlzoo.lm.memory import USUAL, activations, room, sampling_copy
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import count
@@ -121,7 +121,7 @@ def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
 def find_sizes(model: Any) -> tuple[Sizes | None, str]:
     """The sizes of a recipe's `model` or `teacher`, and where they were found: without a
     download."""
-    file = _config_file(str(model.path)) if model.path else None
+    file = _config_file(str(model["path"])) if model["path"] else None
     if file is not None:
         return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
     if model.get("shape"):
@@ -227,14 +227,18 @@ def estimate(plan: Plan) -> Estimate | None:
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
         add("weights set aside", size, "sampling", "of now, while those of then sample")
+    sampled = sampling_copy(config, device)
+    if sampled:
+        how = f"{count(sizes.parameters)} {sampled}, that samples"
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", how)
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
-    if plan.teacher:
-        theirs, _ = find_sizes(config.teacher)
+    for domain, path in plan.teachers.items():
+        theirs, _ = find_sizes({"path": path})
         n = theirs.parameters if theirs else sizes.parameters
         how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
-        add("teacher: weights", n * stored, "always", how)
+        add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
     if plan.critic:
         wide = "value_logits" in plan.needs or "value_support" in plan.needs
         head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)
@@ -247,7 +251,8 @@ def estimate(plan: Plan) -> Estimate | None:
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
     how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
-    add("KV cache", rows * long * cache * stored, "sampling", how)
+    width = BYTES[sampled] if sampled else stored
+    add("KV cache", rows * long * cache * width, "sampling", how)
     add(
         "next-token logits",
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
@@ -264,7 +269,7 @@ def estimate(plan: Plan) -> Estimate | None:
             add("critic: activations", activated, "actor's update", kept)
         else:
             add("critic: activations", activated, "critic's update", how)
-    chunk = min(positions, CHUNK.get(device, CHUNK["cuda"]) // sizes.vocabulary) * sizes.vocabulary
+    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
     add("logits", chunk * 12, "actor's update", "a chunk of the log-prob head, with its gradient")
     return Estimate(device, sizes, source, prompt, items)
 
@@ -290,7 +295,7 @@ def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple
         budget, how = t.token_budget, "train.token_budget"
     else:
         floats = _floats(config, sizes) + sizes.vocabulary
-        budget = PASS_BYTES.get(device, PASS_BYTES["cuda"]) // (4 * floats)
+        budget = room(device, USUAL).activations // (4 * floats)
         how = "what the model's size suggests"
     budget = max(budget, long)  # a row is never cut
     return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"

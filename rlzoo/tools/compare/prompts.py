@@ -24,10 +24,11 @@ def over_prompts(
         difference = one[1].astype(float) - other[1]
         differences.append(difference)
         prompts.append(one[0])
-        seen.append(difference.var() / len(difference))
+        seen.append(stats.variance_over_prompts(difference, one[0]))
     found = stats.over_prompts(differences, prompts, comparisons)
     spread = float(np.var([d.mean() for d in differences], ddof=1)) if len(seeds) > 1 else 0.0
-    return found, min(1.0, float(np.mean(seen)) / spread) if spread > 0 else None
+    share = float(np.mean(seen)) / spread if spread > 0 else float("nan")
+    return found, None if np.isnan(share) else min(1.0, share)
 
 
 def _last(run: Record) -> tuple[Any, Any] | None:

@@ -164,10 +164,11 @@ def view(
     if width < NARROW:
         outcome = [column for column in outcome if column.name not in ("greedy", "p")]
         course = [column for column in course if column.name not in ("tokens", "s")]
+    blocks: list[Any] = [Text(c.title, style="italic")]  # a table's title breaks at its own width
     if width >= WIDE:
-        blocks: list[Any] = [_table(c, c.title, [*outcome, *course])]
+        blocks += [_table(c, None, [*outcome, *course])]
     else:
-        blocks = [_table(c, c.title, outcome), _table(c, "how it got there", course)]
+        blocks += [_table(c, None, outcome), _table(c, "how it got there", course)]
     blocks += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
         columns = pair_columns(c, brief=width < 120)
@@ -179,10 +180,10 @@ def view(
 
 
 def _table(
-    c: Comparison, title: str, columns: Sequence[TableColumn], names: Sequence[str] = ()
+    c: Comparison, title: str | None, columns: Sequence[TableColumn], names: Sequence[str] = ()
 ) -> Table:
     """names: of its rows, instead of the comparison's rows."""
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False,
                   padding=(0, 1, 0, 0))  # fmt: skip
     labels = list(names) or [row.label for row in c.rows]
     longest = max(len(word) for name in labels for word in name.split())

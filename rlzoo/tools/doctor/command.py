@@ -54,7 +54,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    folder = open_folder(arguments.path)
+    folder = open_folder(arguments.path, large=False)
     try:
         record = read_run(folder)
     except OSError as error:

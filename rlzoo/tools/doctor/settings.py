@@ -7,10 +7,12 @@ from functools import cache
 from statistics import fmean, median
 from typing import Any
 
+import numpy as np
+
 from rlzoo.recipe.files import config_dirs, list_configs, read_layer
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
-from rlzoo.stats import wilson
+from rlzoo.stats import distinct, wilson
 from rlzoo.tools.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo.tools.doctor.series import (
     Finding,
@@ -366,9 +368,20 @@ def batch_too_small(run: Record) -> Finding | None:
 def evaluation_too_small(run: Record) -> Finding | None:
     """An evaluation on so few prompts that it can tell nothing."""
     n = run.key("eval.samples", 1024)
-    if n >= 48 or not run.evaluations:
+    if not run.evaluations:
         return None
-    low, high = wilson(n // 2, n)
+    different = min(n, distinct(run.by_prompt.get("index", -np.ones(n))))
+    if different >= 48:
+        return None
+    low, high = wilson(different // 2, different)
+    if n >= 48:
+        return Finding(
+            "note",
+            f"eval.samples={n} are of {different} different prompts. What an evaluation says holds "
+            f"for these; of others, an accuracy of one half is known as [{low:.2f}, {high:.2f}].",
+            "More held-out prompts, if there are any: task.test_fraction or task.test_path.",
+            {"samples": n, "prompts": different, "half_width": (high - low) / 2},
+        )
     return Finding(
         "warning",
         f"eval.samples={n}: an accuracy of one half is then known as [{low:.2f}, {high:.2f}], and "

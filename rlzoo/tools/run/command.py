@@ -7,18 +7,19 @@ from typing import Any
 
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
-from rlzoo.tools.verb import WORDS_HELP, Result
+from rlzoo.tools.verb import STORE_HELP, WORDS_HELP, Result
 from rlzoo.train.start import start
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
+    parser.add_argument("--store", metavar="URL", help=STORE_HELP)
 
 
 def run(arguments: argparse.Namespace) -> Result:
     zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
-    return shown(lambda display: start(recipe, zoo, display), arguments)
+    return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
 
 
 def make_display(stderr: bool = False) -> Any:

@@ -9,7 +9,9 @@ from rlzoo.train.start import Run, resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="RUN")
+    parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL it is kept at")
+    where = "the folder that the run of a URL goes on in; default: runs/ and its name"
+    parser.add_argument("--dir", metavar="DIR", help=where)
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run code that comes with the model"
     )
@@ -18,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     def train(display: Any) -> Run:
         trust = arguments.trust_remote_code
-        return resume(arguments.path, display=display, trust_remote_code=trust)
+        where = arguments.dir
+        return resume(arguments.path, display=display, trust_remote_code=trust, dir=where)
 
     return shown(train, arguments)

@@ -4,6 +4,8 @@ May import `train` and what lies below, and no other verb.
 
     base        the command `rlzoo base`: one of `configs/base/` again, or a new one for a task
     fit         training with transformers' Trainer, as the others share it
+    implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole
+    process_reward   a reward model that judges each step, from judged steps
     reward      a reward model from preferences
     sft         a policy from demonstrations
     task_base   a new base for a task, as often right as asked for

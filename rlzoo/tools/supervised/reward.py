@@ -1,7 +1,8 @@
-"""`rlzoo reward train`: a reward model from preference pairs.
+"""`rlzoo reward train`: a reward model from preference pairs; from judged steps or outcomes, the
+modules beside this one.
 
-It is a transformers sequence classifier with one label, which scores a whole prompt and response;
-`lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
+From pairs it is a transformers sequence classifier with one label, which scores a whole prompt and
+response; `lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
 """
 
 import argparse
@@ -11,23 +12,40 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Preference, read_preferences
-from rlzoo.errors import ModelError
+from rlzoo.errors import UsageError
 from rlzoo.stats import mean_interval, wilson
-from rlzoo.tools.supervised import fit
+from rlzoo.tools.supervised import fit, implicit_reward, process_reward
 from rlzoo.tools.supervised.fit import TokenIds
 from rlzoo.tools.verb import Result
 
 BINS = 10  # of the reliability table
 COLUMNS = ("prompt", "chosen", "rejected")
+ALL = tuple(dict.fromkeys((*COLUMNS, *process_reward.COLUMNS, *implicit_reward.COLUMNS)))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
-    fit.add_arguments(parser, COLUMNS, lr=1e-5)
+    fit.add_arguments(parser, ALL, lr=1e-5)
+    kind = parser.add_mutually_exclusive_group()
+    add, flag = parser.add_argument, "store_true"
+    kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
+    kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
+    add("--separator", metavar="TEXT", help="--per-step: what stands after a step (a newline)")
+    add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    return fit.run(arguments, "pair", train, _judged)
+    a = arguments
+    columns = (
+        process_reward.COLUMNS if a.per_step else implicit_reward.COLUMNS if a.implicit else COLUMNS
+    )
+    other = {"separator": a.per_step, "beta": a.implicit} | {n: n in columns for n in ALL}
+    for name, read in other.items():
+        if getattr(a, name) is not None and not read:
+            raise UsageError(f"--{name} says nothing here: the rows are {', '.join(columns)}")
+    if a.per_step:
+        return process_reward.run(a)
+    return implicit_reward.run(a) if a.implicit else fit.run(a, "pair", train, _judged)
 
 
 def calibration(margins: Sequence[float]) -> dict[str, Any]:
@@ -116,27 +134,9 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
 def new(folder: Path) -> tuple[Any, Any]:
     """(model, tokenizer): the network in `folder` under a new head of one label."""
-    import torch
-    from transformers import AutoConfig, AutoModelForSequenceClassification
+    from rlzoo.lm.reward_model import make
 
-    from rlzoo.lm.reward_model import _quiet, load_tokenizer
-
-    tokenizer = load_tokenizer(folder)
-    with _quiet(folder):
-        config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        classifier = "SequenceClassification" in (config.architectures or [""])[0]
-        if classifier and config.num_labels != 1:
-            raise ModelError(
-                f"{folder}: a reward model has one label; this one has {config.num_labels}"
-            )
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder,
-            num_labels=1,
-            dtype=torch.float32,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-        )
+    model, tokenizer = make(folder, "SequenceClassification", 1)
     # A score is read at the last token that is not padding: padding by EOS would hide it.
     tokenizer.padding_side = "right"
     if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):

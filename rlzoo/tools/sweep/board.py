@@ -28,6 +28,7 @@ class Board:
         self.ended, self.failures = 0, 0
         self.began = time.monotonic()
         self.shares: dict[str, float] = {}  # of the runs under way
+        self.places: dict[str, str] = {}  # the machines that they are on, where there are several
 
     def __enter__(self) -> "Board":
         there = self.runs - self.missing
@@ -66,6 +67,8 @@ class Board:
     def news(self, job: Job, word: str, *rest: Any) -> None:
         if word == "step":
             self.shares[job.name] = rest[0]
+        elif word == "place":
+            self.places[job.name] = rest[0]
         elif word == "note":
             self.say(f"{job.name}: {rest[0]}", "yellow")
 
@@ -73,7 +76,9 @@ class Board:
         self._end(job)
         before, after = summary["eval_before"], summary["eval_after"]
         scores = f"{summary['eval_metric']} {before:.3f} -> {after:.3f}"
-        self.say(f"{self.count}  {job.name}  {scores}  {summary['seconds']:.0f} s  {self.left}")
+        where = f" on {place}" if (place := self.places.get(job.name)) else ""
+        took = f"{summary['seconds']:.0f} s{where}"
+        self.say(f"{self.count}  {job.name}  {scores}  {took}  {self.left}")
 
     def failed(self, job: Job, reason: str) -> None:
         job.path.mkdir(parents=True, exist_ok=True)
@@ -111,7 +116,7 @@ class LiveBoard(Board):
 
     def news(self, job: Job, word: str, *rest: Any) -> None:
         super().news(job, word, *rest)
-        line = self.lines[job.name]
+        line = self.lines.get(job.name, ["", "", ""])  # a note may come before it begins
         if word == "step":
             line[0], line[1] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
         elif word == "evaluation":
@@ -123,13 +128,16 @@ class LiveBoard(Board):
 
     def __rich__(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
-        wide = self.console.width >= 100
+        width = self.console.width
+        fits = 3 if width >= 100 else 1 if self.places and width < 80 else 2
         table.add_row(
             Text(self.count, style="bold"),
             ProgressBar(1.0, self.progress, width=20),
             Text(self.left, style="bold"),
         )
         for name, share in self.shares.items():
-            cells = self.lines[name][: 3 if wide else 2]
-            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *map(Text, cells))
+            step, *more = self.lines[name][:fits]
+            place = [self.places.get(name, "")] if self.places else []
+            cells = map(Text, (step, *place, *more))
+            table.add_row(Text(name), ProgressBar(1.0, share, width=20), *cells)
         return table

@@ -11,10 +11,10 @@ from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
-from rlzoo.tools.sweep.folder import check_folder, write_index
+from rlzoo.tools.sweep.folder import bring, check_folder, write_index
 from rlzoo.tools.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo.tools.sweep.work import work
-from rlzoo.tools.verb import WORDS_HELP, Result
+from rlzoo.tools.verb import STORE_HELP, WORDS_HELP, Result
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
@@ -43,10 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         default=["local"],
         metavar="EXECUTOR",
-        help="where runs happen: local, slurm, with options behind it, minutes=60; default: local",
+        help="where runs happen: local, ray:HOST:PORT, slurm, with options behind it, minutes=60; "
+        "default: local",
     )
     add("--jobs", type=int, metavar="N", help="runs at a time; default: what the executor can")
     add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add("--store", metavar="URL", help=STORE_HELP)
     add(
         "--patience",
         type=float,
@@ -69,7 +71,8 @@ def run(arguments: argparse.Namespace) -> Result:
     zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))
     options, words = sort_words(on, arguments.words, zoo)
     executor = read_executor(on, options, zoo)
-    sweep = plan_sweep(words, zoo, arguments.dir)
+    sweep = plan_sweep(words, zoo, arguments.dir, arguments.store)
+    bring(sweep)
     check_folder(sweep)
     from rlzoo.tools.compare.comparison import find_row  # here, and below: a typo needs no numpy
     from rlzoo.tools.sweep.forecast import forecast
@@ -107,6 +110,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
         with make_board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
+        bring(sweep)  # what ran on other machines
     failed = [job for job in sweep.jobs if not job.done]
     if len(failed) == len(sweep.jobs):
         reasons = {failure(job.path) for job in failed}

@@ -10,8 +10,11 @@ from rlzoo.errors import RunError
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.record import flatten
+from rlzoo.runs.store import Store, small
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
+
+INDEX = "sweep.json"
 
 
 def check_folder(sweep: Sweep) -> None:
@@ -21,6 +24,24 @@ def check_folder(sweep: Sweep) -> None:
         raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
     for job in sweep.jobs:
         _check_same(job)
+
+
+def bring(sweep: Sweep) -> None:
+    """From the sweep's store, what this machine has not: the index, and of each run that is not
+    done here its numbers. Checkpoints and models stay there."""
+    if not sweep.store:
+        return
+    store = Store(sweep.store)
+    names = store.names()
+    if "recipe.yaml" in names:
+        raise RunError(f"--store: {sweep.store} holds a run, and is no sweep's; give another")
+    if INDEX in names and not (sweep.path / INDEX).exists():
+        store.fetch(sweep.path, lambda name: name == INDEX)
+    for job in sweep.jobs:
+        done = f"{job.name}/summary.json" in names
+        known = (job.path / "recipe.yaml").exists() or f"{job.name}/recipe.yaml" not in names
+        if not job.done and (done or not known):
+            (store / job.name).fetch(job.path, small)
 
 
 def write_index(sweep: Sweep) -> None:
@@ -38,7 +59,9 @@ def write_index(sweep: Sweep) -> None:
         }
     keys = list(dict.fromkeys([*before.get("keys", []), *sweep.keys]))
     index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
-    write_json(sweep.path / "sweep.json", index)
+    write_json(sweep.path / INDEX, index)
+    if sweep.store:
+        Store(sweep.store).put(sweep.path / INDEX)
 
 
 def _check_same(job: Job) -> None:

@@ -50,12 +50,14 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Job:
-    """A run to do: its folder, and the whole recipe. Executors read `name`, `path`, `device`, the
-    bytes of `memory` that it takes, and its `steps`."""
+    """A run to do: its folder, the whole recipe, the URL that the folder is kept at, if any.
+    Executors read `name`, `path`, `device`, the `threads` and bytes of `memory` that it takes, its
+    `steps`, and `store`: where there is one, `path` may be on a disk that no other node sees."""
 
     path: Path
     row: str
     recipe: Recipe
+    store: str = ""
 
     @property
     def name(self) -> str:
@@ -68,6 +70,10 @@ class Job:
     @property
     def device(self) -> str:
         return self.recipe.config.device
+
+    @property
+    def threads(self) -> int:
+        return self.recipe.config.run.threads
 
     @property
     def steps(self) -> int:
@@ -92,15 +98,18 @@ class Sweep:
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     rows: tuple[SweepRow, ...]
+    store: str = ""  # a URL that all of it is kept at, too
 
     @cached_property
     def jobs(self) -> list[Job]:
         """Seed by seed, so that a sweep cut short has paired runs."""
-        return [
-            Job(path := self.path / f"{row.slug}--seed{seed}", row.label, _placed(row, seed, path))
-            for seed in self.seeds
-            for row in self.rows
-        ]
+        return [self._job(row, seed) for seed in self.seeds for row in self.rows]
+
+    def _job(self, row: SweepRow, seed: int) -> Job:
+        name = f"{row.slug}--seed{seed}"
+        store = self.store and f"{self.store.rstrip('/')}/{name}"
+        path = self.path / name
+        return Job(path, row.label, _placed(row, seed, path), store)
 
 
 def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
@@ -114,7 +123,9 @@ def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
     return dataclasses.replace(row.recipe, config=config)
 
 
-def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
+def plan_sweep(
+    words: list[str], zoo: Zoo, folder: str | None = None, store: str | None = None
+) -> Sweep:
     """Every row composed and planned; raises RecipeError naming the row at fault."""
     words, choices = _choices(words, zoo)
     seeds = _seeds(choices.pop("seed", []))
@@ -148,6 +159,7 @@ def plan_sweep(words: list[str], zoo: Zoo, folder: str | None = None) -> Sweep:
         tuple(_full(k) for k in swept),
         seeds or (first.config.seed,),
         tuple(rows.values()),
+        store or "",
     )
 
 

@@ -15,13 +15,15 @@ from rlzoo.errors import CheckpointError, RlzooError, disk_is_full, first_line
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.display import Silent
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.folder import taken_up
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo.tools.sweep.plan import Job
 from rlzoo.train.start import prepare
 
-GONE = 10.0  # seconds in which the worker of a sweep that was killed has noticed it, and ended
+# Seconds in which a worker that was killed has let go of its run. On this machine it takes no
+# time; NFS keeps the locks of a machine that died for 90.
+GONE = 100.0
 
 Tell = Callable[..., None]  # tell(word, *rest): what a board's `news` takes
 
@@ -79,8 +81,10 @@ def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     """One run, new or from its last checkpoint; returns its summary."""
     from rlzoo.train.loop import Loop
 
-    folder = RunFolder(job.path)
-    with locked(folder.path, patience=GONE):
+    with locked(job.path, patience=GONE):
+        folder = taken_up(job.path, job.store)
+        if job.store and (summary := folder.summary()):
+            return summary  # whoever was at it before came through
         (folder.path / "failed.json").unlink(missing_ok=True)
         write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
         plan = prepare(job.recipe, zoo)

@@ -8,8 +8,8 @@ from typing import Any
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
-from rlzoo.recipe.plan import TEACHER_COLUMNS
 from rlzoo.recipe.variants import variants
 from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
@@ -101,7 +101,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         folder = open_folder(runs[0])
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
-    if not typed.keys().isdisjoint(TEACHER_COLUMNS):
+    if not typed.keys().isdisjoint(teachers.COLUMNS):
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:

@@ -1,5 +1,7 @@
 """The log-prob head against plain log_softmax: values, gradients, and what it holds."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -14,7 +16,7 @@ CHUNKS = {"a row": 1, "three rows": 3 * VOCABULARY, "all": 2**20}
 
 @pytest.fixture(params=CHUNKS.values(), ids=CHUNKS)
 def chunk(request, monkeypatch):
-    monkeypatch.setitem(lm_memory.CHUNK, "cpu", request.param)
+    monkeypatch.setattr(lm_memory, "CPU", replace(lm_memory.CPU, logits=request.param))
     return request.param
 
 
@@ -186,7 +188,7 @@ class Largest(TorchDispatchMode):
 @pytest.mark.parametrize("entropy", [False, True])
 def test_no_more_logits_are_held_than_a_chunk(entropy, monkeypatch):
     chunk = 8 * VOCABULARY  # more than the weight's, which is seen as (H, V)
-    monkeypatch.setitem(lm_memory.CHUNK, "cpu", chunk)
+    monkeypatch.setattr(lm_memory, "CPU", replace(lm_memory.CPU, logits=chunk))
     given = made_up(rows=64, bias=False)
     with Largest() as seen:
         out = head.log_prob_stats(

@@ -306,7 +306,8 @@ def check_gradient(world, batch):
     hook = world.policy.model.base_model.register_forward_hook(keep)
     scored = world.forward(batch)
     hook.remove()
-    gradients(world, batch.select(torch.arange(batch.rows)), 0.1, forward=scored)
+    every = torch.arange(batch.rows)
+    gradients(world, batch.select(every), 0.1, forward=[(every, scored)])
     (last,) = hidden
     rows = world.policy.layout(batch)  # it says where the states before each token lie
     flows = last.grad[:, -rows.keep :].flatten(0, 1)[rows.at[:, :-1]].abs().sum(-1)  # (B, T)

@@ -179,7 +179,8 @@ def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
 def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, monkeypatch):
     def spoiled(*arguments, **options):
         sums = gradients(*arguments, **options)
-        sums["actor/pg_loss"] = sums["critic/vf_loss"] = float("nan")
+        for name in ("actor/pg_loss", "critic/vf_loss"):
+            sums.add(name, torch.tensor(torch.nan))
         return sums
 
     gradients = update.gradients

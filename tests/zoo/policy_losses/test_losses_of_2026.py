@@ -34,6 +34,7 @@ def batch(seed: int = 0, gap: float = 0.4) -> dict[str, Tensor]:
         "ref_log_probs": old + normal(0.3),
         "advantages": normal(1.0, 1) + normal(0.3),
         "entropy": uniform(0.0, 3.0),
+        "full_kl": uniform(0.0, 0.3),
         "turn_ids": (1 + torch.arange(steps) // 3).expand(rows, steps),
     }
     return {**{n: x * mask.to(x.dtype) for n, x in columns.items()}, "response_mask": mask}

@@ -1,9 +1,11 @@
 """Where a sweep's runs happen: `--on NAME option=value ...`, and what an executor is told."""
 
+import io
 import json
 from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from rlzoo.cli import parse
 from rlzoo.errors import RlzooError
@@ -64,6 +66,24 @@ def test_a_failure_is_written_into_the_run_s_folder(tmp_path):
     told.failed(job, "no luck")
     assert json.loads((job.path / "failed.json").read_text()) == {"reason": "no luck"}
     assert said == ["1/2 runs, 1 failed  a--seed0  failed: no luck"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_the_live_board_says_where_runs_are_also_of_one_that_waits(tmp_path, width):
+    console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())
+    told = board.LiveBoard(console, SimpleNamespace(path=tmp_path, jobs=[1, 2, 3]), 3, 2)
+    waits, here, there = (SimpleNamespace(name=f"grpo--seed{i}") for i in range(3))
+    told.news(waits, "note", "waits for a node")
+    for job in (here, there):
+        told.begin(job)
+        told.news(job, "step", 0.5, 7, 0.25)
+    told.news(there, "place", "node-a")
+    console.print(told)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0] == "grpo--seed0: waits for a node"
+    (row,) = [line for line in lines if "node-a" in line]
+    assert row.split()[0] == "grpo--seed2"
+    assert all(len(line) <= width and "step 7" in line for line in lines[2:])
 
 
 def test_a_run_that_raises_has_failed_and_a_full_disk_ends_all(tmp_path, monkeypatch):

@@ -1,0 +1,74 @@
+"""Evaluations told to a trial of an Optuna study, which may end the run early."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+from rlzoo import RlzooError, hookimpl
+
+UNDER_WAY: ContextVar[Any] = ContextVar("trial", default=None)
+
+
+@contextmanager
+def for_trial(trial: Any) -> Iterator[None]:
+    """Runs within, with `loggers=optuna`, tell this trial how they get on; raises
+    optuna.TrialPruned at the end where one was ended early."""
+    import optuna
+
+    state = SimpleNamespace(trial=trial, pruned=False)
+    token = UNDER_WAY.set(state)
+    try:
+        yield
+    finally:
+        UNDER_WAY.reset(token)
+    if state.pruned:
+        raise optuna.TrialPruned
+
+
+class Optuna:
+    """Tells an Optuna trial each evaluation; where the study's pruner says so, the run ends there.
+
+    Such a run ends as every other, with a checkpoint, a model and a summary, which says why under
+    `stopped`. The trial is that of `rlzoo_zoo.loggers.optuna.for_trial(trial)`, around `rlzoo.run`
+    or `rlzoo.resume`; a resumed run tells nothing twice. `metric` is what is told, one of
+    evaluations.
+    Breaks if what is low early ends high: a setting that starts slowly is pruned.
+    Source: Akiba et al. 2019, arXiv:1907.10902; asynchronous successive halving (ASHA),
+    Optuna's SuccessiveHalvingPruner: Li et al. 2018, arXiv:1810.05934.
+    """
+
+    def __init__(self, path, *, metric: str = "eval/score"):
+        self.metric, self.state = metric, UNDER_WAY.get()
+        trial = self.state.trial
+        self.told = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
+
+    def log(self, metrics):
+        """metrics: a flat mapping of one step or one evaluation; returns why the run ends here,
+        where it does."""
+        if self.metric not in metrics or metrics["step"] in self.told:
+            return None
+        trial, step = self.state.trial, metrics["step"]
+        trial.report(metrics[self.metric], step)
+        if not trial.should_prune():
+            return None
+        self.state.pruned = True
+        return f"trial {trial.number} is pruned: {self.metric} {metrics[self.metric]:.3f}"
+
+    def close(self): ...
+
+
+def under_way(**options):
+    if find_spec("optuna") is None:
+        raise RlzooError("needs optuna: pip install 'rlzoo-llm[tune]'")
+    if UNDER_WAY.get() is None:
+        raise RlzooError(
+            "no trial is under way: run it within rlzoo_zoo.loggers.optuna.for_trial(trial)"
+        )
+
+
+@hookimpl
+def register_loggers(register):
+    register(Optuna, check=under_way)

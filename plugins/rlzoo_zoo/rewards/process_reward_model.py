@@ -1,0 +1,92 @@
+"""A learned reward per step: a token classifier judges a response where each step ends."""
+
+from functools import lru_cache
+from typing import Annotated, Literal
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.lm import ProcessRewardModel
+
+
+def process_reward_model(
+    prompts,
+    messages,
+    responses,
+    response_tokens,
+    response_mask,
+    *,
+    path: Annotated[str, "a folder that `rlzoo reward train --per-step` made, or a hub id"] = "",
+    separator: Annotated[str | None, "after each step; null: as the model was trained"] = None,
+    form: Annotated[Literal["step", "min"], "what a step is paid"] = "step",
+    temperature: Annotated[float, Range(0, closed="neither"), "of form=min"] = 0.1,
+    batch: Annotated[int, Range(1), "rows per forward pass"] = 64,
+    max_length: Annotated[int | None, Range(2), "tokens read, the first ones; null: all"] = None,
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+    device: Annotated[str, "auto: where the policy is"] = "auto",
+):
+    """What each step is worth, (B, T): paid at the action that ends it, 0 at all others.
+
+    p_k = P(step k is right) by a frozen transformers token classifier of two labels, read at the
+    last token of the separator behind the step, as TRL's PRMTrainer trains one. form=step pays p_k,
+    at most 1 a step. form=min pays w_k r_k, r_k = 2 p_k - 1 and w = softmax(-r / temperature) over
+    the response's steps, so that they add up to about the worst one. Pieces of white space are no
+    steps; a step beyond what the model reads earns 0; one whose end no token shows is paid at the
+    last action. The model has its own tokenizer and sees text alone. An encoder judges a step by
+    what follows, too. Breaks with form=step where more steps are more pay: the policy learns to go
+    on; and where it leaves what was judged, as every learned reward.
+    Source: Lightman et al. 2023, arXiv:2305.20050, for the model; Wang et al. 2023
+    (Math-Shepherd), arXiv:2312.08935, pays each step (read in summaries alone); form=min is Cheng
+    et al. 2025 (PURE), arXiv:2504.15275, as in the authors' code, without its outcome reward.
+    """
+    place = response_mask.device if device == "auto" else torch.device(device)
+    judge = _loaded(path, str(place), dtype, separator)
+    found = judge.probabilities(prompts, messages, responses, max_length=max_length, batch=batch)
+    scores = torch.zeros(response_mask.shape)
+    places = response_mask.bool().cpu()
+    for i, (pieces, texts) in enumerate(zip(found, response_tokens, strict=True)):
+        where = places[i].nonzero()[:, 0]
+        paid = {k: p for k, p in enumerate(pieces) if p is not None}
+        if not paid or not len(where):
+            continue
+        worth = weighed(torch.tensor(list(paid.values())), form, temperature)
+        ends = ends_of(texts, judge.separator)
+        for k, x in zip(paid, worth, strict=True):
+            scores[i, where[ends[k] if k < len(ends) else -1]] += x
+    return scores.to(response_mask.device)
+
+
+def weighed(p, form, temperature):
+    """What steps (K,) of probabilities p are paid."""
+    if form == "step":
+        return p
+    r = 2 * p - 1
+    return (-r / temperature).softmax(0) * r
+
+
+def ends_of(tokens, separator):
+    """Which of the tokens' texts ends the first separator, the second, ..."""
+    ends, text, seen = [], "", 0
+    for i, token in enumerate(tokens):
+        text += token
+        while (at := text.find(separator, seen)) >= 0:
+            seen = at + len(separator)
+            ends.append(i)
+    return ends
+
+
+def check(*, path, device, separator, **_):
+    if separator == "":
+        raise ValueError("separator is empty: say what stands after each step")
+    ProcessRewardModel.check(path, device)
+
+
+@lru_cache(maxsize=4)
+def _loaded(path, device, dtype, separator):
+    key = "rewards.process_reward_model.path"
+    return ProcessRewardModel(path, device, dtype, separator=separator, key=key)
+
+
+@hookimpl
+def register_rewards(register):
+    register(process_reward_model, check=check)

@@ -1,0 +1,51 @@
+"""Which teacher is for which prompts, and where a prompt or a teacher is left without."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from rlzoo.errors import nearest
+from rlzoo.recipe.compose import Recipe
+
+# Columns that stand for a model, as those of a critic do.
+COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
+
+
+def given(recipe: Recipe) -> dict[str | None, str]:
+    """The path of each domain's teacher; None: of the prompts of any other domain."""
+    keys = recipe.config.teacher
+    return {**(keys.domains or {}), **({} if keys.path is None else {None: keys.path})}
+
+
+def faults(plan: Any) -> Iterator[str]:
+    """Where a prompt would have no teacher, or a teacher no prompt."""
+    keys = plan.recipe.config.teacher
+    if plan.teacher and not plan.teachers:
+        asked = next(name for name in COLUMNS if name in plan.needs)
+        yield (
+            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
+            "or teacher.path (a folder)"
+        )
+    if not keys.domains:
+        return
+    blame, there = plan.recipe.blame("teacher.domains"), list(getattr(plan.task, "domains", ()))
+    if not there:
+        yield f"{blame}: task {plan.task_name!r} does not say of which domain its prompts are"
+    for name, path in keys.domains.items():
+        if name not in there:
+            known = ", ".join(there)
+            yield f"{blame}: no prompt is of domain {name!r}{nearest(str(name), there)} ({known})"
+        if not isinstance(path, str):
+            yield f"{blame}: {name}: must be a folder or a hub id. Got {path!r}"
+    left = [name for name in there if name not in keys.domains]
+    if left and keys.path is None:
+        yield f"{blame}: nobody teaches {', '.join(left)}; give teacher.path for those left"
+    if "teacher" in plan.needs:
+        yield f"{blame}: a column asks for the one 'teacher'; give teacher.path alone"
+
+
+def warnings(plan: Any) -> Iterator[str]:
+    for key in ("path", "domains"):
+        if plan.recipe.config.teacher[key] and not plan.teacher:
+            asked = " or ".join(COLUMNS[:2])
+            blame = plan.recipe.blame(f"teacher.{key}")
+            yield f"{blame}: nobody asks for {asked}: it is not loaded"

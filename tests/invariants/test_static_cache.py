@@ -1,0 +1,275 @@
+"""Decoding with a cache of a fixed shape: the tokens and log-probs of one that grows, by steps that
+ask the host for nothing. It is how a GPU samples; no part of it needs one to be held."""
+
+import itertools
+from contextlib import nullcontext
+
+import pytest
+import torch
+
+from helpers.architectures import TOKENIZER, ragged
+from helpers.launches import Launches
+from helpers.worlds import rolled
+from invariants.architecture_table.configs import ARCHITECTURES, config_of
+from rlzoo.errors import ModelError
+from rlzoo.lm import contract, graphs
+from rlzoo.lm.decode import Rows
+from rlzoo.lm.loading import UNWANTED
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp.batch import left_pad
+
+TEN = ["gpt2", "llama", "qwen2", "mistral", "gemma2", "gemma3", "phi3", "gpt_oss", "qwen3_moe"]
+TEN += ["deepseek_v3"]
+# What a fixed shape does not serve: states beside keys and values, alibi, chunks, and steps whose
+# shapes or branches are values.
+GROWS = {
+    *("gpt_neo", "openai-gpt", "bloom", "falcon", "falcon-alibi", "falcon-new", "mpt", "xglm"),
+    *("llama-dynamic_rope", "dbrx", "longcat_flash", "deepseek_v32", "llama4_text"),
+    *("gemma3-with_vision", "mamba", "mamba2", "falcon_mamba", "rwkv", "rwkv-rescaled"),
+    *("recurrent_gemma", "falcon_h1", "jamba", "bamba", "granitemoehybrid", "nemotron_h", "zamba2"),
+    *("zaya", "lfm2", "minimax", "qwen3_next", "qwen3_5_text", "olmo_hybrid", "kimi_linear"),
+    *("qwen3_5-with_vision",),
+}
+VALUES = {"jetmoe"}  # takes a shape from values by tolist(), which shows on a device alone
+NEW = 40  # tokens, more than any window, and more than two looks
+
+
+def policy_of(name):
+    """A random policy of an architecture. Smaller weights than elsewhere: rounding is not the
+    question here."""
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(name)
+    text = config.get_text_config()
+    text.initializer_range = 0.2
+    for key in [key for key in UNWANTED if hasattr(text, key)]:
+        setattr(text, key, UNWANTED[key])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Policy(AutoModelForCausalLM.from_config(config).eval(), TOKENIZER)
+
+
+def sampled(policy, *, static, new=NEW, greedy=False, rows=20):
+    """Ragged prompts in groups of four."""
+    prompts = ragged(rows, prompt=(1, 12), each=4, seed=5)[0]
+    ids, mask = left_pad(prompts, policy.pad_id, policy.device)
+    u = torch.rand(rows, new, generator=torch.manual_seed(1), dtype=torch.float64)
+    policy.static = static
+    return policy.generate(ids, mask, None if greedy else u, new)
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """Of each step of decoding: (rows and columns there is room for, its Launches; None after the
+    second of such a shape)."""
+    seen, plain = [], Rows.step
+
+    def counted(self):
+        shape = tuple(self.cache.seen.shape)
+        launches = Launches() if [s for s, _ in seen].count(shape) < 2 else None
+        with launches or nullcontext():
+            plain(self)
+        seen.append((shape, launches))
+
+    monkeypatch.setattr(Rows, "step", counted)
+    return seen
+
+
+def hold_to_be_alike(found, want, near=1e-5):
+    assert torch.equal(found["response_ids"], want["response_ids"])
+    for name in ("sampler_log_probs", "old_log_probs"):
+        torch.testing.assert_close(found[name], want[name], atol=near, rtol=0)
+
+
+def hold_to_be_recordable(steps):
+    """What a graph needs: nothing waits, and no step of a shape differs from the first."""
+    counted = [(shape, launches) for shape, launches in steps if launches]
+    assert all(not launches.waits for _, launches in counted)
+    for bucket in {shape for shape, _ in counted}:
+        first, *rest = [launches.shapes for shape, launches in counted if shape == bucket]
+        assert all(shapes == first for shapes in rest)
+
+
+@pytest.mark.parametrize("name", TEN)
+def test_a_fixed_shape_gives_the_tokens_of_a_cache_that_grows(name, steps):
+    policy = policy_of(name)
+    policy.eos_ids, policy.stops = list(range(1, 9)), ("1", "2+")
+    want = sampled(policy, static=False, new=18, rows=8)
+    steps.clear()
+    hold_to_be_alike(sampled(policy, static=True, new=18, rows=8), want)
+    assert len(set((want["old_log_probs"] != 0).sum(1).tolist())) > 3
+    hold_to_be_recordable(steps)
+
+
+@pytest.mark.study
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.filterwarnings("ignore")
+def test_an_architecture_is_served_or_known_not_to_be(name, steps):
+    policy = policy_of(name)
+    policy.static = True
+    with contract._probed(policy) as twin:
+        columns = contract._rows(twin)
+        found = contract._tried("static cache", lambda: contract._static(twin, columns))
+    assert found.passed is (name not in GROWS), found.message
+    if name in GROWS or (policy.limit and policy.limit[0] < 36):
+        return
+    policy.eos_ids = [1, 2, 3]
+    want = sampled(policy, static=False, new=24, rows=8)
+    steps.clear()
+    hold_to_be_alike(sampled(policy, static=True, new=24, rows=8), want, 2e-5)
+    if name not in VALUES:
+        hold_to_be_recordable(steps)
+
+
+def test_ten_architectures_are_held():
+    assert len(TEN) == 10
+    assert not GROWS.intersection(TEN)
+    assert GROWS.issubset(ARCHITECTURES)
+
+
+def test_a_step_that_makes_the_host_wait_is_refused(monkeypatch):
+    policy, plain = policy_of("llama"), Rows.say
+    for planted in (
+        lambda rows: rows.now.item(),
+        lambda rows: rows.token[rows.token > 3],
+        lambda rows: torch.tensor([-1]),
+        lambda rows: rows.live.nonzero(),
+    ):
+        monkeypatch.setattr(
+            Rows, "say", lambda self, logits, planted=planted: (planted(self), plain(self, logits))
+        )
+        with pytest.raises(ModelError, match=r"its steps make the host wait \(\w+\)$"):
+            sampled(policy, static=True, new=3, rows=4)
+        sampled(policy, static=False, new=3, rows=4)
+
+
+def test_a_tensor_of_another_device_makes_it_wait():
+    with graphs.Waits() as found:
+        torch.ones(2).to("meta")
+        torch.ones(2).double()
+    assert found.found == ["_to_copy"]
+
+
+def test_the_host_looks_at_most_once_in_sixteen_tokens(monkeypatch):
+    policy, looks, plain = policy_of("llama"), [], Rows.look
+    policy.eos_ids = [policy.vocabulary]
+    monkeypatch.setattr(Rows, "look", lambda self, said: looks.append(said) or plain(self, said))
+    waits = []
+    for new in (16, 35):
+        looks.clear()
+        with Launches() as launches:
+            sampled(policy, static=True, new=new, rows=4)
+        waits.append(launches.waits)
+    assert looks == [16, 32, 35]
+    assert waits[0] == waits[1]  # what else waits is of the prompts and of the whole
+
+
+def test_rows_that_have_ended_leave_in_buckets_and_room_grows_in_some(steps):
+    policy = policy_of("llama")
+    policy.eos_ids, policy.limit = [1, 2, 3], None
+    out = sampled(policy, static=True, new=64, rows=60)
+    rows, columns = zip(*dict.fromkeys(shape for shape, _ in steps), strict=True)
+    assert rows[0] == 60
+    assert len(set(rows)) > 1
+    for before, after in itertools.pairwise(rows):
+        assert after == before or (after % 8 == 0 and after <= before / 2 + 8)
+    assert set(columns) == {64, 128}  # 75 in all
+    left = (out["old_log_probs"] != 0).sum(0).tolist()  # that say something at each position
+    taken = [shape[0] for shape, _ in steps]
+    assert all(n <= there for n, there in zip(left[1:], taken, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("static", "error"),
+    [
+        (True, torch.OutOfMemoryError("CUDA out of memory")),
+        (False, RuntimeError("can't allocate memory")),
+    ],
+)
+def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, error):
+    policy = policy_of("llama")
+    want = sampled(policy, static=static, new=8)
+    plain, calls = Rows.step, []
+
+    def short(self):
+        calls.append(len(self.live))
+        if len(calls) > 3 and len(self.live) > 5:  # in the middle
+            raise error
+        return plain(self)
+
+    monkeypatch.setattr(Rows, "step", short)
+    for _ in range(2):
+        hold_to_be_alike(sampled(policy, static=static, new=8), want)
+    assert policy.notes == [
+        "out of memory while sampling; going on with 5 rows at a time (same tokens)"
+    ]
+    assert [n for n in calls if n > 5] == [20, 20, 20, 20, 10]
+    monkeypatch.setattr(Rows, "step", lambda self: (_ for _ in ()).throw(error))
+    with pytest.raises(type(error), match=str(error)):  # one row alone is too much
+        sampled(policy, static=static, new=8)
+
+
+@pytest.mark.landing
+def test_a_run_is_told_once_that_memory_ran_out(make, monkeypatch):
+    world, plain = make("llama"), Rows.step
+
+    def short(self):
+        if len(self.live) > 4:
+            raise torch.OutOfMemoryError
+        return plain(self)
+
+    monkeypatch.setattr(Rows, "step", short)
+    for number in range(2):
+        rolled(world, number)
+    assert [n for n in world.notes if "4 rows at a time" in n] == world.notes
+    assert len(world.notes) == 1
+
+
+def test_an_error_that_is_not_of_memory_goes_through(monkeypatch):
+    policy = policy_of("llama")
+    monkeypatch.setattr(Rows, "step", lambda self: [][1])
+    with pytest.raises(IndexError):
+        sampled(policy, static=False)
+    assert policy.notes == []
+
+
+def test_the_key_gives_the_same_batch(make):
+    worlds = [make("gemma3", f"rollout.cache={cache}") for cache in ("dynamic", "static")]
+    assert [w.policy.static for w in worlds] == [False, True]
+    assert worlds[1].contract["static cache"].startswith("as with one that grows")
+    hold_to_be_alike(*map(rolled, reversed(worlds)))
+
+
+def test_a_model_that_it_does_not_serve_samples_as_before_and_says_so_once(make, tmp_path):
+    from invariants.architecture_table.checks import write_model
+
+    write_model("bloom", tmp_path)
+    world = make(tmp_path, "rollout.cache=static")
+    assert not world.policy.static
+    (note,) = [n for n in world.notes if "cache" in n]
+    assert note.startswith(f"{tmp_path}: sampled with a cache that grows: ")
+    assert "response_ids" in rolled(world)
+
+
+def test_the_likeliest_tokens_and_truncated_ones_are_the_same_too():
+    policy = policy_of("qwen2")
+    for top_k, top_p, greedy in (0, 1.0, True), (5, 0.6, False):
+        policy.top_k, policy.top_p = top_k, top_p
+        want = sampled(policy, static=False, greedy=greedy, rows=8)
+        hold_to_be_alike(sampled(policy, static=True, greedy=greedy, rows=8), want)
+
+
+def test_under_autocast_a_token_may_be_of_another_dtype_than_its_prompt():
+    policy = policy_of("llama")
+    policy.autocast = True
+    want, found = (sampled(policy, static=static, new=2, rows=4) for static in (False, True))
+    off = (found["old_log_probs"] - want["old_log_probs"]).abs()
+    assert off[found["response_ids"] == want["response_ids"]].max() < 0.1
+
+
+def test_prompts_of_one_length_at_a_time_are_the_same_prompts():
+    policy = policy_of("llama")
+    want = sampled(policy, static=False, new=4)
+    policy.pads = False
+    for static in (False, True):
+        hold_to_be_alike(sampled(policy, static=static, new=4), want)

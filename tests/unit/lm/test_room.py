@@ -1,0 +1,89 @@
+"""Head and passes take what their device has free: few operations, and memory within it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from helpers.pretend_gpu import pretend_gpu
+from helpers.worlds import make_world
+from rlzoo.lm import head, memory
+
+GIB = 2**30
+
+
+class Watch(TorchDispatchMode):
+    """Operations dispatched, and the most bytes of what they made that were held at a time."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations, self.peak, self.held = 0, 0, {}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        self.operations += 1
+        for x in out if isinstance(out, (tuple, list)) else (out,):
+            if isinstance(x, torch.Tensor):
+                storage = x.untyped_storage()
+                self.held[storage._cdata] = StorageWeakRef(storage), storage.nbytes()
+        self.held = {k: (ref, n) for k, (ref, n) in self.held.items() if not ref.expired()}
+        self.peak = max(self.peak, sum(n for _, n in self.held.values()))
+        return out
+
+
+def scored(rows, vocabulary, *, hidden=4, backward=True, **options):
+    """What the head's passes over `rows` positions took: (forward, backward)."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(rows, hidden, generator=generator).requires_grad_(True)
+    weight = torch.randn(vocabulary, hidden, generator=generator).requires_grad_(True)
+    ids = torch.randint(vocabulary, (rows,), generator=generator)
+    with Watch() as forward:
+        out = head.log_prob_stats(x, weight, None, ids, **options)
+    with Watch() as back:
+        if backward:
+            out["log_probs"].sum().backward()
+    return forward, back, out["log_probs"].detach()
+
+
+def test_a_device_with_room_takes_a_large_vocabulary_in_few_operations(monkeypatch):
+    few, _, slowly = scored(256, 151_936, entropy=True, backward=False)
+    assert few.operations > 400  # blocks for a CPU's cache
+    monkeypatch.setattr(memory, "CPU", memory.room("cuda", 64 * GIB))
+    forward, back, at_once = scored(256, 151_936, entropy=True)
+    assert forward.operations <= 40
+    assert back.operations <= 40
+    torch.testing.assert_close(at_once, slowly, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("logits", [20_000, 80_000])
+@pytest.mark.parametrize("entropy_grad", [False, True])
+def test_memory_is_bounded_by_the_block_and_not_by_the_rows(logits, entropy_grad, monkeypatch):
+    monkeypatch.setattr(memory, "CPU", replace(memory.CPU, logits=logits, block=logits))
+    options = {"entropy": True, "entropy_grad": entropy_grad}
+    for rows in (256, 1024):
+        forward, back, _ = scored(rows, 1000, **options)
+        few = 4 * (1000 * 4 + rows * 16)  # gradients, and columns of the rows
+        assert 4 * logits < forward.peak <= 3.1 * 4 * logits + few
+        assert back.peak <= 4.2 * 4 * logits + few
+
+
+def test_a_device_gives_shares_of_what_it_has_free():
+    assert memory.room("cpu", 0) == memory.CPU
+    for free in (2 * GIB, 64 * GIB):
+        room = memory.room("cuda", free)
+        assert room.activations + 4.2 * 4 * room.logits < 0.8 * free
+        assert room.block == room.logits
+
+
+def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
+    policy = make_world(zoo, model_dir).policy
+    with pretend_gpu() as gpu:
+        sizes = []
+        policy.model.to("cuda")
+        for free in (GIB, 8 * GIB):
+            gpu.memory = free, 80 * GIB
+            assert memory.free_bytes(policy.device) == free
+            sizes.append(policy.positions_per_pass(grad=True))
+        assert 7.9 < sizes[1] / sizes[0] < 8.1
