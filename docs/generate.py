@@ -546,7 +546,15 @@ def vllm_block(zoo: Zoo) -> str:
     head = ["sampler", "accuracy before", "after 20 steps (each seed)",
             "less transformers', 95 %", "largest gap, nats"]  # fmt: skip
     lead = f"`grpo` on `tiny` with `correction=tis`, vLLM {found['version']} on a CPU in float32:"
-    return f"{lead}\n\n{table(head, rows)}"
+    killed, ends = found["killed"], {True: "equal", False: "not equal"}
+    said = (
+        "A server killed by SIGKILL after step 4 of 8, for good: the run ended with status "
+        f"{killed['status']} and this line; resumed with a new server, its metrics are "
+        f"{ends[killed['resumed_equal']]} to those of a run that nothing befell. Killed and "
+        f"started again: status {killed['waited_status']}, metrics {ends[killed['waited_equal']]}."
+    )
+    line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
+    return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"
 
 
 def functions_block(zoo: Zoo) -> str:

@@ -222,7 +222,7 @@ class Server:
         except httpx2.TimeoutException:
             raise Later(f"no answer within {self.timeout:g} s") from None
         except (httpx2.TransportError, httpx2.DecodingError) as error:
-            raise Later(" ".join(str(error).split()) or type(error).__name__) from None
+            raise Later(" ".join(str(error).split()).rstrip(".") or type(error).__name__) from None
         status, text = answer.status_code, b"".join(parts)
         if status in (408, 429) or status >= 500:
             told = answer.headers.get("Retry-After", "")

@@ -9,6 +9,7 @@ import torch
 
 import rlzoo
 from helpers.completions import Completions, hang
+from helpers.rewards_for_tests import LETTERS
 from helpers.runs import lines, untimed
 from rlzoo.errors import ComponentError, RecipeError, RlzooError
 from rlzoo.lm.build import build_models
@@ -30,6 +31,7 @@ def served(model_dir):
 def server(served, monkeypatch):
     """The module's server, as it was at its start; waits are short."""
     monkeypatch.setattr(module, "FIRST", 0.01)
+    monkeypatch.setattr(module, "FRESH", 1e9)  # this one starts anew in no time
     monkeypatch.setattr(module, "SERVERS", {})
     served.faults.clear()
     served.asked.clear()
@@ -280,7 +282,8 @@ def test_a_conversation_is_drawn_turn_by_turn(zoo, words, server):
 
 
 def run(words, folder, server, *more):
-    few = ["rollout.prompts=2", "rollout.samples=2", "eval.samples=4"]
+    few = ["rollout.prompts=2", "rollout.samples=2", "eval.samples=4", "sampler.requests=1"]
+    few += [*LETTERS, "actor.lr=0.03"]  # so that the weights of its start are other weights
     asked = [*words, *few, "sampler=openai", f"sampler.url={server.url}", "correction=tis", *more]
     return rlzoo.run("grpo", [*asked, f"run.dir={folder}"], display=None)
 
