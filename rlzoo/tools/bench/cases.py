@@ -197,6 +197,13 @@ def estimator(spec: Spec) -> Told:
     return measure(once, spec)
 
 
+def device(spec: Spec) -> Told:
+    """A case of `rlzoo bench gpu`."""
+    from rlzoo.tools.bench.gpu import case
+
+    return case(None if spec["what"] == "limits" else _models(spec), spec)
+
+
 def first_metric(spec: Spec) -> Told:
     """From the start of this process to the first number of a run: imports, recipe, models, the
     evaluation of the starting policy. It ends the process."""
@@ -212,7 +219,7 @@ def first_metric(spec: Spec) -> Told:
 
 
 CASES: dict[str, Callable[[Spec], Told]] = {
-    f.__name__: f for f in (model, prompts, step, sampling, head, estimator, first_metric)
+    f.__name__: f for f in (model, prompts, step, sampling, head, estimator, device, first_metric)
 }
 
 

@@ -21,25 +21,30 @@ from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.tools.bench.parts import OF_A_MODEL, PARTS
 from rlzoo.tools.bench.runner import INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
 from rlzoo.tools.bench.scaling import write_plot
-from rlzoo.tools.bench.tables import tables
+from rlzoo.tools.bench.tables import markdown, sections, tables
 from rlzoo.tools.verb import Result
 
 WHOLE = "all"
 RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes
+USUAL = "small"  # the default of --model, and of `gpu`:
+SHAPES = {"cuda": "gpu-0.5b,gpu-1.5b", "cpu": "gpu-micro"}
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
-    add("parts", nargs="*", metavar="CASE", help=f"{', '.join(PARTS)}; none or {WHOLE}: all")
+    add(
+        "parts", nargs="*", metavar="CASE", help=f"{', '.join(PARTS)}; none or {WHOLE}: all but gpu"
+    )
     add("--recipes", default=RECIPES, help="of step and startup")
-    add("--model", default="small", help=f"of configs/bench: {', '.join(list_configs('bench'))}")
+    add("--model", help=f"of configs/bench: {', '.join(list_configs('bench'))}; {USUAL} by itself")
+    add("--device", default="cuda", help="of gpu; cpu: the same code, at micro shapes")
     add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
     add("--threads", type=int, default=1, help="CPU threads of torch")
     add("--against", metavar="DIR", help="another checkout of rlzoo, measured beside this one")
     add("--peer", choices=["trl"], help="measure steps in TRL as well")
     add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
     add("--plot", metavar="FILE", help="of scaling: .svg or .png")
-    add("--out", metavar="FILE", help="write the JSON document there, too")
+    add("--out", metavar="FILE", help="write the JSON document there, tables beside it as .md")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -52,6 +57,10 @@ def run(arguments: argparse.Namespace) -> Result:
     def write(path: Path) -> None:
         text = json.dumps(document, indent=1, ensure_ascii=False)
         path.write_text(text + "\n", encoding="utf-8")
+        made = [
+            f"## {title.capitalize()}\n\n{markdown(rows)}" for title, rows in sections(document)
+        ]
+        path.with_suffix(".md").write_text("\n\n".join(made) + "\n", encoding="utf-8")
 
     def plot(path: Path) -> None:
 
@@ -65,13 +74,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Everything that is asked for, measured: the document that --json prints."""
     parts = parts_of(arguments)
     check(arguments, parts)
-    workloads = [workload_of(name) for name in arguments.model.split(",")]
-    if arguments.repeat is not None:
-        workloads = [{**workload, "repeat": arguments.repeat} for workload in workloads]
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="rlzoo-bench-") as folder:
         bench = Bench(arguments, Path(folder))
         for part in parts:
+            workloads = workloads_of(arguments, part)
             for workload in workloads if part in OF_A_MODEL else workloads[:1]:
                 model = {"model": workload["name"]} if part in OF_A_MODEL else {}
                 for row in PARTS[part](bench, workload):
@@ -85,6 +92,18 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def workloads_of(arguments: argparse.Namespace, part: str) -> list[Spec]:
+    """The workloads of a part, those that are asked for or its own."""
+    kind = arguments.device.partition(":")[0]
+    names = arguments.model or (SHAPES.get(kind, USUAL) if part == "gpu" else USUAL)
+    found = [workload_of(name) for name in names.split(",")]
+    for workload in found:
+        workload["repeat"] = arguments.repeat or workload["repeat"]
+        if part == "gpu" and "long" not in workload:
+            raise UsageError(f"--model: {workload['name']} is no shape of gpu, it says no `long`")
+    return found
+
+
 def parts_of(arguments: argparse.Namespace) -> list[str]:
     """The parts to measure."""
     known = [*PARTS, WHOLE]
@@ -94,7 +113,7 @@ def parts_of(arguments: argparse.Namespace) -> list[str]:
                 f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
             )
     everything = not arguments.parts or WHOLE in arguments.parts
-    return [p for p in PARTS if everything or p in arguments.parts]
+    return [p for p in PARTS if p in arguments.parts or (everything and p != "gpu")]
 
 
 def check(arguments: argparse.Namespace, parts: list[str]) -> None:
@@ -112,6 +131,10 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
         raise UsageError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
     if arguments.peer:
         _check_peer(arguments, parts)
+    for part in parts:
+        workloads_of(arguments, part)
+    if "gpu" in parts:
+        _check_device(arguments.device)
     for python in arguments.peer_python or ():
         if not Path(python).is_file():
             raise UsageError(f"--peer-python: no such file {python!r}")
@@ -123,6 +146,19 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
         file = getattr(arguments, name)
         if file and not Path(file).parent.is_dir():
             raise UsageError(f"--{name}: {file!r} is to lie in a folder that does not exist")
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    from rlzoo.parallel.device import pick_device
+
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(
+            f"bench gpu: torch {torch.__version__} finds no CUDA device here; `rlzoo bench gpu "
+            "--device cpu` runs the same code on the CPU, at micro shapes"
+        )
+    pick_device(name, "--device")
 
 
 def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:

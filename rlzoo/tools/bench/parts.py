@@ -12,6 +12,8 @@ from rlzoo.runs.folder import RunFolder
 from rlzoo.tools.bench.runner import Bench, Row, Spec, fault, summary
 from rlzoo.tools.bench.scaling import points
 
+VALUES = 200  # tokens whose log-probs `gpu` compares
+
 # The command line's own start: no torch, so not through a case's process.
 HELP = """
 import contextlib, json, sys
@@ -130,6 +132,31 @@ def between_steps(run: Path, warmup: int) -> Row:
     return {**summary(samples), "peak_mb": folder.summary()["peak_rss_mb"]}  # of the first
 
 
+def gpu(bench: Bench, workload: Spec) -> Iterator[Row]:
+    """Values, what the device can do, steps, the head on long responses. Nothing is timed where
+    values disagree."""
+    more = {"device": bench.device, "warmup": workload["warmup"], "repeat": workload["repeat"]}
+    words = [*bench.words(workload), f"device={bench.device}"]
+    spec = {"case": "device", "words": words, **more}
+    values = bench.run({**spec, "what": "values", "tokens": VALUES})
+    yield {"case": f"values, {VALUES} tokens", **values}
+    if "error" in values:
+        return
+    limits = bench.run({**spec, "what": "limits"})
+    yield {"case": "copy and matrix product", **limits}
+    if "error" in limits:
+        return
+    known = {"limits": {k: limits[k] for k in ("copy_gb_s", "matmul_tflops")}}
+    for recipe in bench.settings["gpu"]:
+        for variant in bench.settings["steps"][recipe]:
+            asked = bench.words(workload, *variant["words"], recipe=recipe)
+            asked.append(f"device={bench.device}")
+            row = bench.run({**spec, **known, "what": "step", "words": asked})
+            yield {"case": f"{recipe} {variant['label']}", **row}
+    long = {"what": "head", "tokens": workload["long"]}
+    yield {"case": f"head, {workload['long']:,} tokens", **bench.run({**spec, **known, **long})}
+
+
 def _times(workload: Spec) -> Spec:
     return {k: workload[k] for k in ("warmup", "repeat")}
 
@@ -139,6 +166,6 @@ def _number(words: list[str], key: str) -> int:
 
 
 PARTS: dict[str, Callable[[Bench, Spec], Iterator[Row]]] = {
-    f.__name__: f for f in (estimators, head, sampling, step, startup, scaling, processes)
+    f.__name__: f for f in (estimators, head, sampling, step, startup, scaling, processes, gpu)
 }
-OF_A_MODEL = ("head", "sampling", "step", "scaling", "processes")
+OF_A_MODEL = ("head", "sampling", "step", "scaling", "processes", "gpu")

@@ -42,6 +42,7 @@ class Bench:
         self.folder = folder
         self.threads: int = arguments.threads
         self.recipes: list[str] = arguments.recipes.split(",")
+        self.device: str = arguments.device
         self.peer: bool = arguments.peer is not None
         self.pythons: list[str] = arguments.peer_python or [sys.executable]
         self.settings = read_config("", "bench") or {}

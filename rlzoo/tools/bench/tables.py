@@ -14,6 +14,7 @@ TITLES = {
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
     "processes": "a step on several processes, wall time",
+    "gpu": "on a device",
 }
 
 
@@ -32,16 +33,37 @@ def number(x: float | None) -> str:
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
+def _by_wall(row: Row) -> bool:
+    return "processes" in row or row.get("part") == "gpu"
+
+
+def _share(x: float | None) -> str:
+    return "" if x is None else f"{100 * x:.3g} %"
+
+
+def _phase(row: Row, name: str) -> float | None:
+    return row.get("phases", {}).get(name) if row.get("part") == "gpu" else None
+
+
 # Header -> cell; a column that is empty in all rows is left out.
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "case": lambda row: ", ".join(filter(None, [row["case"], variant(row)])),
     "by": lambda row: row["by"],
     "tokens": lambda row: number(row.get("tokens")),
     "CPU s": lambda row: number(row.get("cpu_seconds")),
-    "wall s": lambda row: number(row.get("wall_seconds") if "processes" in row else None),
+    "wall s": lambda row: number(row.get("wall_seconds") if _by_wall(row) else None),
     "tok/CPU s": lambda row: number(row.get("tokens_per_cpu_second")),
     "tok/s": lambda row: number(row.get("tokens_per_wall_second")),
     "MB": lambda row: number(row.get("peak_mb")),
+    "device MB": lambda row: number(row.get("peak_device_mb")),
+    "GB/s": lambda row: number(row.get("copy_gb_s")),
+    "TFLOPS": lambda row: number(row.get("matmul_tflops")),
+    "of copy": lambda row: _share(row.get("copy_share")),
+    "MFU": lambda row: _share(row.get("mfu")),
+    "gen s": lambda row: number(_phase(row, "gen")),
+    "columns s": lambda row: number(_phase(row, "columns")),
+    "update s": lambda row: number(_phase(row, "update")),
+    "nats off": lambda row: number(row.get("off_mean")),
     "work MB": lambda row: number(row["peak_mb"] - row["loaded_mb"] if "loaded_mb" in row else 0),
     "faster": lambda row: f"{row['times_faster']:.2f}x" if row.get("times_faster") else "",
     "mem": lambda row: f"{row['memory_share']:.2f}" if "memory_share" in row else "",
@@ -102,6 +124,9 @@ def notes(rows: list[Row]) -> Iterator[str]:
         )
     if any("loaded_mb" in row for row in rows):
         yield "work MB: peak memory above what the process held before the first pass"
+    if any("copy_share" in row for row in rows):
+        yield "of copy: bytes of weights that generation reads, over what the device copies"
+        yield "MFU: FLOP of columns and update, over what its matrix product does"
     if any("times_faster" in row for row in rows):
         yield "faster: rlzoo in tokens per CPU second; mem: its share of that row's memory"
 

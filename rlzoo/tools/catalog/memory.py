@@ -5,7 +5,7 @@ The sizes are those of a `config.json`: read where the model is at hand, else th
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -227,10 +227,8 @@ def estimate(plan: Plan) -> Estimate | None:
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
         add("weights set aside", size, "sampling", "of now, while those of then sample")
-    sampled = sampling_copy(config, device)
-    if sampled:
-        how = f"{count(sizes.parameters)} {sampled}, that samples"
-        add("actor: copy", sizes.parameters * BYTES[sampled], "always", how)
+    if sampled := sampling_copy(config, device):
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled}, that samples")
     if plan.reference and not m.lora.rank:
         how = f"{count(sizes.parameters)} {m.dtype}, frozen"
         add("reference: weights", sizes.parameters * stored, "always", how)
@@ -251,8 +249,7 @@ def estimate(plan: Plan) -> Estimate | None:
     cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
     how = f"{rows} rows x {long} positions x {count(cache)} numbers"
     # Under autocast, too: rotary positions are float32, and what they touch becomes so.
-    width = BYTES[sampled] if sampled else stored
-    add("KV cache", rows * long * cache * width, "sampling", how)
+    add("KV cache", rows * long * cache * BYTES[sampled or m.dtype], "sampling", how)
     add(
         "next-token logits",
         # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
@@ -260,18 +257,36 @@ def estimate(plan: Plan) -> Estimate | None:
         "sampling",
         f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
     )
-    positions, how = _pass(config, sizes, device, long, rows)
-    activated = positions * _floats(config, sizes) * stored
-    add("actor: activations", activated, "actor's update", how)
-    if plan.critic and config.critic.trunk == "own":
-        if plan.one_update:
-            kept = "kept of the pass for the values"
-            add("critic: activations", activated, "actor's update", kept)
-        else:
-            add("critic: activations", activated, "critic's update", how)
-    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
-    add("logits", chunk * 12, "actor's update", "a chunk of the log-prob head, with its gradient")
+    for item in _update(plan, sizes, device, long, rows):
+        add(*item)
     return Estimate(device, sizes, source, prompt, items)
+
+
+def _update(
+    plan: Plan, sizes: Sizes, device: str, long: int, rows: int
+) -> Iterator[tuple[str, int, str, str]]:
+    """What the passes of an update hold of `rows` rows of `long` positions."""
+    config = plan.recipe.config
+    stored = BYTES[config.model.dtype]
+    positions, how = _pass(config, sizes, device, long, rows)
+    floats, kept = _floats(config, sizes), "kept of the passes for the values"
+    held = rows * long * (floats + sizes.vocabulary) * 4 <= room(device, USUAL).kept
+    held = held and plan.one_update and config.train.token_budget is None
+    every = rows * long * floats * stored
+    activated = positions * floats * stored
+    own = plan.critic and config.critic.trunk == "own"
+    if held and plan.critic and not own:
+        logits = rows * long * sizes.vocabulary * 4
+        yield "actor: activations", every + logits, "actor's update", kept
+    else:
+        yield "actor: activations", activated, "actor's update", how
+    if own and held:
+        yield "critic: activations", every, "critic's update", kept
+    elif own:
+        yield "critic: activations", activated, "critic's update", how
+    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
+    how = "a chunk of the log-prob head, with its gradient"
+    yield "logits", chunk * 12, "actor's update", how
 
 
 def _floats(config: Any, sizes: Sizes) -> int:
