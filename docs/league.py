@@ -23,9 +23,9 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 HERE = Path(__file__).resolve().parent
-# Distillation hears of each token from a model that can do the task already, which the others
-# lack (docs/distillation.md plays it against SFT); SDPO wants a base that reads what it is shown,
-# PRIME a trained reward model; VIMPO came after the league was played: `--rows vimpo` plays it.
+# Distillation hears of each token from a model that can do the task already, which the others lack
+# (docs/distillation.md plays it against SFT); SDPO wants a base that reads what it is shown, PRIME
+# a trained reward model; VIMPO came after the league was played: `--rows vimpo` plays it.
 NOT_PLAYED = ("iw_opd", "mopd", "opd", "prime", "sdpo", "vimpo", "vopd")
 SHIPPED = sorted(p.stem for p in (HERE.parent / "configs" / "recipes").glob("*.yaml"))
 RECIPES = [name for name in SHIPPED if name not in NOT_PLAYED]
