@@ -5,7 +5,7 @@ import pytest
 
 from rlzoo.runs.record import Record
 from rlzoo.stats import distinct, variance_over_prompts
-from rlzoo.tools.doctor.settings import evaluation_too_small
+from rlzoo.tools.doctor.rules import RULES
 
 
 def judged(index, samples=512):
@@ -13,7 +13,8 @@ def judged(index, samples=512):
     run = Record([{"step": 9}], [evaluation], {"eval.samples": samples}, {"steps": 9})
     if index is not None:
         run.__dict__["by_prompt"] = {"index": np.asarray(index)}
-    return evaluation_too_small(run)
+    (rule,) = (r for r in RULES if r.name == "evaluation_too_small")
+    return rule.judge(run)
 
 
 def test_twenty_prompts_drawn_often_are_twenty():
