@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.ops import pick
 
 
 def implicit_rewards(
@@ -39,8 +40,8 @@ def implicit_rewards(
     }
     model = _load(path, str(response_ids.device))
     parts = [
-        _log_ratios(model, reference, {n: x[start : start + rows] for n, x in columns.items()})
-        for start in range(0, len(response_ids), rows)
+        _log_ratios(model, reference, {n: pick(x, some) for n, x in columns.items()})
+        for some in torch.arange(len(response_ids)).split(rows)
     ]
     return beta * torch.cat(parts).to(response_mask.dtype) * response_mask
 

@@ -24,7 +24,7 @@ def sapo(
     Source: Gao et al. 2025, arXiv:2511.20347.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
-    tau = torch.where(advantages > 0, advantages.new_tensor(tau_pos), tau_neg)
+    tau = torch.where(advantages > 0, advantages.new_full((), tau_pos), tau_neg)
     return -advantages * (4 / tau) * torch.sigmoid(tau * (ratio - 1))
 
 

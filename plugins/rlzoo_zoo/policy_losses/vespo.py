@@ -29,7 +29,7 @@ def vespo(
     """
     log_w = masked_sum((log_probs - old_log_probs).detach(), response_mask)[:, None]  # (B, 1)
     k, lam = (
-        torch.where(advantages >= 0, advantages.new_tensor(pos), neg)
+        torch.where(advantages >= 0, advantages.new_full((), pos), neg)
         for pos, neg in ((k_pos, k_neg), (lam_pos, lam_neg))
     )
     phi = (k * log_w + lam * (1 - log_w.clamp(max=80).exp())).clamp(max=20).exp()
