@@ -4,6 +4,7 @@ Ray's TorchTrainer starts the ranks and joins them; what they do is `rlzoo run`,
 folder has a checkpoint, `rlzoo resume`. So a rank or a node that dies costs the steps since then.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -13,13 +14,15 @@ from ray.train.torch import TorchTrainer
 
 def rank(config):
     """What each rank does."""
-    from rlzoo.cli import main
-
     words = config["words"]
     folder = next(w.partition("=")[2] for w in words if w.startswith("run.dir="))
     begun = any(Path(folder, "checkpoints").glob("step-*"))
-    if main(["resume", folder] if begun else ["run", *words]):
-        raise RuntimeError("the run has failed; its reason is above")
+    sys.argv = ["rlzoo", *(["resume", folder] if begun else ["run", *words])]
+    try:
+        runpy.run_module("rlzoo", run_name="__main__")  # as `python -m rlzoo` does
+    except SystemExit as end:
+        if end.code:
+            raise RuntimeError("the run has failed; its reason is above") from None
 
 
 if __name__ == "__main__":

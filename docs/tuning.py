@@ -5,7 +5,7 @@ import sys
 import optuna
 
 import rlzoo
-from rlzoo_zoo.loggers.optuna import for_trial
+from rlzoo_zoo.loggers import for_trial
 
 FOLDER = sys.argv[1] if len(sys.argv) > 1 else "runs/tuning"
 

@@ -23,13 +23,14 @@ def reward_raises_its_own_advantage(s: Subject) -> None:
 
 def teacher_raises_what_it_prefers(s: Subject) -> None:
     """A teacher that finds a chosen token likelier never lowers its advantage, and raises some."""
-    s.require("teacher_log_probs")
+    column = next((name for name in s.needs if name.endswith("teacher_log_probs")), None)
+    s.require(column or "teacher_log_probs")
     for options, columns in s.trials():
         before, gains = s.call(columns, **options)["advantages"], []
         for row, at in columns["response_mask"].nonzero()[:8].tolist():
-            liked = columns["teacher_log_probs"].clone()
+            liked = columns[column].clone()
             liked[row, at] += 1e-3
-            more = s.call({**columns, "teacher_log_probs": liked}, **options)["advantages"]
+            more = s.call({**columns, column: liked}, **options)["advantages"]
             gains.append(float((more - before)[row, at]))
         assert min(gains) > -1e-9, (
             f"a token that the teacher finds likelier gets less{show(options)}: the other sign?"

@@ -1,1 +1,5 @@
 """Loggers."""
+
+from rlzoo_zoo.loggers.optuna import for_trial
+
+__all__ = ["for_trial"]

@@ -32,7 +32,7 @@ class Optuna:
     """Tells an Optuna trial each evaluation; where the study's pruner says so, the run ends there.
 
     Such a run ends as every other, with a checkpoint, a model and a summary, which says why under
-    `stopped`. The trial is that of `rlzoo_zoo.loggers.optuna.for_trial(trial)`, around `rlzoo.run`
+    `stopped`. The trial is that of `rlzoo_zoo.loggers.for_trial(trial)`, around `rlzoo.run`
     or `rlzoo.resume`; a resumed run tells nothing twice. `metric` is what is told, one of
     evaluations.
     Breaks if what is low early ends high: a setting that starts slowly is pruned.
@@ -41,6 +41,7 @@ class Optuna:
     """
 
     def __init__(self, path, *, metric: str = "eval/score"):
+        under_way()
         self.metric, self.state = metric, UNDER_WAY.get()
         trial = self.state.trial
         self.told = set(trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values)
@@ -65,7 +66,7 @@ def under_way(**options):
         raise RlzooError("needs optuna: pip install 'rlzoo-llm[tune]'")
     if UNDER_WAY.get() is None:
         raise RlzooError(
-            "no trial is under way: run it within rlzoo_zoo.loggers.optuna.for_trial(trial)"
+            "no trial is under way: run it within rlzoo_zoo.loggers.for_trial(trial)"
         )
 
 
