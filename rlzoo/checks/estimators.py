@@ -23,8 +23,8 @@ def reward_raises_its_own_advantage(s: Subject) -> None:
 
 def teacher_raises_what_it_prefers(s: Subject) -> None:
     """A teacher that finds a chosen token likelier never lowers its advantage, and raises some."""
-    column = next((name for name in s.needs if name.endswith("teacher_log_probs")), None)
-    s.require(column or "teacher_log_probs")
+    column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
+    s.require(column)
     for options, columns in s.trials():
         before, gains = s.call(columns, **options)["advantages"], []
         for row, at in columns["response_mask"].nonzero()[:8].tolist():

@@ -20,7 +20,8 @@ seeds = st.integers(0, 10**6)
 MINE = sorted(  # those with a teacher have tests of their own: test_distillation, test_self_teacher
     n
     for n, c in ZOO.estimators.items()
-    if c.origin.startswith("rlzoo_zoo") and not {"teacher_log_probs", "self_teacher_log_probs"} & {*c.needs}
+    if c.origin.startswith("rlzoo_zoo")
+    and not {"teacher_log_probs", "self_teacher_log_probs"} & {*c.needs}
 )
 GROUPED = [n for n in MINE if "group_ids" in ZOO.estimators[n].needs]
 OUTCOME = [n for n in GROUPED if not {"rewards", "implicit_rewards"} & {*ZOO.estimators[n].needs}]
