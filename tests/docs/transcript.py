@@ -50,15 +50,17 @@ INSTEAD = {"train.tokens": "train.steps"}
 LEAVE = {  # why a command is not typed
     r"--peer trl": "needs two environments with TRL",
     r"model=qwen": "needs a model of the hub",
+    r"s3://": "needs a bucket",
     r"recipe=mine.yaml": "the recipe is the reader's own",
 }
 ENDS = {  # commands that rightly end otherwise
     r"show .*task.answer=answer": 2,  # the page shows the message
     r"resume runs/(seed1|ppo_gae-)": 2,  # finished already, as the page says
     r"rlzoo base .*--steps 20": 1,  # so few steps teach it too little, and it says so
+    r"bench gpu": 2,  # there is none, and it says so
     r"--on slurm": 2,  # without the extra, or a Slurm: one line
 }
-SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_stages.py")
+SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_", "python docs/process_")
 
 
 def lines(page):
@@ -251,7 +253,7 @@ class Session:
             self.servers.append(subprocess.Popen(words[: words.index("2>")]))
         elif line.startswith(SHELL):
             line = line.replace("python", sys.executable, 1)
-            line = line.replace("docs/three_stages.py", str(ROOT / "docs/three_stages.py"))
+            line = line.replace(" docs/", f" {ROOT}/docs/")
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
             if done.returncode:
                 self.faults.append(f"$ {line.splitlines()[0]}: {done.stderr[-300:]}")
