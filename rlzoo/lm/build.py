@@ -31,6 +31,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     """The models that the plan asks for, on the recipe's device."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
+    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # of the process: set anew each time
     policy = build_policy(config)
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
     if models.sharded and config.model.compile:

@@ -39,6 +39,9 @@ _KEYS: dict[str, Any] = {
         bool, "compute activations again in the backward pass: less memory, a third more time"
     ],
     "model.compile": Annotated[bool, "torch.compile the passes over whole responses"],
+    "model.tf32": Annotated[
+        bool, "on CUDA, products of float32 weights in TF32: faster, 10 bits of each factor"
+    ],
     "model.trust_remote_code": Annotated[
         bool, "run code that comes with the model; only the command line may say true"
     ],

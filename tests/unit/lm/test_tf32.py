@@ -1,0 +1,17 @@
+"""TF32 is a setting of the process: each run sets it, so that none inherits another's."""
+
+import torch
+
+from rlzoo.lm.build import build_models
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import make_plan
+
+
+def test_it_holds_for_the_run_that_asks_for_it(zoo, words):
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        for more, allowed in ((["model.tf32=true"], True), ([], False)):
+            build_models(make_plan(compose(["recipe=grpo", *words, *more], zoo), zoo))
+            assert torch.backends.cuda.matmul.allow_tf32 is allowed
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
