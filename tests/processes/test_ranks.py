@@ -17,6 +17,7 @@ from rlzoo.mdp.batch import Batch, concatenate
 from rlzoo.parallel.ranks import Ranks
 
 
+@pytest.mark.landing
 def test_two_processes_make_the_run_of_one(tmp_path):
     """In float64, eight steps: the same tokens, the same metrics, whatever is coupled. Five
     prompts are no multiple of two processes."""

@@ -1,5 +1,6 @@
 """Weights in shards over two processes make the run that one process makes."""
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -26,6 +27,7 @@ def cut_off(folder, last):
     recipe.write_text(recipe.read_text().replace(f"steps: {last - 1}", f"steps: {last}"))
 
 
+@pytest.mark.landing
 def test_shards_make_the_same_run_and_checkpoints_fit_one_process_and_two(tmp_path):
     """A step by one process, one by two with shards, one by one again, as three by one."""
     one, two = tmp_path / "one", tmp_path / "two"

@@ -7,6 +7,7 @@ as a masked product cannot tell a dropped mask from a kept one when its columns 
 
 from functools import cache
 
+import pytest
 import torch
 
 from helpers.planted_bugs import BUGS, LOSSES, flip_the_gradient, leak_a_gradient, mutate_an_input
@@ -91,6 +92,7 @@ def render_table():
     )
 
 
+@pytest.mark.landing
 def test_table_of_planted_bugs():
     print("\n" + render_table())
     missed = [

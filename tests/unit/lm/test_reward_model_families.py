@@ -123,6 +123,7 @@ def test_bos_is_not_cut_off():
     assert encode(tokenizer, "abcdef", "cd", limit=99) == encode(tokenizer, "abcdef", "cd")
 
 
+@pytest.mark.landing
 def test_training_gives_the_model_the_same_rows(family, monkeypatch):
     import argparse
     import json

@@ -64,7 +64,10 @@ def call(zoo, name, responses, answers, **more):
     return zoo.rewards[name](columns, **{**VERIFIERS[name], **more})
 
 
-@pytest.mark.parametrize("name", VERIFIERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.landing] * (n == "math_verify")) for n in VERIFIERS],
+)
 def test_hostile_responses_get_a_score_like_any_other(name, zoo):
     more = {"timeout": 2.0} if name == "math_verify" else {}
     began = time.monotonic()
@@ -225,6 +228,7 @@ def test_math_verify_compares_what_is_meant():
     assert scores(math_verify.math_verify, ["41", "none", ""], ["42"] * 3) == [0, 0, 0]
 
 
+@pytest.mark.landing
 def test_math_verify_works_in_any_thread_and_survives_a_response_without_end():
     found = []
     endless = r"$\sum_{n=1}^{10^{12}} n^{n}$"

@@ -485,6 +485,7 @@ def test_the_preset_for_gsm8k_reads_rows_like_its_own(zoo, tmp_path):
     assert task.is_correct(said, [first.answer] * 3).tolist() == [True, True, False]
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_the_commands_of_the_page_work(tmp_path, monkeypatch, capsys):
     """docs/data.md from top to bottom: a shell to which `rlzoo` is this process."""

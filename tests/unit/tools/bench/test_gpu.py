@@ -29,6 +29,7 @@ def test_a_workload_that_is_no_shape_of_it_is_refused(capsys):
     assert "--model: small is no shape of gpu" in capsys.readouterr().err
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_the_whole_of_it_runs_on_a_cpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench.Bench, "start", forked)

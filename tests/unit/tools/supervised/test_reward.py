@@ -656,6 +656,7 @@ def walk():
     return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines() if line.strip()]
 
 
+@pytest.mark.landing
 def test_the_three_stages_run(script, tmp_path, capsys):
     """The walk of the docs, a few steps of each."""
     data, model, judge = (tmp_path / name for name in ("data.jsonl", "sft", "reward"))

@@ -260,6 +260,7 @@ def trouble(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_killed_worker_and_failing_row(undisturbed, trouble, capsys):
     """A worker is killed in the middle of a run, and a row fails; then that row is mended."""
