@@ -5,9 +5,10 @@ Attention takes the rows' queries, keys and values out of the line, runs torch's
 them, without a mask, and puts what comes out back.
 """
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -18,7 +19,16 @@ from rlzoo.lm.layout import Aligned
 
 NAME = "rlzoo_rows"  # among transformers' kinds of attention
 
-_now: list[tuple[Any, Aligned]] = []  # (config, rows) of passes that are being made
+
+class _Here(threading.local):
+    """Of each thread: two runs may train in one process."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[Any, Aligned]] = []  # (config, rows) of those that are being made
+        self.one_sequence_a_row = 0  # how many ask for it
+
+
+_here = _Here()
 
 
 def over(model: Any, rows: Aligned) -> AbstractContextManager:
@@ -30,19 +40,29 @@ def over(model: Any, rows: Aligned) -> AbstractContextManager:
 def _one_sequence_a_row() -> Iterator[None]:
     """Within, transformers does not look at positions, and wait for the device, to find out whether
     several sequences stand in a row."""
-    from transformers import masking_utils
-
-    look = masking_utils.find_packed_sequence_indices
-    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    _ask_this_thread_first()
+    _here.one_sequence_a_row += 1
     try:
         yield
     finally:
-        masking_utils.find_packed_sequence_indices = look
+        _here.one_sequence_a_row -= 1
+
+
+@cache
+def _ask_this_thread_first() -> None:
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+
+    def find(position_ids: Tensor) -> Any:
+        return None if _here.one_sequence_a_row else look(position_ids)
+
+    masking_utils.find_packed_sequence_indices = find
 
 
 def same() -> Callable[[], AbstractContextManager]:
     """Of the pass that is being made, what a layer that is computed again later must be within."""
-    return partial(within, _now[-1]) if _now else nullcontext
+    return partial(within, _here.passes[-1]) if _here.passes else nullcontext
 
 
 @contextmanager
@@ -53,11 +73,11 @@ def within(line: tuple[Any, Aligned]) -> Iterator[None]:
     AttentionInterface.register(NAME, attend)
     before = config._attn_implementation
     config._attn_implementation = NAME  # for which transformers makes no mask
-    _now.append(line)
+    _here.passes.append(line)
     try:
         yield
     finally:
-        _now.pop()
+        _here.passes.pop()
         config._attn_implementation = before
 
 
@@ -71,7 +91,8 @@ def attend(
 
     if attention_mask is not None or more.get("position_bias") is not None:
         raise ModelError("its attention has a mask or a bias of its own")
-    rows, back = _now[-1][1].rows, _now[-1][1].back
+    _, line = _here.passes[-1]
+    rows, back = line.rows, line.back
     assert rows is not None
     assert back is not None
     index = rows.flatten()

@@ -1,0 +1,30 @@
+"""Two runs in two threads: what a pass lays out is its own thread's affair."""
+
+import threading
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import torch
+from transformers import masking_utils
+
+from rlzoo.lm import attention
+
+
+def test_another_thread_is_not_within():
+    line = SimpleNamespace(_attn_implementation="sdpa"), None
+    seen = {}
+
+    def other():
+        seen["same"] = attention.same()
+        packed = torch.tensor([[0, 1, 0, 1]])  # two sequences in a row
+        seen["found"] = masking_utils.find_packed_sequence_indices(packed)
+
+    with attention.within(line), attention._one_sequence_a_row():
+        assert attention.same() is not nullcontext
+        assert masking_utils.find_packed_sequence_indices(torch.tensor([[0, 1, 0, 1]])) is None
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+    assert seen["same"] is nullcontext
+    assert seen["found"].tolist() == [[0, 0, 1, 1]]
+    assert attention.same() is nullcontext
