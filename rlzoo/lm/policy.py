@@ -103,8 +103,9 @@ class Policy:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether each group's prompt may be read once."""
-        return not self.no_trees
+        """Whether each group's prompt may be read once. What takes rows out of a line is not
+        compiled: compiled layers would be cut in two there."""
+        return not (self.compiled or self.no_trees)
 
     @cached_property
     def no_trees(self) -> str:
