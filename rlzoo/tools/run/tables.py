@@ -71,7 +71,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
-        padding=(0, 2, 0, 0) if width < 100 else (0, 1),
+        padding=(0, 1, 0, 0) if width < 70 else (0, 2, 0, 0) if width < 100 else (0, 1),
     )
     records = [*earlier, mine]
     names = [r.path.name for r in records]
@@ -99,7 +99,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         text = name in ("run", "what", "reward")
         table.add_column(
             name, justify="left" if text else "right", overflow="fold",
-            no_wrap=name not in ("run", "what"),
+            no_wrap=name != "what" and (name != "run" or max(map(len, names)) <= 20),
         )  # fmt: skip
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, cells), style="bold" if cells[0] == names[-1] else "")

@@ -41,7 +41,7 @@ class Board:
     def __exit__(self, *_: Any) -> None: ...
 
     def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(line, style=style), soft_wrap=True)
+        self.console.print(Text(line, style=style), soft_wrap=not self.console.is_terminal)
 
     @property
     def progress(self) -> float:
