@@ -23,13 +23,15 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
     """Before and after, beside earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
-    parts: list[Any] = [beside_earlier(mine, earlier, width), samples_table(folder)]
+    table = beside_earlier(mine, earlier, width)
+    title, table.title = Text(str(table.title), style="italic"), None  # it breaks at its own width
+    parts: list[Any] = [title, table, samples_table(folder)]
     if others:
         text = (
             f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
             "model, budget or evaluation."
         )
-        parts.insert(1, Text(text, style="dim"))
+        parts.insert(2, Text(text, style="dim"))
     return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
 
 
