@@ -76,8 +76,8 @@ def test_a_long_reason_of_failure_leaves_the_tables_alone(tmp_path):
     text = console.export_text()
     assert " ".join(text.split()).count("raised ValueError") == 3  # the verdict, a note for each
     lines = text.splitlines()
-    assert [line.split() for line in lines if "lam=0.95" in line][0] == ["lam=0.95", "failed"]
-    assert [line.split() for line in lines if line.startswith(" row")][0][:3] == [
+    assert next(line.split() for line in lines if "lam=0.95" in line) == ["lam=0.95", "failed"]
+    assert next(line.split() for line in lines if line.startswith(" row"))[:3] == [
         "row", "n", "final",
     ]  # fmt: skip
 
