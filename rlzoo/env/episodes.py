@@ -18,6 +18,7 @@ from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.turns import Conversation, Turns, begin
 from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.examples import draw_examples
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -116,7 +117,7 @@ class Episodes:
         else:
             generator = torch.Generator().manual_seed(int(random.integers(2**63)))
             split = options.get("split") or rules.split
-            example = Example(*rules.plan.task.draw(split, 1, generator)[0])
+            [example] = draw_examples(rules.plan.task, split, 1, generator)
         noise = options.get("noise")
         if noise is None and "noise" in rules.plan.needs:
             noise = random.random(rules.max_new_tokens)

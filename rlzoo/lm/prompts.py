@@ -11,7 +11,7 @@ from rlzoo.lm.loading import reading
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
-from rlzoo.plugin.component import Example
+from rlzoo.plugin.examples import draw_examples
 
 REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -121,7 +121,7 @@ def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **ho
 def drawn(task: Any, split: str) -> list[Prompt]:
     """Some of the task's prompts, always the same."""
     generator = torch.Generator().manual_seed(0)
-    return [Example(*item).prompt for item in task.draw(split, SAMPLE, generator)]
+    return [example.prompt for example in draw_examples(task, split, SAMPLE, generator)]
 
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:

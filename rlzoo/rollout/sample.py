@@ -10,8 +10,8 @@ from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
+from rlzoo.plugin.examples import draw_examples
 from rlzoo.recipe.plan import Bound
 from rlzoo.rollout.responses import respond
 
@@ -19,8 +19,7 @@ from rlzoo.rollout.responses import respond
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
     generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    with border(f"task {models.plan.task_name!r}: draw"):
-        return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
+    return draw_examples(models.plan.task, split, n, generator)
 
 
 def collect(

@@ -23,6 +23,7 @@ from rlzoo.oracle.means import EstimatorInWorld, means
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.tree import Tree, expected
 from rlzoo.plugin.component import Example
+from rlzoo.plugin.examples import draw_examples
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
@@ -143,8 +144,8 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
     generator = noise.generator(plan.recipe.config.seed, "diagnose/prompts")
     examples: dict[str, Example] = {}
     for _ in range(50):
-        for item in plan.task.draw("train", 4 * tree.prompts, generator):
-            examples.setdefault(item[0], Example(*item))
+        for item in draw_examples(plan.task, "train", 4 * tree.prompts, generator):
+            examples.setdefault(str(item.prompt), item)
         if len(examples) >= tree.prompts:
             return list(examples.values())[: tree.prompts]
     known = f"has only {len(examples)} prompts"
