@@ -579,6 +579,7 @@ def functions_block(zoo: Zoo) -> str:
 def signature(function: Callable) -> str:
     """Annotations without their modules, the longest by their name."""
     said = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(inspect.signature(function)))
+    said = said.replace("str | Iterable[str] | Mapping[str, Any]", "Overrides")
     return said.replace("str | PathLike[str]", "PathOrRun").replace("Sequence[str]", "Words")
 
 

@@ -2,7 +2,7 @@
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +13,7 @@ from rlzoo.api import picture, verbs
 from rlzoo.api.document import Found
 from rlzoo.api.figures import draw
 from rlzoo.api.notebook import Notebook, in_notebook
+from rlzoo.api.overrides import Overrides, as_words
 from rlzoo.errors import RunError, UsageError, nearest
 from rlzoo.plugin.registry import Zoo
 from rlzoo.runs.display import Silent
@@ -102,11 +103,11 @@ class Run(start.Run):
                 raise UsageError(f"plot: no metric {name!r} in {self.path}{nearest(name, known)}")
         return draw(self, metrics)
 
-    def trace(self, row: int = 0, overrides: Sequence[str] = (), **options: Any) -> Found:
+    def trace(self, row: int = 0, overrides: Overrides = (), **options: Any) -> Found:
         """One response, token by token: `rlzoo.trace(run, overrides, row=row, ...)`."""
         return verbs.trace(self, overrides, row=row, **options)
 
-    def evaluate(self, overrides: Sequence[str] = (), **options: Any) -> Found:
+    def evaluate(self, overrides: Overrides = (), **options: Any) -> Found:
         """How good its policy is: `rlzoo.evaluate(run, overrides, ...)`."""
         return verbs.evaluate(self, overrides, **options)
 
@@ -171,15 +172,17 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
 def run(
     recipe: str,
-    overrides: Sequence[str] | None = None,
+    overrides: Overrides | None = None,
     *,
     zoo: Zoo | None = None,
     display: Any = None,
     store: str | None = None,
+    **keys: Any,
 ) -> Run:
     """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; leaves a run folder.
 
-    recipe: a name, or a recipe's file. overrides: words of the command line, "estimator.lam=0.9".
+    recipe: a name, or a recipe's file. overrides: words of the command line,
+        ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more of them, lam=0.9.
     zoo: the components to choose from; those that `load_zoo()` finds.
     display: True shows the run while it goes, False does not; without a word it is shown in a
         notebook, and silent elsewhere. Or an object with the methods of
@@ -190,8 +193,9 @@ def run(
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
     ComponentError, RunError.
     """
+    words = as_words(overrides) + as_words(keys)
     with _shown(display) as shown:
-        return _of(start.run(recipe, list(overrides or ()), zoo=zoo, display=shown, store=store))
+        return _of(start.run(recipe, words, zoo=zoo, display=shown, store=store))
 
 
 def resume(

@@ -1,17 +1,20 @@
 """The verbs that read, judge and compare, as functions. Each makes the command line of its
 arguments, and what is left out is the command's own default.
 
-`overrides` are words of the command line, "estimator.lam=0.9". A run is what `rlzoo.run` gives, or
-the path of its folder. What comes back is the document that `--json` prints, and shows itself.
+`overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is
+what `rlzoo.run` gives, or the path of its folder. What comes back is the document that `--json`
+prints, and shows itself.
 """
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from rlzoo.api.document import Document, Rows, perform
 from rlzoo.api.notebook import in_notebook
+from rlzoo.api.overrides import Overrides, as_words
 from rlzoo.cli import every_verb
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config
@@ -24,7 +27,7 @@ Words = Sequence[str]
 
 def sweep(
     recipe: PathOrRun,
-    overrides: Words,
+    overrides: Overrides = (),
     *,
     jobs: int | None = None,
     dir: PathOrRun | None = None,
@@ -34,10 +37,12 @@ def sweep(
     reference: str | None = None,
     threshold: float | None = None,
     display: bool | None = None,
+    **keys: Any,
 ) -> Document:
     """Several runs, paired by seed, then compared: `rlzoo sweep`.
 
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
+        In a mapping, and in keys, a list is: lam=[0, 0.95, 1], seed=range(3).
     jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
         folder; the same call goes on with what is missing in it. store: a URL that it is kept at,
         too, for machines that share no disk. patience: minutes without a step
@@ -48,15 +53,16 @@ def sweep(
     """
     options = {"jobs": jobs, "dir": dir, "store": store, "patience": patience, "on": on,
                "reference": reference, "threshold": threshold}  # fmt: skip
+    words = [_recipe(recipe), *as_words(overrides, swept=True), *as_words(keys, swept=True)]
     told = in_notebook() if display is None else display
     # A kernel says that it is a terminal, and is none that could redraw a table.
     terminal = False if in_notebook() else None
     console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
-    return perform("sweep", [_recipe(recipe), *overrides], options.items(), console=console)
+    return perform("sweep", words, options.items(), console=console)
 
 
 def compare(
-    *runs: PathOrRun,
+    *runs: PathOrRun | Sequence[PathOrRun],
     by: Words = (),
     reference: str | None = None,
     threshold: float | None = None,
@@ -68,8 +74,8 @@ def compare(
 ) -> Document:
     """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
 
-    runs: runs and folders of sweeps. by: keys, each a two-way table. reference: the row to compare
-        with; only pairs with it are tested. threshold: the score to count steps to; halfway to the
+    runs: runs and folders of sweeps, or a list of them. by: keys, each a two-way table.
+        reference: the row to compare with; only pairs with it are tested. threshold: the score to count steps to; halfway to the
         best. metric: of evaluations, "accuracy", "answer_prob", "score". details: every pair in the
         view. force: compare although task, budget or evaluation differ. html: a file for a page
         with plots. plots: a folder for the plots as SVG and PNG.
@@ -78,12 +84,13 @@ def compare(
     options = [("reference", reference), ("threshold", threshold), ("metric", metric),
                ("details", details), ("force", force), ("html", html), ("plots", plots),
                *(("by", key) for key in by)]  # fmt: skip
-    return perform("compare", map(_place, runs), options)
+    several = [one if isinstance(one, list | tuple) else [one] for one in runs]
+    return perform("compare", map(_place, chain.from_iterable(several)), options)
 
 
 def diagnose(
     what: PathOrRun,
-    overrides: Words = (),
+    overrides: Overrides = (),
     *,
     world: str | None = None,
     critic: str | Words | None = None,
@@ -123,12 +130,12 @@ def diagnose(
                "fixed_length": fixed_length, "cut": cut, "kl": kl, "batches": batches,
                "model": model, "checkpoints": checkpoints, "parameters": parameters,
                "branches": branches, "states": states, "plot": plot, "html": html}  # fmt: skip
-    return perform("diagnose", [*_subject(what), *overrides], options.items())
+    return perform("diagnose", [*_subject(what), *as_words(overrides, swept=True)], options.items())
 
 
 def trace(
     what: PathOrRun | None = None,
-    overrides: Words = (),
+    overrides: Overrides = (),
     *,
     prompt: str | None = None,
     answer: str | None = None,
@@ -163,12 +170,12 @@ def trace(
              "rewards": rewards, "values": values, "bootstrap": bootstrap, "scores": scores,
              "kl": kl, "tokens": tokens, "estimator": estimator, "explain": explain, "html": html,
              **options}  # fmt: skip
-    return perform("trace", [*_subject(what), *overrides], asked.items())
+    return perform("trace", [*_subject(what), *as_words(overrides, swept=True)], asked.items())
 
 
 def evaluate(
     what: PathOrRun | None = None,
-    overrides: Words = (),
+    overrides: Overrides = (),
     *,
     checkpoint: str | int | None = None,
     prompts: int | None = None,
@@ -190,7 +197,7 @@ def evaluate(
     options = {"checkpoint": checkpoint, "prompts": prompts, "k": k, "responses": responses,
                "greedy": greedy, "split": split, "samples": samples, "out": out}  # fmt: skip
     subject = [] if what is None else [_place(what)]
-    return perform("eval", [*subject, *overrides], options.items())
+    return perform("eval", [*subject, *as_words(overrides)], options.items())
 
 
 def doctor(run: PathOrRun) -> Document:
@@ -211,22 +218,26 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
     return perform("report", [_place(run)], [("out", out), ("watch", watch)])
 
 
-def advise(recipe: PathOrRun, overrides: Words = (), *, share: float | None = None) -> Document:
+def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = None) -> Document:
     """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
     share: of the budget that the pilot takes, in (0, 1]; 0.1.
     """
-    return perform("advise", [_recipe(recipe), *overrides], [("share", share)])
+    return perform(
+        "advise", [_recipe(recipe), *as_words(overrides, swept=True)], [("share", share)]
+    )
 
 
-def check(name: str | None = None, overrides: Words = (), *, all: bool = False) -> Rows:
+def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
     """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
 
     name: of a component, or "model=PATH". overrides: its options, "lam=0.5". all: every component.
     A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
     """
-    return perform("check", [*([] if name is None else [name]), *overrides], [("all", all)])
+    return perform(
+        "check", [*([] if name is None else [name]), *as_words(overrides)], [("all", all)]
+    )
 
 
 def export(

@@ -18,7 +18,7 @@ from rlzoo.errors import RlzooError, UsageError
 
 # function -> its verb, and parameters that are words of the command line, not options
 FUNCTIONS = {
-    "sweep": ("sweep", {"recipe", "overrides", "display"}),
+    "sweep": ("sweep", {"recipe", "overrides", "keys", "display"}),
     "compare": ("compare", {"runs"}),
     "diagnose": ("diagnose", {"what", "overrides"}),
     "trace": ("trace", {"what", "overrides", "options"}),
@@ -186,3 +186,11 @@ def test_reading_a_run_loads_no_torch(two):
     )
     done = subprocess.run([sys.executable, "-c", code, *map(str, two)], capture_output=True)
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_a_list_of_runs_and_of_values_is_taken_as_it_is_meant(tmp_path):
+    runs = [made_up_run(tmp_path / name, after=0.5, seed=i) for i, name in enumerate("ab")]
+    assert rlzoo.compare(runs)["rows"] == rlzoo.compare(*runs)["rows"]
+    small = {"horizon": 2, "vocabulary": 3, "batches": [4]}
+    found = rlzoo.diagnose("ppo_gae", {"estimator": ["gae", "mc"]}, **small)
+    assert {row["estimator"] for row in found["estimators"]} == {"gae", "mc"}

@@ -1,0 +1,49 @@
+"""Settings as Python has them, as words of the command line."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from rlzoo.errors import UsageError
+
+Overrides = str | Iterable[str] | Mapping[str, Any]
+
+
+def as_words(overrides: Overrides | None, swept: bool = False) -> list[str]:
+    """["lam=0.9", "seed=1"] as it is; "lam=0.9 seed=1" and {"lam": 0.9, "seed": 1} as that.
+
+    swept: a list that is a value is one of rows, `lam=0,1`; else it is a value, `betas=[0.9,0.99]`.
+    Raises UsageError for what is none of these.
+    """
+    if overrides is None:
+        return []
+    if isinstance(overrides, str):
+        return shlex.split(overrides)
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_value(value, swept)}" for key, value in _leaves(overrides)]
+    words = list(overrides) if isinstance(overrides, Iterable) else [overrides]
+    for word in words:
+        if not isinstance(word, str):
+            raise UsageError(
+                f"settings are words, {{'seed': 1}} or 'seed=1' or a list of such. Got {word!r}"
+            )
+    return words
+
+
+def _leaves(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _value(value: Any, swept: bool) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple | range):
+        inside = ",".join(_value(part, False) for part in value)
+        return inside if swept else f"[{inside}]"
+    return str(value)
