@@ -75,10 +75,10 @@ def compare(
     """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
 
     runs: runs and folders of sweeps, or a list of them. by: keys, each a two-way table.
-        reference: the row to compare with; only pairs with it are tested. threshold: the score to count steps to; halfway to the
-        best. metric: of evaluations, "accuracy", "answer_prob", "score". details: every pair in the
-        view. force: compare although task, budget or evaluation differ. html: a file for a page
-        with plots. plots: a folder for the plots as SVG and PNG.
+        reference: the row to compare with; only pairs with it are tested. threshold: the score to
+        count steps to; halfway to the best. metric: of evaluations, "accuracy", "answer_prob",
+        "score". details: every pair in the view. force: compare although task, budget or evaluation
+        differ. html: a file for a page with plots. plots: a folder for the plots as SVG and PNG.
     Raises RlzooError where runs cannot be compared.
     """
     options = [("reference", reference), ("threshold", threshold), ("metric", metric),

@@ -49,7 +49,7 @@ FEWER = {"--branches": "2", "--states": "4", "--batches": "4"}  # where the page
 INSTEAD = {"train.tokens": "train.steps"}
 LEAVE = {  # why a command is not typed
     r"--peer trl": "needs two environments with TRL",
-    r"model=qwen": "needs a model of the hub",
+    r" run .*model=qwen": "needs a model of the hub",
     r"s3://": "needs a bucket",
     r"recipe=mine.yaml": "the recipe is the reader's own",
 }
@@ -255,16 +255,24 @@ class Session:
             self.type(made_small(words[1:end]))
             for word in given:
                 del os.environ[word.partition("=")[0]]
+        elif words[:2] == ["torchrun", "--standalone"]:
+            at = words.index("rlzoo") + 1
+            ranks = [sys.executable, "-m", "torch.distributed.run", *words[1:at]]
+            self.shell(line, [*ranks, *made_small(words[at:])])
         elif words[-1:] == ["&"]:
             self.servers.append(subprocess.Popen(words[: words.index("2>")]))
         elif line.startswith(SHELL):
             line = line.replace("python", sys.executable, 1)
             line = line.replace(" docs/", f" {ROOT}/docs/")
-            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-            if done.returncode:
-                self.faults.append(f"$ {line.splitlines()[0]}: {done.stderr[-300:]}")
+            self.shell(line, ["bash", "-c", line])
         elif words[:1] != ["trap"]:
             self.left.append(f"{line.strip()}: not a command of rlzoo")
+
+    def shell(self, line, words):
+        """A command that is none of rlzoo's: it is to end well, no more."""
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self.faults.append(f"$ {line.splitlines()[0]}: {done.stderr[-300:]}")
 
     def type(self, words):
         new = words.index("--dir") + 1 if "--dir" in words else 0
