@@ -219,17 +219,6 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
 
-def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> tuple[list[Plan], dict[str, str]]:
-    """The plans of recipes that differ in the estimator; estimator -> why it can have none."""
-    plans, faults = [], {}
-    for recipe in recipes:
-        try:
-            plans.append(make_plan(recipe, zoo))
-        except RecipeError as error:
-            faults[recipe.config.estimator.name] = str(error).split(": ", 1)[-1]
-    return plans, faults
-
-
 def _make_task(made_by: Bound) -> Any:
     with border(made_by.component.label):
         try:

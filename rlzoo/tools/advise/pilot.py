@@ -17,8 +17,8 @@ from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import Plan, make_plans, together
-from rlzoo.recipe.variants import shown_options, variants
+from rlzoo.recipe.plan import Plan, together
+from rlzoo.recipe.variants import make_plans, shown_options, variants
 from rlzoo.rollout.advantages import whitened
 from rlzoo.show.numbers import option_text
 from rlzoo.tools.advise.quality import Advice, weigh

@@ -23,7 +23,8 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, make_plans, together
+from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
+from rlzoo.recipe.variants import make_plans
 from rlzoo.recipe.words import is_run
 from rlzoo.rollout.advantages import add_rewards, loss_mask
 from rlzoo.rollout.columns import add_columns
