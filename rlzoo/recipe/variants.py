@@ -1,4 +1,4 @@
-"""One recipe for each estimator that is put beside others, with each of its swept options; its plan."""
+"""One recipe and plan for each estimator that is put beside others, with its swept options."""
 
 import itertools
 from collections.abc import Iterable, Mapping
