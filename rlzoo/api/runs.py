@@ -161,7 +161,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RunError where the folder is none, or its summary is damaged.
     """
-    path = copy_of(str(path), large=True) if is_url(path) else Path(path)
+    path = copy_of(path)
     if (path / "sweep.json").is_file():
         runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
         raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")

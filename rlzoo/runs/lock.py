@@ -40,11 +40,6 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         os.close(handle)
 
 
-def here() -> str:
-    """This process, for others to read."""
-    return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
-
-
 def is_locked(place: Path) -> bool:
     """Whether a process is at work in the folder; its lock is left as it is."""
     try:
@@ -76,7 +71,8 @@ def _take(file: Path) -> int | None:
             return handle
         if _is_there(handle, file):
             os.truncate(handle, 0)
-            os.write(handle, here().encode())
+            who = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
+            os.write(handle, who.encode())
             return handle
         os.close(handle)  # its last holder has removed it
 

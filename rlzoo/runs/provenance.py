@@ -15,10 +15,10 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
+from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Bound, Plan
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import flatten
 
 FILE = "provenance.json"
 DEFAULTS = "defaults.yaml"

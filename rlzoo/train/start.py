@@ -6,7 +6,7 @@ Modules with torch are imported inside functions: what is wrong with a recipe is
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -116,9 +116,8 @@ def resume(
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir)
-    if url != path and url and folder.summary():
-        return _sent(local, url)
-    _check_unfinished(folder, path)
+    if folder.summary():
+        return _sent(path, "" if is_url(path) else url)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
@@ -144,22 +143,18 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
     """The folder, nobody else's meanwhile."""
     with locked(local):
         folder = taken_up(local, url)
-        _check_unfinished(folder, local)
+        if folder.summary():  # whoever was at it meanwhile came through
+            raise RunError(f"{local} is finished already; nothing to resume")
         yield folder
 
 
-def _sent(local: Path, url: str) -> Run:
-    """A finished run, once all of it is in its store."""
-    with locked(local):
-        folder = taken_up(local, url)
-        if folder.store and folder.store.push(local):
-            return Run(local, folder.summary())
-    raise RunError(f"{local} is finished already, and {url} has all of it; nothing to resume")
-
-
-def _check_unfinished(folder: RunFolder, named: str | Path) -> None:
-    if folder.summary():
-        raise RunError(f"{named} is finished already; nothing to resume")
+def _sent(path: str | Path, url: str) -> Run:
+    """A finished run, where its store lacked something that it has now."""
+    with locked(Path(path)) if url else nullcontext():
+        if url and (folder := taken_up(Path(path), url)).store.push(folder.path):
+            return Run(folder.path, folder.summary())
+    has = f", and {url} has all of it" if url else ""
+    raise RunError(f"{path} is finished already{has}; nothing to resume")
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
@@ -191,10 +186,11 @@ def _train(
         folder = ranks.same(found)
         if isinstance(folder, RlzooError):
             raise folder
+        again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
         try:
             return Run(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:
-            stopped.add_note(f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on")
+            stopped.add_note(again)
             if folder.store:
                 stopped.add_note(f"elsewhere `rlzoo resume {folder.store.url}`")
             raise
@@ -203,5 +199,4 @@ def _train(
             if said is None:
                 raise
             where = "" if getattr(error, "filename", None) else f"{folder.path}: "
-            again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
             raise Unfinished(f"{where}{said}; {again}") from error

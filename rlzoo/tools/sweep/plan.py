@@ -33,13 +33,14 @@ from rlzoo.train.start import prepare
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A configuration: its values of the swept keys, the words that make it, its recipe, and what
-    its runs will be compared by."""
+    """A configuration: its values of the swept keys, the words that make it, its recipe, also by
+    dotted keys, and what its runs will be compared by."""
 
     label: str
     values: Mapping[str, Any]
     words: tuple[str, ...]
     recipe: Recipe
+    flat: Mapping[str, Any]
     metric: str
 
     @property
@@ -146,7 +147,7 @@ def plan_sweep(
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
-            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, metric),
+            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, flat, metric),
         )
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):
