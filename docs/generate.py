@@ -363,7 +363,6 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RlzooError",
         "DataError",
         "RunError",
-        "StoreError",
         "Unfinished",
         "UsageError",
         "disk_is_full",

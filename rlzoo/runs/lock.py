@@ -42,17 +42,12 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
 
 def is_locked(place: Path) -> bool:
     """Whether a process is at work in the folder; its lock is left as it is."""
-    try:
-        handle = os.open(place / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held; or nobody can tell on this file system
-        return True
-    finally:
-        os.close(handle)
-    return False  # what a killed process left
+    with suppress(OSError), open(place / ".lock", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # held; or nobody can tell on this file system
+            return True
+    return False  # none there, or what a killed process left
 
 
 def _take(file: Path) -> int | None:

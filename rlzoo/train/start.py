@@ -7,8 +7,6 @@ import shlex
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,18 +24,7 @@ if TYPE_CHECKING:  # torch
     from rlzoo.parallel.ranks import Ranks
     from rlzoo.train.trainer import Trainer
 
-
-@dataclass
-class Run:
-    """A finished run: its folder and its summary."""
-
-    path: Path
-    summary: dict[str, Any]
-
-    @cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        """An object per line of metrics.jsonl."""
-        return list(RunFolder(self.path).lines("metrics.jsonl"))
+Trained = tuple[Path, dict[str, Any]]  # a finished run: its folder and its summary
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
@@ -74,25 +61,11 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     return Trainer(build_models(plan))
 
 
-def run(
-    recipe: str,
-    overrides: list[str] | None = None,
-    *,
-    zoo: Zoo | None = None,
-    display: Any = None,
-    store: str | None = None,
-) -> Run:
-    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does.
+def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Trained:
+    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
 
-    Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
+    Raises RecipeError (before any model loads), ComponentError, RunError.
     """
-    zoo = zoo or load_zoo()
-    composed = compose([f"recipe={recipe}", *(overrides or [])], zoo)
-    return start(composed, zoo, display, store)
-
-
-def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Run:
-    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too."""
     plan = prepare(recipe, zoo)
     ranks = _alike_ranks(recipe, zoo)
     if ranks.first:
@@ -108,7 +81,7 @@ def resume(
     display: Any = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
-) -> Run:
+) -> Trained:
     """Go on with an interrupted run from its last whole checkpoint.
 
     path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in.
@@ -148,11 +121,11 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
         yield folder
 
 
-def _sent(path: str | Path, url: str) -> Run:
+def _sent(path: str | Path, url: str) -> Trained:
     """A finished run, where its store lacked something that it has now."""
     with locked(Path(path)) if url else nullcontext():
         if url and (folder := taken_up(Path(path), url)).store.push(folder.path):
-            return Run(folder.path, folder.summary())
+            return folder.path, folder.summary()
     has = f", and {url} has all of it" if url else ""
     raise RunError(f"{path} is finished already{has}; nothing to resume")
 
@@ -169,7 +142,7 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
 
 def _train(
     plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
-) -> Run:
+) -> Trained:
     import torch
 
     from rlzoo.train.loop import Loop
@@ -188,7 +161,7 @@ def _train(
             raise folder
         again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
         try:
-            return Run(folder.path, Loop(plan, folder, shown, ranks).run())
+            return folder.path, Loop(plan, folder, shown, ranks).run()
         except KeyboardInterrupt as stopped:
             stopped.add_note(again)
             if folder.store:

@@ -16,7 +16,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 import rlzoo
 from helpers.runs import StopAt, untimed
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageError
+from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import BEGUN, saved_steps, step_of, taken_up
 from rlzoo.runs.store import NOTE, open_store
@@ -26,7 +26,7 @@ from rlzoo.tools.sweep.work import do
 from rlzoo.train.checkpoint import damage
 from rlzoo_zoo.stores import url as store_module
 from rlzoo_zoo.stores.url import NOTE as SENT
-from rlzoo_zoo.stores.url import Store
+from rlzoo_zoo.stores.url import Store, StoreError
 
 WRITES = ("put_file", "mv", "rm_file", "pipe_file")
 
