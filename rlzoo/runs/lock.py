@@ -40,24 +40,14 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         os.close(handle)
 
 
-def here() -> str:
-    """This process, for others to read."""
-    return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
-
-
 def is_locked(place: Path) -> bool:
     """Whether a process is at work in the folder; its lock is left as it is."""
-    try:
-        handle = os.open(place / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held; or nobody can tell on this file system
-        return True
-    finally:
-        os.close(handle)
-    return False  # what a killed process left
+    with suppress(OSError), open(place / ".lock", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # held; or nobody can tell on this file system
+            return True
+    return False  # none there, or what a killed process left
 
 
 def _take(file: Path) -> int | None:
@@ -76,7 +66,8 @@ def _take(file: Path) -> int | None:
             return handle
         if _is_there(handle, file):
             os.truncate(handle, 0)
-            os.write(handle, here().encode())
+            who = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
+            os.write(handle, who.encode())
             return handle
         os.close(handle)  # its last holder has removed it
 

@@ -15,13 +15,12 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
+from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Bound, Plan
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import flatten
 
 FILE = "provenance.json"
-DEFAULTS = "defaults.yaml"
 
 # Keys that a run may change on its way: how far it goes, what it keeps, where it is and runs.
 FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", "model.name",
@@ -42,7 +41,7 @@ def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> tu
     state: of the checkpoint it goes on from, None at the beginning. Raises RunError where its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
-    now = _now(plan)
+    now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
@@ -75,7 +74,7 @@ def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """A recipe of then with the keys that a later version of rlzoo has added, at their defaults:
     nobody has edited those."""
     origins = plan.recipe.origins
-    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith(DEFAULTS)}
+    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith("defaults.yaml")}
     return added | dict(then)
 
 
@@ -90,10 +89,6 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     except (ValueError, LookupError, TypeError) as error:
         raise RunError(f"{path} cannot be read ({error}); without it the run goes on") from None
     return parts
-
-
-def _now(plan: Plan) -> dict[str, Any]:
-    return {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
 
 
 def _recipe(plan: Plan) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.errors import RunError
+from rlzoo.errors import RlzooError
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.folder import RunFolder, list_runs
 from rlzoo.runs.metrics import REWARD
@@ -42,9 +42,8 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
         if run.path == mine.path or len(found) == most:
             continue
         # A neighbour's files may be damaged: that is no affair of this run.
-        with contextlib.suppress(
-            RunError, OSError, KeyError, TypeError, ValueError, AttributeError
-        ):
+        damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
+        with contextlib.suppress(*damage):
             record = _record(run, run.summary())
             _ = {key: record.summary[key] for key in SHOWN}
             if terms(record) == wanted:
