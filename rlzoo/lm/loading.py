@@ -381,7 +381,8 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, 
     for name, weight in model.named_parameters():
         weight.requires_grad_("lora_" in name)
         if "lora_" in name:
-            weight.data = weight.data.float()  # a small step would vanish in half precision
+            # A small step would vanish in half precision.
+            weight.data = weight.data.to(torch.promote_types(weight.dtype, torch.float32))
 
 
 def _is_linear(module: Any) -> bool:
