@@ -114,8 +114,8 @@ class Plan:
         return critic.epochs or train.epochs, critic.minibatches or train.minibatches
 
     def trains_actor(self, step: int) -> bool:
-        """Whether step `step` (from 0) is past the critic's warm-up."""
-        return step >= self.recipe.config.train.critic_warmup
+        """Whether step `step` (from 0) is past the critic's warm-up, should there be a critic."""
+        return not self.critic or step >= self.recipe.config.train.critic_warmup
 
     @property
     def gamma(self) -> float:

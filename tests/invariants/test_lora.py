@@ -37,6 +37,22 @@ def test_lora_with_the_adapter_off_is_the_base_exactly(make, name):
     assert not torch.allclose(on, want)
 
 
+def test_adapters_start_as_the_seed_says_whoever_else_draws(make, monkeypatch):
+    """Another thread may draw by the process's generator between any two lines."""
+
+    def starts(seed, state):
+        monkeypatch.setattr(
+            torch, "manual_seed", lambda _: torch.default_generator.manual_seed(state)
+        )
+        model = make("llama", *LORA, f"seed={seed}").policy.model
+        monkeypatch.undo()
+        return [w.detach() for n, w in model.named_parameters() if "lora_A" in n]
+
+    once, again, other = starts(3, 0), starts(3, 1), starts(4, 0)
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(once, other, strict=True))
+
+
 @pytest.mark.parametrize("trunk", ["own", "shared"])
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_lora_trains_adapters_and_nothing_else(make, name, trunk):
