@@ -104,9 +104,7 @@ def read_batch(file: Path, device: Any = "cpu") -> dict[str, Any]:
 def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:
     """`batches/step-N.safetensors` with every tensor, and `log_probs` and `entropy` after the
     update; `.json` beside it with the texts. All ranks are here, and the first writes."""
-    score = models.policy.log_prob_stats
-    with torch.no_grad():
-        after = models.passes.map(batch, lambda c: score(c, want=("entropy",), entropy_grad=False))
+    after = models.current(batch)
     if not models.ranks.first:
         return
     place = folder.path / "batches"

@@ -132,6 +132,8 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
     weights = [w for w in models.policy.model.parameters() if w.requires_grad]
     every = -(-sum(w.numel() for w in weights) // COORDINATES)
     pulls = [_unbiased(batch)]
+    if any("entropy" in plan.policy_loss.needs for plan in plans):
+        batch.update({"entropy": models.current(batch)["entropy"]})
     for plan in plans:
         raw = plan.estimator(batch)["advantages"]
         pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))

@@ -129,7 +129,7 @@ def _fresh(
         example, scored = _example(models, asked, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(models, drawn, step, kl_coef, stream="trace")
-    _add_current(models, batch)
+    batch.update(models.current(batch))
     traced = make_trace(
         source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
     )
@@ -208,7 +208,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not hold; --fresh draws a batch that has it"
                 )
-    _add_current(models, batch)
+    batch.update(models.current(batch))
     # An adaptive coefficient has moved on since.
     lines = [r for r in folder.lines("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
     coef = lines[0][KL_COEF] if lines else config.kl.coef
@@ -224,12 +224,3 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
         f"start of step {step}."
     )
     return traced
-
-
-@torch.no_grad()
-def _add_current(models: Models, batch: Batch) -> None:
-    """`log_probs` and `entropy` of the policy as it is now."""
-    stats = models.policy.log_prob_stats
-    batch.update(
-        models.passes.map(batch, lambda c: stats(c, want=("entropy",), entropy_grad=False))
-    )
