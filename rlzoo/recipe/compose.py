@@ -157,7 +157,9 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     if not chosen and not needed:
         return None, words
     if not chosen:
-        raise RecipeError(f"recipe=NAME is missing; there are: {', '.join(known)}")
+        raise RecipeError(
+            f"which recipe? `rlzoo recipes` has a line for each of the {len(known)}: ppo_gae, say"
+        )
     if len(chosen) > 1:
         raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
     name = chosen[0]

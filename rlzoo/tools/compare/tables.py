@@ -164,17 +164,21 @@ def view(
     if width < NARROW:
         outcome = [column for column in outcome if column.name not in ("greedy", "p")]
         course = [column for column in course if column.name not in ("tokens", "s")]
-    blocks: list[Any] = [Text(c.title, style="italic")]  # a table's title breaks at its own width
+    made: list[Table] = []
     if width >= WIDE:
-        blocks += [_table(c, None, [*outcome, *course])]
+        made += [_table(c, None, [*outcome, *course])]
     else:
-        blocks += [_table(c, None, outcome), _table(c, "how it got there", course)]
-    blocks += [two_way_table(c, t) for t in tables]
+        made += [_table(c, None, outcome), _table(c, "how it got there", course)]
+    made += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
         columns = pair_columns(c, brief=width < 120)
-        blocks.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
+        made.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
+    for table in made if width < NARROW else ():
+        table.padding = 0
+    # A table's own title breaks at its width.
+    blocks: list[Any] = [Text(c.title, style="italic"), *made]
     blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
-    blocks += [Text(method(c), style="dim")]
+    blocks += [Text(method(c), style="dim")] if c.pairs else []
     blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
     return blocks
 

@@ -32,7 +32,8 @@ def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
         if head == "estimator":
             table.add_column(head, overflow="fold", style="bold")
         else:
-            table.add_column(head, justify="left" if head == "critic" else "right", no_wrap=True)
+            names = head in ("step", "critic")
+            table.add_column(head, justify="left" if names else "right", no_wrap=True)
     return table
 
 
@@ -138,7 +139,6 @@ def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     wide = width >= 110
     heads, cells_of = cells(rows, wide)
     table = make_table(["estimator", "critic", *heads], padding=int(width >= 160))
-    table.columns[0].min_width = 10
     add_rows(table, rows, cells_of)
     return page(headline(document), [table], notes_of(document, rows, wide))
 

@@ -23,13 +23,15 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
     """Before and after, beside earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
-    parts: list[Any] = [beside_earlier(mine, earlier, width), samples_table(folder)]
+    table = beside_earlier(mine, earlier, width)
+    title, table.title = Text(str(table.title), style="italic"), None  # it breaks at its own width
+    parts: list[Any] = [title, table, samples_table(folder)]
     if others:
         text = (
             f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
             "model, budget or evaluation."
         )
-        parts.insert(1, Text(text, style="dim"))
+        parts.insert(2, Text(text, style="dim"))
     return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
 
 
@@ -70,7 +72,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
-        padding=(0, 2, 0, 0) if width < 100 else (0, 1),
+        padding=(0, 1, 0, 0) if width < 70 else (0, 2, 0, 0) if width < 100 else (0, 1),
     )
     records = [*earlier, mine]
     names = [r.path.name for r in records]
@@ -98,7 +100,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         text = name in ("run", "what", "reward")
         table.add_column(
             name, justify="left" if text else "right", overflow="fold",
-            no_wrap=name not in ("run", "what"),
+            no_wrap=name != "what" and (name != "run" or max(map(len, names)) <= 20),
         )  # fmt: skip
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, cells), style="bold" if cells[0] == names[-1] else "")

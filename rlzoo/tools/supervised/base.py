@@ -106,6 +106,8 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
         report |= {"like": like, "lr": lr, "seed": seed}
         write_json(aside / "report.json", report)
+    from rich.text import Text
+
     out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
     reached = report[report["metric"]]
     said = (
@@ -118,7 +120,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     short_of_it = [short] if reached < accuracy else []
     return Result(
         {"path": a.out, **report},
-        lambda _: [said, hint],
+        lambda _: [Text(said), hint],
         status=len(short_of_it),
         notes=short_of_it,
     )

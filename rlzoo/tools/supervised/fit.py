@@ -223,11 +223,14 @@ def run(
         report = train(arguments)
 
     def view(_: Any) -> Iterator[Any]:
+        from rich.text import Text
+
         rows = report[f"{noun}s"]
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
         counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
-        yield from judged(report, counted)
+        for part in judged(report, counted):
+            yield Text(part) if isinstance(part, str) else part
         yield f"made {arguments.out}"
 
     return Result(report, view)

@@ -40,7 +40,7 @@ class Board:
         self.live.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(line, style=style), soft_wrap=True)
+        self.console.print(Text(line, style=style), soft_wrap=not self.console.is_terminal)
 
     @property
     def progress(self) -> float:

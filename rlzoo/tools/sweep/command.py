@@ -123,7 +123,8 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         {"path": str(sweep.path), "report": str(report), **document(comparison)},
         lambda console: [
             *view(comparison, console.width),
-            f"every pair: rlzoo compare {sweep.path} --details; report: {report}",
+            f"report: {report}",
+            *([f"every pair: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
         ],
         status=1 if failed else 0,
     )

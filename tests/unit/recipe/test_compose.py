@@ -107,7 +107,7 @@ def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], ["recipe=NAME is missing", "ppo_gae"]),
+        ([], ["which recipe?", "ppo_gae"]),
         (["recipe=ppo_gea"], ["'ppo_gea'", "did you mean 'ppo_gae'"]),
         (["recipe=ppo_gae,grpo"], ["rlzoo sweep"]),
         (["recipe=ppo_gae", "recipe=grpo"], ["twice"]),
