@@ -363,6 +363,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "RlzooError",
         "DataError",
         "RunError",
+        "StoreError",
         "Unfinished",
         "UsageError",
         "disk_is_full",

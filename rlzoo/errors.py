@@ -58,6 +58,10 @@ class RunError(RlzooError):
     """A folder of a run or sweep that is taken or is none; ranks that do not belong together."""
 
 
+class StoreError(RlzooError):
+    """A URL that a run is kept at cannot be reached, read or written."""
+
+
 class CheckpointError(RlzooError):
     """No checkpoint could be read."""
 

@@ -2,6 +2,7 @@
 docs/plugin-authors.md lists."""
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
 def kept_at(local: Path) -> str:
     """The URL that a run's folder is kept at, or an empty string."""
     try:
-        return (local / NOTE).read_text(encoding="utf-8")
+        note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
+    former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
+    return former[1] if former else note

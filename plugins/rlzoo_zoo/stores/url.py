@@ -20,6 +20,7 @@ from typing import Any
 from rlzoo.errors import (
     RlzooError,
     RunError,
+    StoreError,
     Unfinished,
     UsageError,
     disk_is_full,
@@ -33,10 +34,6 @@ BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}  # all there is befo
 WAITS = (2.0, 10.0)  # seconds before the end of a run is sent once more
 
 Signature = list[int]  # bytes, and nanoseconds of the last change
-
-
-class StoreError(RlzooError):
-    """A URL that a run is kept at cannot be reached, read or written."""
 
 
 class Store:

@@ -16,17 +16,17 @@ from fsspec.implementations.memory import MemoryFileSystem
 import rlzoo
 from helpers.runs import StopAt, untimed
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError
-from rlzoo.runs.disk import read_json
+from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageError
+from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import BEGUN, saved_steps, step_of, taken_up
-from rlzoo.runs.store import NOTE, open_store
+from rlzoo.runs.store import NOTE, kept_at, open_store
 from rlzoo.tools.sweep.folder import bring, check_folder, write_index
 from rlzoo.tools.sweep.plan import plan_sweep
 from rlzoo.tools.sweep.work import do
 from rlzoo.train.checkpoint import damage
 from rlzoo_zoo.stores import url as store_module
 from rlzoo_zoo.stores.url import NOTE as SENT
-from rlzoo_zoo.stores.url import Store, StoreError
+from rlzoo_zoo.stores.url import Store
 
 WRITES = ("put_file", "mv", "rm_file", "pipe_file")
 
@@ -496,3 +496,12 @@ def test_a_run_that_was_done_elsewhere_is_not_done_again(zoo, micro, whole, tmp_
     Store(job.store).begin(become(tmp_path / "local", whole.folders[-1]))
     assert do(job, zoo, StopAt(1))["steps"] == 3
     assert (job.path / NOTE).exists()
+
+
+def test_a_note_of_before_stores_were_plugins_is_read(tmp_path):
+    url = "file:///mnt/runs/a"
+    note = {"url": url, "fence": {"attempt": 1}, "sent": {"recipe.yaml": [1, 2]}}
+    write_json(tmp_path / NOTE, note)
+    assert kept_at(tmp_path) == url
+    (tmp_path / NOTE).write_text(url)
+    assert kept_at(tmp_path) == url
