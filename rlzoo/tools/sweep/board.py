@@ -64,15 +64,16 @@ class Board:
         self.shares[job.name], self.cells[job.name] = 0.0, ["loading", "", ""]
 
     def news(self, job: Job, word: str, *rest: Any) -> None:
-        if word == "place":  # this and a note may come before it begins
+        cells = self.cells.setdefault(job.name, ["", "", ""])  # it may come before the run begins
+        if word == "place":
             self.places[job.name] = rest[0]
         elif word == "note":
             self.say(f"{job.name}: {rest[0]}", "yellow")
         elif word == "step":
             self.shares[job.name] = rest[0]
-            self.cells[job.name][:2] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
+            cells[:2] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
         elif word == "evaluation":
-            self.cells[job.name][2] = f"held-out {rest[0]}"
+            cells[2] = f"held-out {rest[0]}"
 
     def done(self, job: Job, summary: dict[str, Any]) -> None:
         self._end(job)

@@ -73,6 +73,7 @@ def test_the_live_board_says_where_runs_are_also_of_one_that_waits(tmp_path, wid
     told = board.Board(console, SimpleNamespace(path=tmp_path, jobs=[1, 2, 3]), 3, 2)
     waits, here, there = (SimpleNamespace(name=f"grpo--seed{i}") for i in range(3))
     told.news(waits, "note", "waits for a node")
+    told.news(here, "evaluation", "accuracy .5")
     for job in (here, there):
         told.begin(job)
         told.news(job, "step", 0.5, 7, 0.25)
