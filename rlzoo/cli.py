@@ -96,8 +96,17 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
         if message.startswith(head):
+            word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            message += nearest(message.removeprefix(head).split()[0], options)
+            message += nearest(word, options)
+            key, equals, value = word.partition("=")
+            if equals and not key.startswith("-"):
+                option = f"--{key.replace('_', '-')}"
+                known = option in options
+                meant = f"did you mean {option} {value}?" if known else "it takes no settings"
+                message = f"{word}: {meant}"
+        elif "required" in message and (lines := guide.EXAMPLES.get(self.prog.split()[-1])):
+            message += f"; for example: {lines[0][0]}"
         super().error(message)
 
 

@@ -207,7 +207,7 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
-                f"{path} is a folder of runs: name one of the {len(inside)}, {inside[0].parent} "
+                f"{path} is a folder of runs, {len(inside)} of them: name one, {inside[0].parent} "
                 f"say; `rlzoo compare {path}` puts them side by side"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
