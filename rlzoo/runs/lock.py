@@ -26,10 +26,12 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{file.parent}: cannot be made: {error.strerror}") from None
-    end = time.monotonic() + patience
+    end, who = time.monotonic() + patience, ""
     while (handle := _take(file)) is None:
         if time.monotonic() >= end:
-            who = _holder(file)
+            with suppress(FileNotFoundError):  # or it has gone this moment
+                told = file.read_text(encoding="utf-8", errors="replace").strip()
+                who = f" ({told})" if told else ""
             raise RunError(f"{place}: another process is at work there{who}")
         time.sleep(0.05)
     try:
@@ -77,11 +79,3 @@ def _is_there(handle: int, file: Path) -> bool:
         return os.path.samestat(os.fstat(handle), file.stat())
     except FileNotFoundError:
         return False
-
-
-def _holder(file: Path) -> str:
-    try:
-        told = file.read_text(encoding="utf-8", errors="replace").strip()
-    except FileNotFoundError:
-        told = ""
-    return f" ({told})" if told else ""

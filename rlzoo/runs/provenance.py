@@ -134,9 +134,5 @@ def _source_hash(bound: Bound) -> str:
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """key -> `key: was -> is`, of what differs."""
-    keys = dict.fromkeys([*then, *now])
-    return {
-        key: f"{key}: {then.get(key)} -> {now.get(key)}"
-        for key in keys
-        if then.get(key) != now.get(key)
-    }
+    values = {key: (then.get(key), now.get(key)) for key in [*then, *now]}
+    return {key: f"{key}: {was} -> {is_}" for key, (was, is_) in values.items() if was != is_}

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
 
 NOTE = ".store"  # in a run's folder: the URL that it is kept at
@@ -26,7 +27,8 @@ def open_store(url: str) -> Any:
     point = points.get(url.partition("://")[0]) or points.get("any")
     if point is None:
         raise UsageError(f"store: no plugin that is installed keeps runs at {url}")
-    return point.load()(url)
+    with border(f"store {point.value}"):
+        return point.load()(url)
 
 
 def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:

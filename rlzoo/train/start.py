@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -24,7 +24,12 @@ if TYPE_CHECKING:  # torch
     from rlzoo.parallel.ranks import Ranks
     from rlzoo.train.trainer import Trainer
 
-Trained = tuple[Path, dict[str, Any]]  # a finished run: its folder and its summary
+
+class Trained(NamedTuple):
+    """A finished run: its folder and its summary."""
+
+    path: Path
+    summary: dict[str, Any]
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
@@ -125,7 +130,7 @@ def _sent(path: str | Path, url: str) -> Trained:
     """A finished run, where its store lacked something that it has now."""
     with locked(Path(path)) if url else nullcontext():
         if url and (folder := taken_up(Path(path), url)).store.push(folder.path):
-            return folder.path, folder.summary()
+            return Trained(folder.path, folder.summary())
     has = f", and {url} has all of it" if url else ""
     raise RunError(f"{path} is finished already{has}; nothing to resume")
 
@@ -161,7 +166,7 @@ def _train(
             raise folder
         again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
         try:
-            return folder.path, Loop(plan, folder, shown, ranks).run()
+            return Trained(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:
             stopped.add_note(again)
             if folder.store:

@@ -367,6 +367,7 @@ OTHER = """
 class Elsewhere:
     def __init__(self, url):
         self.url = url
+        url.removeprefix(b"vault://" if "broken" in url else "vault://")
 """
 
 
@@ -379,6 +380,8 @@ def test_another_plugin_may_keep_the_runs_of_a_protocol(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert type(open_store("vault://a/b")).__name__ == "Elsewhere"
     assert open_store("vault://a/b").url == "vault://a/b"
+    with pytest.raises(RlzooError, match="Elsewhere raised TypeError: .*store.py:5"):
+        open_store("vault://broken")
     assert isinstance(open_store("memory://a"), Store)
     monkeypatch.setattr("sys.path", [str(tmp_path)])  # nothing else is installed
     with pytest.raises(UsageError, match="store: no plugin that is installed keeps runs at mem"):
