@@ -1,7 +1,7 @@
 """One recipe and plan for each estimator that is put beside others, with its swept options."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -43,15 +43,14 @@ def variants(
     return recipes
 
 
-def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> tuple[list[Plan], dict[str, str]]:
-    """The plans of recipes that differ in the estimator; estimator -> why it can have none."""
-    plans, faults = [], {}
+def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan | None, str]]:
+    """(estimator, its plan or None, why there is none) of each recipe."""
     for recipe in recipes:
+        name = recipe.config.estimator.name
         try:
-            plans.append(make_plan(recipe, zoo))
+            yield name, make_plan(recipe, zoo), ""
         except RecipeError as error:
-            faults[recipe.config.estimator.name] = str(error).split(": ", 1)[-1]
-    return plans, faults
+            yield name, None, str(error).split(": ", 1)[-1]
 
 
 def in_full(words: list[str], zoo: Any) -> list[str]:

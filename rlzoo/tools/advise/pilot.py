@@ -80,14 +80,15 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
 
 def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
     """The plan of each estimator; and a line for each that cannot be asked."""
-    plans = []
-    made, left_out = make_plans(recipes, zoo)
-    for plan in made:
+    plans, left_out = [], {}
+    for name, plan, why in make_plans(recipes, zoo):
+        if plan is None:
+            left_out[name] = why
+            continue
         more = [column.name for column in plan.columns]
         more += [need for need in plan.estimator.needs if need in ("turn_ids", "state_keys")]
         if more:
-            why = f"needs {more[0]}, which the pilot's made-up world does not have"
-            left_out[plan.estimator.name] = why
+            left_out[name] = f"needs {more[0]}, which the pilot's made-up world does not have"
         else:
             plans.append(plan)
     if not plans:

@@ -126,13 +126,14 @@ def _plans(
         recipes = estimators_of([*base, *words], zoo)
     else:
         recipes = own_and_others([*base, *other], run_plan.estimator.name, zoo)
-    plans = []
-    there = {column.name for column in run_plan.columns}
-    made, undone = make_plans(recipes, zoo)
-    for plan in made:
-        name = plan.estimator.name
+    plans, undone = [], {}
+    made = {column.name for column in run_plan.columns}
+    for name, plan, why in make_plans(recipes, zoo):
+        if plan is None:
+            undone[name] = why
+            continue
         wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
-        more = {column.name for column in plan.columns} - there
+        more = {column.name for column in plan.columns} - made
         if wanted and not run_plan.critic:
             undone[name] = f"needs {min(wanted)}, and this run has no critic"
         elif more and not named:
