@@ -6,6 +6,7 @@ The loss reads a prompt and a response as `rlzoo sft` does. No torch at module l
 
 import argparse
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,8 @@ def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
     """How often r > 0 says what is so, and how often a right response has more than a wrong one."""
     hits = sum((score > 0) == x for score, x in zip(scores, right, strict=True))
     good = [s for s, x in zip(scores, right, strict=True) if x]
-    bad = [s for s, x in zip(scores, right, strict=True) if not x]
-    above = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
+    bad = sorted(s for s, x in zip(scores, right, strict=True) if not x)
+    above = sum(bisect_left(bad, s) + bisect_right(bad, s) for s in good) / 2  # ties are half
     return {
         "share_right": len(good) / len(right),
         **fit.accuracy(hits, len(right)),

@@ -69,9 +69,18 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     with torch.no_grad():
         found = score(model, held, arguments.batch)
     truth = [[labels[i] for i in at] for (_, labels), at in zip(tests, ends, strict=True)]
+    every = [*start.training, *start.held_out]
     results = {"solutions": counts, "separator": arguments.separator,
+               "steps_of_several": of_several(every, arguments.separator),
                "held_out": judged(found, truth)}  # fmt: skip
     return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def of_several(solutions: Sequence[Solution], separator: str) -> int:
+    """How many of the steps hold the separator: a run, which sees text alone, reads each as
+    several."""
+    pieces = [step.split(separator) for solution in solutions for step in solution.steps]
+    return sum(sum(bool(piece.strip()) for piece in some) > 1 for some in pieces)
 
 
 def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -110,4 +119,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         for name, key in (("right", "accuracy_of_right"), ("wrong", "accuracy_of_wrong"))
         if held[key] is not None
     ]
+    if several := report.get("steps_of_several"):
+        what = f"steps hold the separator {report['separator']!r}"
+        yield f"{several} {what}: a run takes each for several"
     yield ", ".join([*each, f"first wrong step, or none, found in {held['first_error_found']:.3f}"])
