@@ -67,11 +67,13 @@ def _files() -> Iterator[tuple[str, str, Path]]:
     """(origin, distribution, file) of each module that `load_zoo` would import."""
     own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for point in installed(GROUP):
-        if ":" in point.value or (dist := point.dist) is None or not dist.name:
+        # A distribution reads its file of metadata each time that it is asked.
+        if ":" in point.value or (dist := point.dist) is None or not (name := dist.name):
             raise _Unclear
-        if dist.name == OWN or not own_alone:
+        if name == OWN or not own_alone:
+            version = dist.version
             for module, file in _modules(point.value):
-                yield f"{module} ({dist.name} {dist.version})", dist.name, file
+                yield f"{module} ({name} {version})", name, file
     for item in filter(str.strip, os.environ.get("RLZOO_PLUGINS", "").split(",")):
         if item.endswith(".py"):
             yield item, Path(item).stem, Path(item)

@@ -48,28 +48,19 @@ for _key in (
 ):
     _BELOW = _BELOW | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _key))
 
+
+def _plain(*names):
+    return {getattr(aten, name).default for name in names}
+
+
 # The host must know a result of these before it can go on: its number, or how many there are.
-WAITS = {
-    aten._local_scalar_dense.default,
-    aten.nonzero.default,
-    aten.masked_select.default,
-    aten.equal.default,
-    aten._unique.default,
-    aten._unique2.default,
-    aten.unique_dim.default,
-    aten.unique_consecutive.default,
-    aten.bincount.default,
-    aten.multinomial.default,
-    aten._coalesce.default,
-}
+WAITS = _plain(
+    "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique", "_unique2", "unique_dim",
+    "unique_consecutive", "bincount", "multinomial", "_coalesce",
+)  # fmt: skip
 INDEXED = {aten.index.Tensor, aten._unsafe_index.Tensor}
-WRITTEN = {
-    aten.index_put.default,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
-    aten._unsafe_index_put.default,
-}
-COPIES = {aten.copy_.default, aten.copy.default}
+WRITTEN = _plain("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+COPIES = _plain("copy_", "copy")
 # A tensor without dimensions may lie on the CPU beside others, but not for these.
 STRICT = {
     "cat", "mm", "bmm", "addmm", "baddbmm", "gather", "scatter", "scatter_", "scatter_add",
