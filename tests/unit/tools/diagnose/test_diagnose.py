@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import rlzoo
+from helpers.zoo import ZOO
 from rlzoo import RlzooError
 from rlzoo.oracle import bias
 from rlzoo.oracle import means as exact_means
@@ -61,7 +62,7 @@ def parse(*words):
     return parser.parse_intermixed_args([str(w) for w in words])
 
 
-def ask(*words, zoo=None):
+def ask(*words, zoo=ZOO):
     arguments = parse(*words)
     return exact_diagnosis.diagnose(arguments.words, arguments, zoo)
 
@@ -400,10 +401,10 @@ def test_the_model_is_read_as_the_rollout_reads_it(zoo, words):
 
 
 @pytest.fixture(scope="module")
-def run_folder(tmp_path_factory):
+def run_folder(tmp_path_factory, model_dir):
     path = tmp_path_factory.mktemp("runs") / "one"
     rlzoo.run("ppo_gae", [
-        "model=nano", "task=key_door", f"run.dir={path}", "run.save_batches=1",
+        f"model.path={model_dir}", "task=key_door", f"run.dir={path}", "run.save_batches=1",
         "rollout.prompts=4", "rollout.samples=4", "train.steps=1", "train.minibatches=1",
         "eval.samples=8", "device=cpu",
     ])  # fmt: skip
