@@ -105,6 +105,7 @@ def test_a_docstring_is_cut_where_it_should_be(zoo):
 # ---------------------------------------------------------------- code
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", with_blocks("python"), ids=name_of)
 def test_python_blocks_run(page, workplace):
     """In order, in one namespace for each page."""
