@@ -8,6 +8,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -105,7 +106,18 @@ def _inside(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{name}.{path.stem}", path
 
 
-def _components(file: Path, origin: str, distribution: str) -> Iterator[Component]:
+def _components(file: Path, origin: str, distribution: str) -> tuple[Component, ...]:
+    about = file.stat()
+    return _drawn(file, (about.st_ino, about.st_mtime_ns, about.st_size), origin, distribution)
+
+
+@cache
+def _drawn(file: Path, _: Any, origin: str, distribution: str) -> tuple[Component, ...]:
+    """What a file registers, read again once it is another: a notebook asks many times."""
+    return tuple(_read(file, origin, distribution))
+
+
+def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
     source = file.read_text(encoding="utf-8")
     if "register_" not in source:
         return
