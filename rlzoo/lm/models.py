@@ -69,7 +69,7 @@ class Models:
         if longest is None or room is None:
             return
         for split in ("train", "test"):
-            lengths = [count(prompt) for prompt in drawn(task, split)]
+            lengths = [len(ids) for ids in self.prompt_format.encode_each(drawn(task, split))]
             if max(lengths) > room:
                 raise ModelError(
                     f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "

@@ -53,14 +53,15 @@ for _key in (
 # The host must know a result of these before it can go on. Others are looked at below, or made of
 # these.
 WAITS = WAITING - {"is_nonzero", "lift_fresh", "repeat_interleave"}
+
+
+def _plain(*names):
+    return {getattr(aten, name).default for name in names}
+
+
 INDEXED = {aten.index.Tensor, aten._unsafe_index.Tensor}
-WRITTEN = {
-    aten.index_put.default,
-    aten.index_put_.default,
-    aten._index_put_impl_.default,
-    aten._unsafe_index_put.default,
-}
-COPIES = {aten.copy_.default, aten.copy.default}
+WRITTEN = _plain("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
+COPIES = _plain("copy_", "copy")
 # A tensor without dimensions may lie on the CPU beside others, but not for these.
 STRICT = {
     "cat", "mm", "bmm", "addmm", "baddbmm", "gather", "scatter", "scatter_", "scatter_add",
