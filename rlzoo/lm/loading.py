@@ -340,7 +340,7 @@ def _told(error: Exception) -> str:
 
 
 def add_lora(
-    model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str, seed: int
+    model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str, seed: int = 0
 ) -> None:
     """Put LoRA adapters of `rank` on the linear layers `targets` (None: all but the head), scaled
     by alpha / rank; only they are trained. B starts at zero, so nothing changes yet.
