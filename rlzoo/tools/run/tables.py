@@ -129,7 +129,11 @@ def _rewards(record: Record) -> list[float]:
 def _of_prompts(summary: dict[str, Any]) -> str:
     """How many prompts the samples are of, where some came again."""
     different = summary.get("eval_prompts") or summary["eval_samples"]
-    return f" of {different} prompts" if different < summary["eval_samples"] else ""
+    return (
+        f" of {different} prompt{'s' * (different > 1)}"
+        if different < summary["eval_samples"]
+        else ""
+    )
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:

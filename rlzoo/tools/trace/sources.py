@@ -14,6 +14,7 @@ from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
@@ -164,10 +165,12 @@ def _find_answer(models: Models, prompt: str) -> Example | None:
         generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
-            items = models.plan.task.draw(split_name, SEARCHED, generator)
-            drawn = {item[0]: item for item in items}
+            items = draw_examples(
+                models.plan.task, models.plan.task_name, split_name, SEARCHED, generator
+            )
+            drawn = {str(item.prompt): item for item in items}
             if prompt in drawn:
-                return Example(*drawn[prompt])
+                return drawn[prompt]
             new = len(drawn.keys() - met)
             met |= drawn.keys()
             if new == 0 or new > 0.9 * SEARCHED:

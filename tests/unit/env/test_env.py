@@ -157,7 +157,7 @@ def test_the_samplers_batch_is_what_stepping_gives(zoo, model_dir, make, case):
     words, characters = CASES[case]
     world = make_world(zoo, model_dir, *words)
     favour(world.policy, characters, eos=1.0)
-    batch = rows_of(world, 32, characters)
+    batch = rows_of(world, 64, characters)
     right = batch["sequence_scores"] > 0
     # Without rows of each kind this would show nothing.
     assert batch["terminated"].any()
