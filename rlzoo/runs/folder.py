@@ -21,10 +21,10 @@ from rlzoo.runs.disk import read_mapping, sync, write_atomically, write_synced
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, copy_of, open_store
 
-# What a run writes into its folder, loggers apart; and of it, what is there before it begins.
-WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
-           "samples.jsonl", "provenance.json", "metrics.jsonl", "recipe.yaml")  # fmt: skip
+# What is in a run's folder before it begins, and what it writes besides, loggers apart.
 BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
+WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
+           "samples.jsonl")  # fmt: skip
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
@@ -155,7 +155,7 @@ def _is_new(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Remove what a run wrote, and nothing else; the lines last: as long as they are there it is a
+    """Remove what a run wrote, and nothing else; not the lines: as long as they are there it is a
     run's folder, and the same command goes on."""
     here, place = Path.cwd(), path.resolve()
     if place == here or place in here.parents:
@@ -164,8 +164,6 @@ def _clear(path: Path) -> None:
     if not a_run or not (path / "recipe.yaml").is_file():
         raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
     for name in WRITTEN:
-        if name in BEGUN:
-            continue
         if (path / name).is_dir() and not (path / name).is_symlink():
             shutil.rmtree(path / name)
         else:
@@ -229,9 +227,3 @@ def _nearby(path: Path) -> str:
     parent = path.parent if path.parent.is_dir() else Path("runs")
     runs = sorted(p.parent for p in parent.glob("*/recipe.yaml"))
     return f" (runs there: {', '.join(map(str, runs[-5:]))})" if runs else ""
-
-
-def list_runs(folder: Path) -> list[RunFolder]:
-    """Finished runs in `folder`, oldest first."""
-    finished = [p.parent for p in folder.glob("*/summary.json")]
-    return [RunFolder(p) for p in sorted(finished, key=lambda p: p.stat().st_mtime)]

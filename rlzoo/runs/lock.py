@@ -66,16 +66,10 @@ def _take(file: Path) -> int | None:
                 os.close(handle)
                 return None
             return handle
-        if _is_there(handle, file):
-            os.truncate(handle, 0)
-            who = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
-            os.write(handle, who.encode())
-            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), file.stat()):
+                os.truncate(handle, 0)
+                who = f"process {os.getpid()} on {socket.gethostname()}"
+                os.write(handle, f"{who} since {time.strftime('%F %T')}".encode())
+                return handle
         os.close(handle)  # its last holder has removed it
-
-
-def _is_there(handle: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), file.stat())
-    except FileNotFoundError:
-        return False

@@ -97,10 +97,8 @@ def _recipe(plan: Plan) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     found = {"rlzoo": __version__, "Python": platform.python_version()}
-    for name in ("torch", "transformers", "peft"):
-        if name in sys.modules:
-            found[name] = sys.modules[name].__version__
-    return found
+    libraries = [name for name in ("torch", "transformers", "peft") if name in sys.modules]
+    return found | {name: sys.modules[name].__version__ for name in libraries}
 
 
 def _components(plan: Plan) -> dict[str, str]:

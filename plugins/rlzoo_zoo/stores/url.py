@@ -41,6 +41,7 @@ class Store:
 
     def __init__(self, url: str):
         import fsspec  # here: a third of a second
+        from fsspec.implementations.dirfs import DirFileSystem
 
         self.url, known = url, fsspec.available_protocols()
         for name in (part.partition("://")[0] for part in url.split("::")):
@@ -48,8 +49,8 @@ class Store:
                 near = nearest(name, known) or " (file, s3, gs, az, sftp, hf, ... are known)"
                 raise UsageError(f"{url}: there are no stores of {name!r}{near}")
         with self._reached():
-            self.fs, root = fsspec.url_to_fs(url)
-        self.root = root.rstrip("/")
+            whole, root = fsspec.url_to_fs(url)
+            self.fs = DirFileSystem(root.rstrip("/"), whole)  # names within the folder
         self.fence: dict[str, Any] = {}
         self.sent: dict[str, Signature | None] = {}  # what is there; None: of unknown content
 
@@ -58,10 +59,10 @@ class Store:
         with self._reached():
             self.fs.invalidate_cache()
             try:
-                self.fs.ls(self.root)  # `find` says nothing of a place that cannot be read
+                self.fs.ls("")  # `find` says nothing of a place that cannot be read
             except FileNotFoundError:
                 return set()
-            found = {path[len(self.root) :].lstrip("/") for path in self.fs.find(self.root)}
+            found = self.fs.find("")
         return {name for name in found if name and name[-1] != "/" and not _hidden(name)}
 
     def check_free(self, overwrite: bool) -> None:
@@ -165,7 +166,7 @@ class Store:
             what = "no recipe.yaml" if names else "nothing"
             raise RunError(f"{self.url} is no run: {what} is there")
         if self.on_disk():
-            return Path(self.root)
+            return Path(self.fs.path)
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo"
         local = cache.joinpath(*(p for p in re.split(r"[:/]+", self.url) if p.strip(".")))
         for name in _files(local).keys() - names:
@@ -175,7 +176,7 @@ class Store:
 
     def _claim(self, local: Path) -> dict[str, Any]:
         """Raise the number of attempts; returns what stood there."""
-        mine, root = local.absolute(), Path(self.root)
+        mine, root = local.absolute(), Path(self.fs.path)
         if mine.is_relative_to(root) or root.is_relative_to(mine):
             raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
         before = self._fence()
@@ -208,39 +209,40 @@ class Store:
             if _mark(name) in ("", name):
                 self._aside(name, lambda to: self.fs.put_file(str(path), to))
             else:  # half of it does no harm as long as the mark is not there
-                self.fs.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
-                self.fs.put_file(str(path), f"{self.root}/{name}")
+                self.fs.makedirs(name.rpartition("/")[0], exist_ok=True)
+                self.fs.put_file(str(path), name)
 
     def _aside(self, name: str, write: Callable[[str], Any]) -> None:
         """A file that is replaced whole, also where a write is not: on a disk."""
-        folder, _, last = f"{self.root}/{name}".rpartition("/")
+        folder, slash, last = name.rpartition("/")
+        aside = f"{folder}{slash}.{last}.partial"
         self.fs.makedirs(folder, exist_ok=True)
-        write(f"{folder}/.{last}.partial")
-        self.fs.mv(f"{folder}/.{last}.partial", f"{folder}/{last}")
+        write(aside)
+        self.fs.mv(aside, name)
 
     def _remove(self, name: str) -> None:
         self._check()
         with self._reached():
-            self.fs.rm_file(f"{self.root}/{name}")
+            self.fs.rm_file(name)
         if self.on_disk():
             with suppress(OSError):  # it holds something else
-                os.rmdir(f"{self.root}/{name}".rpartition("/")[0])
+                os.rmdir(Path(self.fs.path, name).parent)
         del self.sent[name]
 
     def on_disk(self) -> bool:
         from fsspec.implementations.local import LocalFileSystem
 
-        return isinstance(self.fs, LocalFileSystem)
+        return isinstance(self.fs.fs, LocalFileSystem)
 
     def _read(self, name: str) -> bytes:
         with self._reached(FileNotFoundError):
-            return self.fs.cat_file(f"{self.root}/{name}")
+            return self.fs.cat_file(name)
 
     def _get(self, name: str, to: Path) -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         aside = to.with_name(f".{to.name}.partial")
         with self._reached(FileNotFoundError):
-            self.fs.get_file(f"{self.root}/{name}", str(aside))
+            self.fs.get_file(name, str(aside))
         with open(aside, "rb") as file:
             os.fsync(file.fileno())
         aside.replace(to)
