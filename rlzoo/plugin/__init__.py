@@ -6,7 +6,6 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     call       the one place where a component is called: zeros off the mask in, shapes checked out
     columns    the table of columns, resources and stages
     component  a function whose signature says what it needs and which options it has; the kinds
-    examples   what a task draws, looked at where it comes in
     hookspecs  the hooks, one for each kind; `hookimpl`
     installed  entry points of what is installed, quickly
     options    a typed setting with its range, and the words for a value that does not fit

@@ -213,9 +213,10 @@ def two_way_table(c: Comparison, t: TwoWay) -> Table:
     table = Table(title=Text(two_way_title(c, t)), title_justify="left", box=box.SIMPLE_HEAD,
                   pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
     table.add_column("", style="bold", overflow="fold")
-    for name in t.columns:
-        table.add_column(Text(name), justify="right", no_wrap=True)
-    for cells in two_way_rows(t):
+    columns = two_way_columns(t)
+    for column in columns:
+        table.add_column(Text(column.name), justify="right", no_wrap=True)
+    for cells in zip(t.rows, *(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table
 
@@ -224,13 +225,11 @@ def two_way_title(c: Comparison, t: TwoWay) -> str:
     return f"final {c.metric} by {t.key}"
 
 
-def two_way_rows(t: TwoWay) -> list[list[str]]:
-    """Each row's cells, its name first."""
-
+def two_way_columns(t: TwoWay) -> list[TableColumn]:
     def cell(place: tuple[str, str]) -> str:
         return final(t.cells[place]) if place in t.cells else NONE
 
-    return [[name, *(cell((name, column)) for column in t.columns)] for name in t.rows]
+    return [TableColumn(name, [cell((row, name)) for row in t.rows]) for name in t.columns]
 
 
 def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> str:
@@ -242,8 +241,7 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
     ]
     paragraphs = [f"**{c.title}**", _markdown(columns)]
     for t in tables:
-        rows, *others = map(list, zip(*two_way_rows(t), strict=True))
-        grid = [TableColumn("", rows, left=True), *map(TableColumn, t.columns, others)]
+        grid = [TableColumn("", t.rows, left=True), *two_way_columns(t)]
         paragraphs += [f"**{two_way_title(c, t)}**", _markdown(grid)]
     if details and c.pairs:
         names = TableColumn("row", [p.a.label for p in c.pairs], left=True)

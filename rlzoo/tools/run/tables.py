@@ -10,9 +10,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.errors import RunError
+from rlzoo.errors import RlzooError
 from rlzoo.runs.columns import Columns
-from rlzoo.runs.folder import RunFolder, list_runs
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo.runs.record import Record, flat_config
 from rlzoo.show.curve import sparkline
@@ -40,13 +40,14 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
     `most` of them, oldest first; and how many others there are."""
     found: list[Record] = []
     others, wanted = 0, terms(mine)
-    for run in reversed(list_runs(mine.path.parent)):
+    finished = mine.path.parent.glob("*/summary.json")
+    for summary in sorted(finished, key=lambda p: p.stat().st_mtime, reverse=True):
+        run = RunFolder(summary.parent)
         if run.path == mine.path or len(found) == most:
             continue
         # A neighbour's files may be damaged: that is no affair of this run.
-        with contextlib.suppress(
-            RunError, OSError, KeyError, TypeError, ValueError, AttributeError
-        ):
+        damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
+        with contextlib.suppress(*damage):
             record = _record(run, run.summary())
             _ = {key: record.summary[key] for key in SHOWN}
             if terms(record) == wanted:

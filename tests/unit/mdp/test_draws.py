@@ -5,7 +5,7 @@ import pytest
 
 from rlzoo import Example
 from rlzoo.errors import ComponentError
-from rlzoo.plugin.examples import draw_examples
+from rlzoo.mdp.draws import draw_examples
 
 CHAT = [{"role": "user", "content": "1+1="}]
 
@@ -24,29 +24,29 @@ class Drawn:
     "item", [Example("1+1=", "2", 3), ("1+1=", "2", 3), ["1+1="], Example(CHAT, "2", np.int64(3))]
 )
 def test_what_is_an_example(item):
-    assert draw_examples(Drawn([item]), "train", 1, None) == [Example(*item)]
+    assert draw_examples(Drawn([item]), "drawn", "train", 1, None) == [Example(*item)]
 
 
 @pytest.mark.parametrize(
     ("items", "said"),
     [
-        ([None], "task 'drawn': draw returned NoneType, not rlzoo.Example(prompt, answer, index)"),
-        (["1+1="], "draw returned str, not rlzoo.Example"),
-        ([{"prompt": "1+1="}], "draw returned dict, not rlzoo.Example"),
-        ([("1+1=", "2", 3, 4)], "draw returned tuple, not rlzoo.Example"),
+        ([None], "task 'drawn': draw gave NoneType, not rlzoo.Example(prompt, answer, index)"),
+        (["1+1="], "draw gave str, not rlzoo.Example"),
+        ([{"prompt": "1+1="}], "draw gave dict, not rlzoo.Example"),
+        ([("1+1=", "2", 3, 4)], "draw gave tuple, not rlzoo.Example"),
         (
             [Example(12, "2")],
-            "a prompt is a text, or chat messages with a role and a content. Got 12",
+            "a prompt is a text, or a list of messages, each a role and a content. Got 12",
         ),
         ([Example([])], "a prompt is a text"),
         ([Example([{"role": "user"}])], "a prompt is a text"),
-        ([Example("1+1=", "2", None)], "an example's index is an int. Got None"),
-        ([], "draw was asked for 1 examples and returned 0"),
+        ([Example("1+1=", "2", None)], "an index is an int of 64 bits. Got None"),
+        ([], "draw gave 0 train prompts, and 1 were asked for"),
         (None, "task 'drawn': draw raised TypeError"),
     ],
 )
 def test_what_is_none_gets_a_line_that_names_the_task(items, said):
     with pytest.raises(ComponentError) as caught:
-        draw_examples(Drawn(items), "train", 1, None)
+        draw_examples(Drawn(items), "drawn", "train", 1, None)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
