@@ -4,6 +4,7 @@ Without a recipe: what the trainer can be given and what not, and why.
 """
 
 import argparse
+from collections.abc import Iterator
 from typing import Any
 
 from rlzoo.tools.verb import Result
@@ -48,7 +49,9 @@ def _table(host: Any, zoo: Any) -> Result:
         kind: {name: host.refusal(c) for name, c in zoo.shelves[kind].items()} for kind in kinds
     }
 
-    def view(_: Any) -> list[str]:
+    def view(_: Any) -> Iterator[Any]:
+        from rich.text import Text  # it folds between words
+
         out = [f"{host.title} {host.version} can be given:"]
         for kind, components in found.items():
             names = [name for name, why in components.items() if not why]
@@ -59,6 +62,7 @@ def _table(host: Any, zoo: Any) -> Result:
         if not host.losses:
             refused = [why for why in refused if "policy loss of its own" not in why]
             refused.append(f"policy losses: {host.title} has its own")
-        return [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]
+        for line in [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]:
+            yield Text(line)
 
     return Result({"trainer": host.name, "version": host.version, **found}, view)
