@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+from rlzoo.show.text import folded
 from rlzoo.tools.verb import Result
 from rlzoo_bridges.hosts import HOSTS, find_host
 
@@ -49,9 +50,7 @@ def _table(host: Any, zoo: Any) -> Result:
         kind: {name: host.refusal(c) for name, c in zoo.shelves[kind].items()} for kind in kinds
     }
 
-    def view(_: Any) -> Iterator[Any]:
-        from rich.text import Text  # it folds between words
-
+    def view(_: Any) -> Iterator[str]:
         out = [f"{host.title} {host.version} can be given:"]
         for kind, components in found.items():
             names = [name for name, why in components.items() if not why]
@@ -63,6 +62,6 @@ def _table(host: Any, zoo: Any) -> Result:
             refused = [why for why in refused if "policy loss of its own" not in why]
             refused.append(f"policy losses: {host.title} has its own")
         for line in [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]:
-            yield Text(line)
+            yield folded(line)
 
     return Result({"trainer": host.name, "version": host.version, **found}, view)

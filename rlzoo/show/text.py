@@ -67,12 +67,17 @@ def printable(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """A line to stderr. A terminal folds it between words, and shows what it must not obey."""
-    text = printable(text)
-    if sys.stderr.isatty():
-        columns = shutil.get_terminal_size().columns
-        text = "\n".join(
-            textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
-            for line in text.split("\n")
-        )
-    print(text, file=sys.stderr)
+    """A line to stderr, shown as what a terminal must not obey."""
+    print(folded(printable(text), sys.stderr), file=sys.stderr)
+
+
+def folded(text: str, stream: Any = None) -> str:
+    """What goes to a stream, stdout if none is named: folded between words where that is a
+    terminal, else as it is."""
+    if not (stream or sys.stdout).isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )

@@ -19,6 +19,7 @@ from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.disk import check_free, staged
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
+from rlzoo.show.text import folded
 from rlzoo.tools.verb import Result
 from rlzoo.train.weights import Weights, choose
 
@@ -50,14 +51,12 @@ def run(arguments: argparse.Namespace) -> Result:
         trust_remote_code=arguments.trust_remote_code,
     )
 
-    def view(_: Any) -> Iterator[Any]:
-        from rich.text import Text
-
+    def view(_: Any) -> Iterator[str]:
         files = ", ".join(document["files"])
         after = f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
-        yield Text(after)
+        yield folded(after)
         if document["what"] == "adapter":
-            yield Text(f"it needs its base model, {document['base']}; --merge writes both as one")
+            yield folded(f"it needs its base model, {document['base']}; --merge writes both as one")
 
     return Result(document, view)
 

@@ -12,6 +12,7 @@ from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, write_json
+from rlzoo.show.text import folded
 from rlzoo.tools.supervised.fit import refuse_beyond
 from rlzoo.tools.verb import Result
 
@@ -106,8 +107,6 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
         report |= {"like": like, "lr": lr, "seed": seed}
         write_json(aside / "report.json", report)
-    from rich.text import Text
-
     out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
     reached = report[report["metric"]]
     said = (
@@ -120,7 +119,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     short_of_it = [short] if reached < accuracy else []
     return Result(
         {"path": a.out, **report},
-        lambda _: [Text(said), hint],
+        lambda _: [folded(said), hint],
         status=len(short_of_it),
         notes=short_of_it,
     )

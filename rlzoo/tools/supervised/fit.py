@@ -19,6 +19,7 @@ from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
+from rlzoo.show.text import folded
 from rlzoo.stats import wilson
 from rlzoo.tools.verb import Result
 from rlzoo.train.interrupt import asked_to_stop
@@ -223,14 +224,12 @@ def run(
         report = train(arguments)
 
     def view(_: Any) -> Iterator[Any]:
-        from rich.text import Text
-
         rows = report[f"{noun}s"]
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
         counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
         for part in judged(report, counted):
-            yield Text(part) if isinstance(part, str) else part
+            yield folded(part) if isinstance(part, str) else part
         yield f"made {arguments.out}"
 
     return Result(report, view)

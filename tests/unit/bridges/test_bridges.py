@@ -289,7 +289,7 @@ def test_a_recipe_that_cannot_run_there(zoo, host, recipe, text):
 
 def test_the_table_and_the_document():
     result = command.run(Namespace(trainer="verl", words=[]))
-    text = "\n".join(map(str, result.view(None)))
+    text = "\n".join(result.view(None))
     assert "20 estimators: " in text or "estimators: " in text
     assert result.document["estimators"]["gae"] == ""
     assert "state_keys" in result.document["estimators"]["gigpo"]
