@@ -359,7 +359,17 @@ def public_block(zoo: Zoo) -> str:
 PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo": (),
     "rlzoo.ops": (),
-    "rlzoo.errors": ("RlzooError", "DataError", "nearest"),
+    "rlzoo.errors": (
+        "RlzooError",
+        "DataError",
+        "RunError",
+        "StoreError",
+        "Unfinished",
+        "UsageError",
+        "disk_is_full",
+        "first_line",
+        "nearest",
+    ),
     "rlzoo.data": (),
     "rlzoo.lm": (),
     "rlzoo.checks": (),

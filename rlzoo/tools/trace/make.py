@@ -11,10 +11,10 @@ from rlzoo.errors import UsageError
 from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import add_advantages, loss_mask
-from rlzoo.show.numbers import number
+from rlzoo.show.numbers import number, option_text
 from rlzoo.show.text import token_texts
 from rlzoo.tools.trace.explain import explain_credit, explain_shared, td_errors
-from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace, option_text
+from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
 
