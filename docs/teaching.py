@@ -1,9 +1,9 @@
 """Several teachers, and a policy that teaches itself: two tables of docs/distillation.md.
 
-    python docs/teaching.py [SEEDS]     about 6 CPU minutes for five; goes on where it stopped
+    python docs/teaching.py [SEEDS] [domains|self]     about 6 CPU minutes for five
 
-Teachers and bases are trained once, in runs/teaching/; results land in runs/teaching.jsonl. The
-text around the tables stays.
+It goes on where it stopped. Teachers and bases are trained once, in runs/teaching/; results land
+in runs/teaching.jsonl. The text around the tables stays.
 """
 
 import json
@@ -69,9 +69,8 @@ SELF = {
 }
 
 
-def prepare(zoo: Any) -> None:
-    """Teachers, the data of both domains, and a base that reads what it is shown."""
-    PLACE.mkdir(parents=True, exist_ok=True)
+def prepare_domains(zoo: Any) -> None:
+    """Teachers, and the data of both domains."""
     if not ROWS.exists():
         rows = []
         for domain in DOMAINS:
@@ -84,13 +83,14 @@ def prepare(zoo: Any) -> None:
         if not taught(domain).exists():
             where = [f"task={domain}", f"run.dir={taught(domain).parent}", "run.overwrite=true"]
             rlzoo.run("grpo", [*TEACHING.split(), *where], zoo=zoo)
-    if not READER.exists():
-        make_reader(zoo)
 
 
-def make_reader(zoo: Any) -> None:
-    """`novice`, shown as many prompts with a right answer before them, which it is to repeat, as
-    prompts alone, to which it is to say what it says anyway."""
+def prepare_reader(zoo: Any) -> None:
+    """A base that reads what it is shown: `novice`, fine-tuned on as many prompts with a right
+    answer before them, which it is to repeat, as prompts alone, to which it is to say what it says
+    anyway."""
+    if READER.exists():
+        return
     words = ["model=novice", "task=addition", "rollout.prompts=64", "rollout.samples=1"]
     novice, data = rlzoo.open_recipe("rloo", [*words, "rollout.samples=2"], zoo=zoo), []
     for step in range(40):
@@ -175,23 +175,31 @@ def self_table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def main(seeds: int = 5) -> None:
+STUDIES = {
+    "domains": (prepare_domains, WAYS, domains_table),
+    "self": (prepare_reader, SELF, self_table),
+}
+
+
+def main(seeds: int = 5, *only: str) -> None:
     torch.set_num_threads(1)
     zoo = rlzoo.load_zoo()
-    prepare(zoo)
+    PLACE.mkdir(parents=True, exist_ok=True)
+    studies = {name: STUDIES[name] for name in only or STUDIES}
+    for make, _, _ in studies.values():
+        make(zoo)
     rows = recorded(RESULTS)
     done = {(row["study"], row["way"], row["seed"]) for row in rows}
-    studies = {"domains": (WAYS, domains_table), "self": (SELF, self_table)}
     with RESULTS.open("a", encoding="utf-8") as file:
         for seed in range(seeds):
-            for study, (ways, _) in studies.items():
+            for study, (_, ways, _) in studies.items():
                 for way in ways:
                     if (study, way, seed) not in done:
                         rows.append(trained(study, way, seed, zoo))
                         print(json.dumps(rows[-1]), file=file, flush=True)
-    for study, (_, table) in studies.items():
+    for study, (_, _, table) in studies.items():
         put(PAGE, study, table([row for row in rows if row["study"] == study]))
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import torch
 
-from rlzoo import Range, hookimpl
+from rlzoo import Range, RlzooError, hookimpl
 
 TEMPLATE = (
     "{prompt}\nCorrect solution:\n\n{solution}\n\n\n\nCorrectly solve the original question.\n"
@@ -59,7 +59,11 @@ def self_teacher_log_probs(
             "response_mask": response_mask[part],
             "response_attention": response_attention[part],
         }
-        out[part] = mixed_log_probs(policy, reference, columns, mix).to(out.dtype)
+        try:
+            found = mixed_log_probs(policy, reference, columns, mix)
+        except RlzooError as error:  # a row of prompt, solution and response is too long, say
+            raise RlzooError(f"self_teacher_log_probs: with a solution shown, {error}") from None
+        out[part] = found.to(out.dtype)
     return out * response_mask
 
 

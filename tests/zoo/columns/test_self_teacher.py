@@ -3,9 +3,12 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import GPT2Config, GPT2LMHeadModel
 
+import rlzoo
 from helpers.worlds import rolled, world_of
-from rlzoo.errors import RecipeError
+from rlzoo.errors import RecipeError, RlzooError
+from rlzoo.lm.tiny import build_tokenizer, save
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, peers
@@ -130,3 +133,17 @@ def test_the_gradient_is_that_of_the_published_loss(zoo, batches):
 def test_a_template_without_its_fields_is_refused_before_anything_loads(zoo, template):
     with pytest.raises(RecipeError, match=r"self_teacher_log_probs: template: "):
         make_plan(compose(["recipe=sdpo", f"{TEACHER}.template='{template}'"], zoo), zoo)
+
+
+def test_a_prompt_that_the_solution_makes_too_long_is_told(zoo, tmp_path):
+    """Prompt and response fit the model; with the published text around a solution they do not."""
+    tokenizer = build_tokenizer()
+    sizes = {"n_positions": 24, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "bos_token_id": tokenizer.eos_token_id}
+    save(
+        GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), **sizes, **ends)), tokenizer, tmp_path
+    )
+    words = [f"model.path={tmp_path}", "task=addition", "rollout.prompts=2", "rollout.samples=4",
+             "rollout.max_new_tokens=5", f"{TEACHER}.success=0", "device=cpu"]  # fmt: skip
+    with pytest.raises(RlzooError, match="self_teacher_log_probs: with a solution shown, a row of"):
+        rlzoo.open_recipe("sdpo", words, zoo=zoo).sample()
