@@ -137,10 +137,15 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
     """(parts, 1 + estimators, coordinates): the unbiased gradient first. Parts share no prompt."""
     weights = [w for w in models.policy.model.parameters() if w.requires_grad]
     every = -(-sum(w.numel() for w in weights) // COORDINATES)
-    pulls = [_unbiased(batch)]
+    pulls, columns = [_unbiased(batch)], dict(batch)
+    if "entropy" in plans[0].policy_loss.needs:  # they differ in the estimator only
+        with torch.no_grad():
+            score = models.policy.log_prob_stats
+            scored = models.passes.map(batch, lambda c: score(c, want=("entropy",)))
+        columns["entropy"] = scored["entropy"]
     for plan in plans:
         raw = plan.estimator(batch)["advantages"]
-        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
+        pulls.append(first_gradient(plan, columns, whitened(plan, batch, raw)))
     groups = batch["group_ids"]
     parts = groups.unique().tensor_split(min(PARTS, len(groups.unique())))
     size = sum(-(-w.numel() // every) for w in weights)
