@@ -16,6 +16,7 @@ from rlzoo.recipe.plan import Plan, make_plan
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+PLANS: dict[tuple[str, int], Plan] = {}
 
 
 def rlzoo(*words: str) -> str:
@@ -25,8 +26,10 @@ def rlzoo(*words: str) -> str:
 
 
 def plan_of(name: str, zoo: Zoo) -> Plan:
-    """The plan of a shipped recipe."""
-    return make_plan(compose([f"recipe={name}", "device=cpu"], zoo), zoo)
+    """The plan of a shipped recipe; several pages ask for each."""
+    if (name, id(zoo)) not in PLANS:
+        PLANS[name, id(zoo)] = make_plan(compose([f"recipe={name}", "device=cpu"], zoo), zoo)
+    return PLANS[name, id(zoo)]
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -9,9 +9,10 @@ import json
 import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -33,7 +34,9 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_files(files: Files, config: Any) -> Files:
+def on_files(files: "Files", config: Any) -> "Files":
+    from mkdocs.structure.files import File  # the rest is of use without mkdocs
+
     for path, page in PAGES.items():
         files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
     for path in DOCS.glob("*.ipynb"):

@@ -57,7 +57,7 @@ class Rules:
         self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
         if max_prompt is None:
             prompts = drawn(task, name, "train")
-            max_prompt = 2 * max(len(self.form.encode(prompt)) for prompt in prompts)
+            max_prompt = 2 * max(map(len, self.form.encode_each(prompts)))
         self.max_prompt = max_prompt
         self.split = split
         # How conversations go, where the task holds any.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
@@ -70,7 +71,8 @@ class Models:
         if longest is None or room is None:
             return
         for split in ("train", "test"):
-            lengths = [count(prompt) for prompt in drawn(task, name, split)]
+            prompts = drawn(task, name, split)
+            lengths = [len(ids) for ids in self.prompt_format.encode_each(prompts)]
             if max(lengths) > room:
                 raise ModelError(
                     f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "
@@ -108,6 +110,14 @@ class Models:
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
+
+    def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
+        stats = self.policy.log_prob_stats
+        with torch.no_grad():
+            return self.passes.map(
+                columns, lambda c: stats(c, want=("entropy",), entropy_grad=False)
+            )
 
     def networks(self) -> dict[str, nn.Module]:
         """What is trained, by the name of its optimizer."""

@@ -1,6 +1,6 @@
 """How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -60,16 +60,28 @@ class PromptFormat:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Token ids; raises where the tokenizer does not know a character."""
+        return self.encode_each([prompt])[0]
+
+    def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
+        """Token ids of each: the tokenizer is called once for those that are new."""
         # A template writes the special tokens itself.
-        key = (self.text(prompt), not self.templated(prompt))
-        if key not in self._encoded:
-            ids = encode(self.tokenizer, key[0], add_special_tokens=key[1])
-            self._remembered += len(key[0]) + len(ids)
-            if self._remembered > REMEMBERED:
-                self._encoded.clear()
-                self._remembered = len(key[0]) + len(ids)
-            self._encoded[key] = ids
-        return self._encoded[key]
+        keys = [(self.text(prompt), not self.templated(prompt)) for prompt in prompts]
+        known = {key: self._encoded[key] for key in keys if key in self._encoded}
+        for special in (True, False):
+            new = [key for key in dict.fromkeys(keys) if key[1] is special and key not in known]
+            texts = [text for text, _ in new]
+            rows = encode_each(self.tokenizer, texts, add_special_tokens=special) if new else []
+            for key, ids in zip(new, rows, strict=True):
+                known[key] = ids
+                self._remember(key, ids)
+        return [known[key] for key in keys]
+
+    def _remember(self, key: tuple[str, bool], ids: list[int]) -> None:
+        self._remembered += len(key[0]) + len(ids)
+        if self._remembered > REMEMBERED:
+            self._encoded.clear()
+            self._remembered = len(key[0]) + len(ids)
+        self._encoded[key] = ids
 
     def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
         """`columns` with prompts that have the answer on a line before them; in a chat before what
@@ -126,10 +138,18 @@ def drawn(task: Any, name: str, split: str) -> list[Prompt]:
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
     """Token ids of a prompt; raises where the tokenizer does not know a character."""
-    ids = tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
-    alien = unknown_character(tokenizer, text, ids)
-    if alien is not None:
-        raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
-    if not ids:
-        raise RlzooError(f"prompt {text!r} is empty: it has no token")
-    return ids
+    return encode_each(tokenizer, [text], add_special_tokens=add_special_tokens)[0]
+
+
+def encode_each(
+    tokenizer: Any, texts: list[str], *, add_special_tokens: bool = True
+) -> list[list[int]]:
+    """`encode` of each text, in one call of the tokenizer."""
+    rows = tokenizer(texts, add_special_tokens=add_special_tokens)["input_ids"]
+    for text, ids in zip(texts, rows, strict=True):
+        alien = unknown_character(tokenizer, text, ids)
+        if alien is not None:
+            raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
+        if not ids:
+            raise RlzooError(f"prompt {text!r} is empty: it has no token")
+    return rows

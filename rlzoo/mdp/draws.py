@@ -19,15 +19,20 @@ def draw_examples(
 ) -> list[Example]:
     """n examples of a task; ComponentError, naming it, where it gave something else."""
     with border(f"task {name!r}: draw"):
-        found = [Example(*item) for item in task.draw(split, n, generator)]
+        found = list(task.draw(split, n, generator))
     label = f"task {name!r}: draw"
     if len(found) != n:
         raise ComponentError(f"{label} gave {len(found)} {split} prompts, and {n} were asked for")
-    return [_checked(example, label) for example in found]
+    return [_example(item, label) for item in found]
 
 
-def _checked(example: Example, label: str) -> Example:
-    """The example, its index an int."""
+def _example(item: Any, label: str) -> Example:
+    """As an example, its index an int."""
+    if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
+        raise ComponentError(
+            f"{label} gave {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
+        )
+    example = Example(*item)
     prompt, answer, index = example
     if not isinstance(prompt, str) and not _are_messages(prompt):
         raise ComponentError(
@@ -49,8 +54,10 @@ def _checked(example: Example, label: str) -> Example:
 
 
 def _are_messages(prompt: Any) -> bool:
-    return isinstance(prompt, list | tuple) and all(
-        isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in prompt
+    return (
+        isinstance(prompt, list | tuple)
+        and len(prompt) > 0
+        and all(isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in prompt)
     )
 
 

@@ -8,6 +8,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,7 +38,10 @@ def sketch() -> Zoo | None:
     zoo = Zoo()
     try:
         for origin, distribution, file in _files():
-            for component in _components(file, origin, distribution):
+            components = list(_components(file, origin, distribution))
+            if not components and origin.endswith(".py"):
+                raise _Unclear  # a file of the user's that registers nothing: that is to be said
+            for component in components:
                 zoo.shelves[component.kind].add(component)
     except (_Unclear, OSError, SyntaxError, ValueError):
         return None
@@ -67,11 +71,13 @@ def _files() -> Iterator[tuple[str, str, Path]]:
     """(origin, distribution, file) of each module that `load_zoo` would import."""
     own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for point in installed(GROUP):
-        if ":" in point.value or (dist := point.dist) is None or not dist.name:
+        # A distribution reads its file of metadata each time that it is asked.
+        if ":" in point.value or (dist := point.dist) is None or not (name := dist.name):
             raise _Unclear
-        if dist.name == OWN or not own_alone:
+        if name == OWN or not own_alone:
+            version = dist.version
             for module, file in _modules(point.value):
-                yield f"{module} ({dist.name} {dist.version})", dist.name, file
+                yield f"{module} ({name} {version})", name, file
     for item in filter(str.strip, os.environ.get("RLZOO_PLUGINS", "").split(",")):
         if item.endswith(".py"):
             yield item, Path(item).stem, Path(item)
@@ -103,7 +109,18 @@ def _inside(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
             yield f"{name}.{path.stem}", path
 
 
-def _components(file: Path, origin: str, distribution: str) -> Iterator[Component]:
+def _components(file: Path, origin: str, distribution: str) -> tuple[Component, ...]:
+    about = file.stat()
+    return _drawn(file, (about.st_ino, about.st_mtime_ns, about.st_size), origin, distribution)
+
+
+@cache
+def _drawn(file: Path, _: Any, origin: str, distribution: str) -> tuple[Component, ...]:
+    """What a file registers, read again once it is another: a notebook asks many times."""
+    return tuple(_read(file, origin, distribution))
+
+
+def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
     source = file.read_text(encoding="utf-8")
     if "register_" not in source:
         return

@@ -112,7 +112,7 @@ def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
     """
     policy, limit = models.policy, response_limit(models.plan)
     examples = draw(models, split, n, "eval", 0)
-    prompts = [models.prompt_format.encode(e.prompt) for e in examples]
+    prompts = models.prompt_format.encode_each(e.prompt for e in examples)
     answers = [mdp.continued(models.tokenizer, str(e.answer)) for e in examples]
     ids, mask = left_pad(prompts, policy.pad_id, policy.device)
     total = torch.zeros(len(examples), dtype=torch.float64)

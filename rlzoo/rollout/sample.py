@@ -86,9 +86,8 @@ def _collect(
     plan, prompt_format = models.plan, models.prompt_format
     rows = [e for e in examples for _ in range(samples)]
     device = models.policy.device
-    ids, mask = left_pad(
-        [prompt_format.encode(e.prompt) for e in rows], models.policy.pad_id, device
-    )
+    prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
+    ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
     domain_of = getattr(plan.task, "domain_of", lambda example: "")
     with border(f"task {plan.task_name!r}: domain_of"):

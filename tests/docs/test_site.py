@@ -4,7 +4,6 @@ link needs stays behind."""
 import re
 from importlib import import_module
 
-import pytest
 import yaml
 
 from helpers import ROOT
@@ -91,7 +90,6 @@ def test_no_page_imports_from_inside():
 
 
 def test_links_out_of_the_docs_turn_inwards():
-    pytest.importorskip("mkdocs")
     hooks, wanted = script("site_hooks"), {}
     text = "[a](../rlzoo/ops.py) [b](../rlzoo/lm) `[c](../rlzoo)` [d](log.md) [e](http://x.y/z)"
     turned = hooks.linked(text, "design.md", wanted)
@@ -109,7 +107,6 @@ def test_links_out_of_the_docs_turn_inwards():
 
 
 def test_a_notebook_is_a_page():
-    pytest.importorskip("mkdocs")
     outputs = [{"data": {"text/html": ["<p>a</p>\n", "\n<p>b</p>"], "text/plain": ["c"]}},
                {"data": {"text/plain": ["d"]}}, {"text": ["e\n"]}]  # fmt: skip
     cells = [{"cell_type": "markdown", "source": ["# Head"]},

@@ -13,6 +13,7 @@ from transformers import (
     Qwen2Config,
 )
 
+from helpers.grids import grid
 from helpers.rewards_for_tests import LETTERS
 from rlzoo.lm.tiny import build_tokenizer
 
@@ -44,7 +45,10 @@ CONFIGS = {
         **COMMON, sliding_window=6, query_pre_attn_scalar=4, **SPECIAL
     ),
 }
-EACH = pytest.mark.parametrize("name", CONFIGS)
+# Positions that are learned, windows in some layers, and windows with norms of heads; the other
+# families are as these, and stand before a landing.
+FEW = ("gpt2", "qwen2", "gemma3")
+EACH = pytest.mark.parametrize("name", grid(CONFIGS, always=FEW.__contains__))
 NEAR = {"atol": 1e-5, "rtol": 0}
 ENDS = list(range(1, 16))  # so many tokens that end a response that rows end at different times
 SMALL = [

@@ -1,5 +1,8 @@
 """A random character model of some 5,000 parameters: every run with it takes a second."""
 
+import json
+import shutil
+
 MICRO = {
     "hidden_size": 16,
     "intermediate_size": 32,
@@ -21,3 +24,13 @@ def make_model(folder):
         model = build_model(MICRO, tokenizer)
     save(model, tokenizer, folder)
     return folder
+
+
+def with_other_tokenizer(folder, place):
+    """A copy of a model's folder at `place`, whose tokenizer reads `a` as `b`; the copy."""
+    shutil.copytree(folder, place, dirs_exist_ok=True)
+    told = json.loads((place / "tokenizer.json").read_text())
+    vocabulary = told["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (place / "tokenizer.json").write_text(json.dumps(told))
+    return place

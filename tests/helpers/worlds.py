@@ -12,11 +12,21 @@ from rlzoo.train.optimizer import make_optimizers
 from rlzoo.train.trainer import Trainer
 from rlzoo.train.update import update
 
+KNOWN = {}  # words and zoo -> their recipe, and the zoo, so that no other takes its id
+
+
+def recipe_of(words, zoo, **how):
+    """`compose`, once for the same words: a recipe is read only."""
+    key = (*words, id(zoo), *how.items())
+    if key not in KNOWN:
+        KNOWN[key] = compose(list(words), zoo, **how), zoo
+    return KNOWN[key][0]
+
 
 def make_world(zoo, model_dir, *words):
     """Defaults, presets and `words`; the model in `model_dir`."""
     words = [f"model.path={model_dir}", "device=cpu", *words]
-    return build_models(make_plan(compose(words, zoo, need_recipe=False), zoo))
+    return build_models(make_plan(recipe_of(words, zoo, need_recipe=False), zoo))
 
 
 def favour(policy, characters, *, eos, seed=0):
@@ -46,7 +56,7 @@ def one_thread():
 
 def world_of(zoo, words, recipe="ppo_gae"):
     """A recipe's world."""
-    return build_models(make_plan(compose([f"recipe={recipe}", *words], zoo), zoo))
+    return build_models(make_plan(recipe_of([f"recipe={recipe}", *words], zoo), zoo))
 
 
 def step(world, number=0):

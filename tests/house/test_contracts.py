@@ -24,6 +24,8 @@ STRANGER = "The zoo comes in by a stranger's path"
 BRIDGES = "A trainer is known to its own bridge alone"
 READING = "What reads a run needs no model"
 
+pytestmark = pytest.mark.process  # lint-imports, as a command
+
 SHARED = ("__init__", "completion", "guide", "verb")  # modules of tools that are no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [

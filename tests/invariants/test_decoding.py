@@ -6,7 +6,8 @@ import math
 import pytest
 import torch
 
-from helpers.architectures import EACH, ENDS, NEAR, TOKENIZER, save_model
+from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
+from helpers.grids import grid
 from helpers.worlds import rolled, step
 from rlzoo.errors import ModelError
 from rlzoo.lm.decode import _by_generation, decode
@@ -14,8 +15,11 @@ from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
 
 
-@pytest.mark.parametrize("extra", [(0, 1.0), (5, 1.0), (0, 0.6)], ids=["all", "top-k", "top-p"])
-@EACH
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    grid(CONFIGS, [(0, 1.0), (5, 1.0), (0, 0.6)],  # top-k and top-p
+         always=lambda name, extra: name in FEW and (extra == (0, 1.0) or name == "gemma3")),
+)  # fmt: skip
 def test_decoding_draws_what_transformers_own_loop_draws(make, name, extra):
     policy = make(name).policy
     policy.eos_ids, (policy.top_k, policy.top_p) = ENDS, extra

@@ -5,6 +5,7 @@ import torch
 
 import rlzoo
 from helpers.architectures import LORA, NEAR, SMALL
+from helpers.grids import grid
 from helpers.runs import StopAt
 from helpers.worlds import rolled, state_of, step, watch_passes, with_gradient
 from rlzoo.lm.critic import Critic
@@ -12,6 +13,8 @@ from rlzoo.lm.policy import Policy
 from rlzoo.ops import numbers
 from rlzoo.train.trainer import Trainer
 from rlzoo.train.update import gradients
+
+SHARED = ["critic.trunk=shared"]
 
 
 def count_calls(module):
@@ -24,8 +27,11 @@ def first_mlp(trunk):
     return next(m for n, m in trunk.named_modules() if n.endswith("0.mlp"))
 
 
-@pytest.mark.parametrize("extra", [[], ["critic.trunk=shared"], LORA], ids=str)
-@pytest.mark.parametrize("name", ["gpt2", "llama", "gemma2"])
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    grid(["gpt2", "llama", "gemma2"], [[], SHARED, LORA],
+         always=lambda name, extra: name == "gpt2" or extra == SHARED),
+)  # fmt: skip
 def test_gradient_checkpointing_gives_the_same_gradient_and_is_used(make, name, extra):
     results = []
     for more in ([], ["model.gradient_checkpointing=true"]):

@@ -36,14 +36,21 @@ class Addition:
         # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
-            size = self.size
-            if len(self.sizes) > 1:
-                size = self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
-            a, b = torch.randint(size, (2,), generator=generator).tolist()
-            prompt = f"{a}+{b}="
-            if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
-                examples.append(Example(prompt, str(a + b), a * self.size + b))
+            for a, b in self._operands(n - len(examples), generator):
+                prompt = f"{a}+{b}="
+                if (zlib.crc32(prompt.encode()) % 5 == 0) == (split == "test"):
+                    examples.append(Example(prompt, str(a + b), a * self.size + b))
         return examples
+
+    def _operands(self, n, generator):
+        """n pairs of operands. In one draw where they are of one size: the numbers are the same."""
+        if len(self.sizes) == 1:
+            return torch.randint(self.size, (n, 2), generator=generator).tolist()
+        pairs = []
+        for _ in range(n):
+            size = self.sizes[int(torch.randint(len(self.sizes), (), generator=generator))]
+            pairs.append(torch.randint(size, (2,), generator=generator).tolist())
+        return pairs
 
     def score(self, responses, answers, terminated):
         return (

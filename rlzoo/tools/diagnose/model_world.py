@@ -13,10 +13,11 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.lm.build import build_policy
-from rlzoo.lm.prompts import encode
+from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
 from rlzoo.oracle.episodes import EpisodeTable, enumerate_episodes
 from rlzoo.oracle.means import EstimatorInWorld, means
@@ -143,8 +144,8 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
     generator = noise.generator(plan.recipe.config.seed, "diagnose/prompts")
     examples: dict[str, Example] = {}
     for _ in range(50):
-        for item in plan.task.draw("train", 4 * tree.prompts, generator):
-            examples.setdefault(item[0], Example(*item))
+        for item in draw_examples(plan.task, plan.task_name, "train", 4 * tree.prompts, generator):
+            examples.setdefault(str(item.prompt), item)
         if len(examples) >= tree.prompts:
             return list(examples.values())[: tree.prompts]
     known = f"has only {len(examples)} prompts"
@@ -154,7 +155,7 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
 def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], allowed: Tensor, *,
                kl_coef: float = 0.0) -> ModelWorld:  # fmt: skip
     """The world of the policy as it is, which is the KL's reference too."""
-    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
+    ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
     tokens = [policy.tokenizer.decode([i]) for i in allowed.tolist()]
     reading = _Reading(policy, tree, ids, allowed)
     with torch.no_grad():
@@ -179,7 +180,7 @@ def _prompt_columns(policy: Any, ids: list[list[int]], rows: Tensor) -> dict[str
 @torch.no_grad()
 def greedy_mass(policy: Any, examples: list[Example], tree: Tree) -> Tensor:
     """(model's vocabulary,) the summed probability of each token along the greedy responses."""
-    ids = [encode(policy.tokenizer, e.prompt) for e in examples]
+    ids = encode_each(policy.tokenizer, [e.prompt for e in examples])
     prompts = _prompt_columns(policy, ids, torch.arange(len(ids)))
     drawn = policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, tree.horizon)
     response = drawn["response_ids"]

@@ -61,8 +61,8 @@ def test_gradients_are_exact(chunk, bias, temperature, softcap):
         out = head.log_prob_stats(hidden, weight, bias, ids, temperature, softcap)
         return out["log_probs"]
 
-    assert torch.autograd.gradcheck(both, (hidden, weight, b))
-    assert torch.autograd.gradcheck(alone, (hidden, weight, b))
+    assert torch.autograd.gradcheck(both, (hidden, weight, b), fast_mode=True)
+    assert torch.autograd.gradcheck(alone, (hidden, weight, b), fast_mode=True)
 
 
 @pytest.mark.parametrize("softcap", [None, 3.0])

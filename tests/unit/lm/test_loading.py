@@ -9,6 +9,7 @@ import torch
 
 import rlzoo
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
+from helpers.micro import with_other_tokenizer
 from rlzoo.cli import main
 from rlzoo.errors import ModelError, RecipeError, RlzooError
 from rlzoo.lm.build import build_models
@@ -349,14 +350,9 @@ def test_a_critics_folder_is_looked_for_before_the_run_folder_is_made(zoo, llama
 
 
 def test_a_critic_that_reads_other_tokens_is_refused(zoo, llama, reward_folder, tmp_path):
-    for path in reward_folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    said = json.loads((tmp_path / "tokenizer.json").read_text())
-    vocabulary = said["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(said))
+    other = with_other_tokenizer(reward_folder, tmp_path)
     with pytest.raises(ModelError) as error:
-        make(zoo, llama, f"critic.init={tmp_path}")
+        make(zoo, llama, f"critic.init={other}")
     assert "another tokenizer than the policy" in line(error)
 
 

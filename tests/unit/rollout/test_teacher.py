@@ -1,11 +1,10 @@
 """The teacher: built where somebody asks for its columns, frozen, and of the policy's tokens."""
 
-import json
-
 import pytest
 import torch
 
 import rlzoo
+from helpers.micro import with_other_tokenizer
 from helpers.runs import StopAt, untimed
 from helpers.worlds import rolled, world_of
 from rlzoo.errors import ModelError, RecipeError
@@ -127,16 +126,9 @@ def test_none_is_refused_before_anything_loads(zoo, words):
 
 
 def test_another_tokenizer_is_refused_in_a_line(zoo, words, teacher_dir, tmp_path):
-    tokenizer = build_tokenizer()
-    tokenizer.save_pretrained(tmp_path)
-    for file in ("config.json", "model.safetensors"):
-        (tmp_path / file).write_bytes((teacher_dir / file).read_bytes())
-    told = json.loads((tmp_path / "tokenizer.json").read_text())
-    vocabulary = told["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    other = with_other_tokenizer(teacher_dir, tmp_path)
     with pytest.raises(ModelError, match=r"^teacher.path: .* another tokenizer than the policy"):
-        world_of(zoo, [*words, f"teacher.path={tmp_path}"], "opd")
+        world_of(zoo, [*words, f"teacher.path={other}"], "opd")
 
 
 def test_other_widths_of_logits_are_refused_where_the_whole_kl_is_asked_for(

@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 
+from helpers.micro import with_other_tokenizer
 from helpers.worlds import rolled, world_of
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.lm.tiny import build_model, build_tokenizer, save
@@ -103,14 +104,9 @@ def test_what_fits_no_prompt_is_refused_in_a_line(zoo, asked, word, said):
 
 
 def test_another_tokenizer_of_one_is_refused_by_its_domain(zoo, asked, teachers, tmp_path):
-    for file in teachers["sum"].iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    told = json.loads((tmp_path / "tokenizer.json").read_text())
-    vocabulary = told["model"]["vocab"]
-    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
-    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    other = with_other_tokenizer(teachers["sum"], tmp_path)
     with pytest.raises(ModelError, match=r"^teacher.domains: sum: .* another tokenizer"):
-        world_of(zoo, [*asked, f"teacher.domains={{sum: {tmp_path}}}"], "opd")
+        world_of(zoo, [*asked, f"teacher.domains={{sum: {other}}}"], "opd")
 
 
 def test_none_of_them_loads_where_nobody_asks(zoo, asked):

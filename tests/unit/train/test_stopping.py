@@ -127,14 +127,17 @@ def same_end(a, b):
 
 
 @pytest.mark.parametrize(
-    ("rule", "says"),
+    ("rule", "says", "cuts"),
     [
-        ("stop.patience=2", "no better than"),
-        ("stop.target=0.48", "reached the target"),
-        ("stop.max_kl=2.0", "KL to the reference"),
+        ("stop.patience=2", "no better than", {1, -1, 0}),  # it counts: from before the cut, too
+        ("stop.target=0.48", "reached the target", {0}),
+        ("stop.max_kl=2.0", "KL to the reference", {0}),
     ],
 )
-def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(letters, tmp_path, rule, says):
+def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(
+    letters, tmp_path, rule, says, cuts
+):
+    """cuts: the steps after which it is cut off; 0 the last, -1 the one before."""
     zoo, words = letters
     words = [*words, rule, "checkpoint.best=true", "checkpoint.every=2"]
     display = StopAt(None)
@@ -144,7 +147,7 @@ def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(letters, tmp_pa
     assert says in run.summary["stopped"]
     assert display.notes == [f"stopped at step {end}: {run.summary['stopped']}"]
     assert run.metrics[-1]["step"] == end
-    for at in sorted({1, end - 1, end} - {0}):
+    for at in sorted({at if at > 0 else end + at for at in cuts} - {0}):
         with pytest.raises(KeyboardInterrupt):
             rlzoo.run("grpo", [*words, f"run.dir={tmp_path}/cut{at}"], zoo=zoo, display=StopAt(at))
         resume(tmp_path / f"cut{at}", zoo=zoo)

@@ -24,12 +24,17 @@ def folder(request, tmp_path, monkeypatch):
     return architectures.save_model(tmp_path / "m", "llama" if name == "tied" else name, **changes)
 
 
-@pytest.mark.parametrize("folder", ["llama", "tied", "gpt2", "mixtral"], indirect=True)
-@pytest.mark.parametrize("lora", [False, True], ids=["", "lora"])
+@pytest.mark.parametrize(
+    ("folder", "lora"),
+    [("llama", 0), ("llama", 2), ("tied", 0), ("tied", 2), ("gpt2", 0), ("gpt2", 2),
+     ("mixtral", 0), ("mixtral", 2)],
+    indirect=["folder"],
+)  # fmt: skip
 def test_they_are_the_checkpoints(folder, lora, tmp_path):
+    """lora: the rank of adapters, 0 for none."""
     model = load_causal_lm(folder)
     if lora:
-        add_lora(model, rank=2, alpha=8.0, targets=None, base=str(folder))
+        add_lora(model, rank=lora, alpha=8.0, targets=None, base=str(folder))
         before = weights(SimpleNamespace(model=model, adapter=True))
         for name, p in model.named_parameters():
             if "lora_B" in name:

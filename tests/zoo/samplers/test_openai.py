@@ -19,6 +19,8 @@ from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
 from rlzoo_zoo.samplers import openai as module
 
+pytestmark = pytest.mark.process  # a server
+
 
 @pytest.fixture(scope="module")
 def served(model_dir):

@@ -1,4 +1,4 @@
-"""`diagnose RUN` compares the gradients that the update takes: its correction, and its mask."""
+"""`diagnose RUN` compares the gradients that the update takes: its correction, and its masks."""
 
 import pytest
 import torch
@@ -46,3 +46,16 @@ def test_it_is_the_gradient_that_the_update_takes(zoo, words, words_of):
     assert max(g.abs().max() for g in taken) > 1e-3
     for mine, theirs in zip(found, taken, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-6)
+
+
+def test_a_loss_that_chooses_by_entropy_chooses_in_the_gradient_too(zoo, words):
+    """Of ten tokens with `fraction=0.2` the two most open are pushed, and nothing else is."""
+    plan = make_plan(compose(["recipe=high_entropy", *words], zoo), zoo)
+    mask = torch.ones(2, 5)
+    open_at = [(0, 3), (1, 1)]
+    entropy = torch.full((2, 5), 0.1)
+    for place in open_at:
+        entropy[place] = 2.0
+    batch = {"response_mask": mask, "old_log_probs": -mask, "entropy": entropy}
+    found = first_gradient(plan, batch, torch.ones(2, 5))
+    assert [tuple(at) for at in found.nonzero().tolist()] == open_at

@@ -1,0 +1,31 @@
+"""`rlzoo diagnose` as tests ask it."""
+
+import argparse
+
+from helpers.zoo import ZOO
+from rlzoo.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo.oracle.means import EstimatorInWorld
+from rlzoo.oracle.worlds import make_critic
+from rlzoo.tools.diagnose import command as diagnose
+from rlzoo.tools.diagnose import exact as exact_diagnosis
+
+SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
+
+
+def parse(*words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    diagnose.add_arguments(parser)
+    return parser.parse_intermixed_args([str(w) for w in words])
+
+
+def ask(*words, zoo=ZOO):
+    arguments = parse(*words)
+    return exact_diagnosis.diagnose(arguments.words, arguments, zoo)
+
+
+def subject(zoo, name, oracle, *, samples=4, prompts=4, critic="exact", **options):
+    episodes = enumerate_episodes(oracle)
+    columns = make_columns(oracle, episodes, make_critic(critic, oracle))
+    return EstimatorInWorld(zoo.estimators[name], options, oracle, episodes, columns,
+                   samples=samples, prompts=prompts)  # fmt: skip

@@ -1,0 +1,240 @@
+"""The reward that asks a server: what it sends, what it takes, and what becomes of a run."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+
+import rlzoo
+from rlzoo import RlzooError
+from rlzoo_zoo.rewards.http import http
+
+pytestmark = pytest.mark.process  # a server
+
+
+class Server:
+    """An endpoint on this machine: keeps what it is sent, answers what `answer(body)` says."""
+
+    def __init__(self):
+        self.bodies, self.headers = [], []
+        self.answer = lambda body: (200, {"scores": [float(len(r)) for r in body["responses"]]})
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                server.bodies.append(body)
+                server.headers.append(dict(self.headers))
+                status, found = server.answer(body)
+                text = found if isinstance(found, bytes) else json.dumps(found).encode()
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", "/elsewhere")
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}/score"
+        threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
+
+
+@pytest.fixture
+def server():
+    made = Server()
+    yield made
+    made.http.shutdown()
+    made.http.server_close()
+
+
+def ask(server, responses=("a", "bb", "ccc"), answers=("1", "2", "3"), **options):
+    n = len(responses)
+    tokens = [[*r, ""] for r in responses]
+    width = max(map(len, tokens)) + 1
+    mask = torch.tensor([[1.0] * len(t) + [0.0] * (width - len(t)) for t in tokens])
+    given_options = {"url": server.url, "backoff": 0.0, "retries": 2, "timeout": 5.0, **options}
+    prompts = [f"p{i}" for i in range(n)]
+    return http(prompts, list(responses), tokens, list(answers), mask, **given_options)
+
+
+def test_http_sends_what_is_declared_and_nothing_else(server):
+    assert ask(server).tolist() == [1, 2, 3]
+    assert server.bodies == [{"prompts": ["p0", "p1", "p2"], "responses": ["a", "bb", "ccc"]}]
+    for fields in (["responses"], ["responses", "answers"], ["responses", "response_tokens"]):
+        ask(server, send=fields)
+        assert list(server.bodies[-1]) == fields
+    allowed = {"Host", "Accept-Encoding", "User-Agent", "Connection", "Content-Type",
+               "Content-Length"}  # fmt: skip
+    assert set(server.headers[-1]) == allowed
+
+
+def test_http_cuts_a_batch_into_requests(server):
+    assert ask(server, batch=2).tolist() == [1, 2, 3]
+    assert [len(body["responses"]) for body in server.bodies] == [2, 1]
+
+
+def test_http_gives_scores_per_token(server):
+    def answer(body):
+        return 200, {"scores": [[len(r) + 0.5] * len(r) for r in body["response_tokens"]]}
+
+    server.answer = answer
+    found = ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
+    assert found.tolist() == [[2.5, 2.5, 0, 0], [3.5, 3.5, 3.5, 0]]
+    server.answer = lambda body: (200, {"scores": [[1.0], [1.0]]})
+    with pytest.raises(RlzooError, match="must give 2 scores of response 0. Got 1"):
+        ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
+
+
+def test_http_headers_come_from_the_environment_alone(server, monkeypatch):
+    monkeypatch.setenv("RLZOO_ALLOW_ENV", "SCORER")
+    monkeypatch.setenv("SCORER", "Authorization: Bearer s3cret\nX-Team: a: b\n")
+    ask(server, headers_from="SCORER")
+    assert server.headers[-1]["Authorization"] == "Bearer s3cret"
+    assert server.headers[-1]["X-Team"] == "a: b"
+    monkeypatch.setenv("SCORER", "Authorization: x\nno colon s3cret")
+    with pytest.raises(ValueError, match="line 2 of 'SCORER'") as caught:
+        ask(server, headers_from="SCORER")
+    assert "s3cret" not in str(caught.value)
+    monkeypatch.delenv("SCORER")
+    with pytest.raises(RlzooError, match="no environment variable 'SCORER'"):
+        ask(server, headers_from="SCORER")
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 503])
+def test_http_tries_again_where_that_may_help(server, status):
+    replies = iter([(status, b""), (200, {"scores": [1, 2, 3]})])
+    server.answer = lambda body: next(replies)
+    assert ask(server).tolist() == [1, 2, 3]
+    assert len(server.bodies) == 2
+
+
+def test_http_waits_longer_each_time(server, monkeypatch):
+    waited = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    server.answer = lambda body: (503, b"")
+    with pytest.raises(RlzooError, match=r"does not answer after 4 attempts \(status 503\)"):
+        ask(server, retries=3, backoff=0.5)
+    assert [w for w in waited if w >= 0.5] == [0.5, 1.0, 2.0]
+
+
+def test_http_that_is_slow_stops_or_scores_zero_as_declared(server):
+    def slow(body):
+        threading.Event().wait(0.5)
+        return 200, {"scores": [1.0] * len(body["responses"])}
+
+    server.answer = slow
+    with pytest.raises(RlzooError, match=r"does not answer after 2 attempts \(timed out\)"):
+        ask(server, timeout=0.1, retries=1)
+    with pytest.warns(UserWarning, match="3 responses score 0"):
+        assert ask(server, timeout=0.1, retries=0, on_failure="zero").tolist() == [0, 0, 0]
+
+
+def test_http_counts_the_whole_answer_against_the_timeout():
+    """Each packet comes in time; the answer as a whole never does."""
+    import socket
+
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def drip():
+        peer, _ = listener.accept()
+        peer.recv(2**16)
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        for _ in range(100):
+            try:
+                peer.sendall(b" ")
+            except OSError:
+                return
+            time.sleep(0.02)
+
+    threading.Thread(target=drip, daemon=True).start()
+    port = listener.getsockname()[1]
+    place = type("Place", (), {"url": f"http://127.0.0.1:{port}/"})
+    began = time.monotonic()
+    with pytest.raises(RlzooError, match="timed out"):
+        ask(place, timeout=0.2, retries=0)
+    assert time.monotonic() - began < 1.5
+
+
+def test_http_without_a_server_says_so():
+    place = type("Place", (), {"url": "http://127.0.0.1:1/score"})
+    with pytest.raises(RlzooError, match=r"127.0.0.1:1 does not answer .*refused"):
+        ask(place, retries=0)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "fault"),
+    [
+        (404, b"", "answers with status 404"),
+        (302, b"", "answers with status 302"),  # a redirect is not followed
+        (200, b"<html>", "answers with no JSON: b'<html>'"),
+        (200, b"", "answers with no JSON"),
+        (200, b"\xff\xfe\x00", "answers with no JSON"),
+        (200, [1, 2, 3], 'answers without "scores"'),
+        (200, {"score": [1, 2, 3]}, 'answers without "scores"'),
+        (200, {"scores": [1, 2]}, "must give 3 scores. Got 2"),
+        (200, {"scores": 1}, "must give 3 scores. Got int"),
+        (200, {"scores": [1, "2", 3]}, "item 1 of the scores is '2'"),
+        (200, {"scores": [1, None, 3]}, "item 1 of the scores is None"),
+        (200, {"scores": [1, 2, True]}, "item 2 of the scores is True"),
+        (200, {"scores": [1, 2, [3]]}, "item 2 of the scores"),
+        (200, b'{"scores": [1, NaN, 3]}', "item 1 of the scores is nan"),
+        (200, b'{"scores": [1, 2, -Infinity]}', "item 2 of the scores is -inf"),
+        (200, b'{"scores": [1, 2, 1' + b"0" * 400 + b"]}", "item 2 of the scores"),
+    ],
+)
+@pytest.mark.parametrize("on_failure", ["stop", "zero"])
+def test_http_refuses_garbage_at_once(server, status, answer, fault, on_failure):
+    server.answer = lambda body: (status, answer)
+    with pytest.raises(RlzooError, match=fault) as caught:
+        ask(server, on_failure=on_failure)
+    assert "\n" not in str(caught.value)
+    assert len(server.bodies) == 1
+
+
+def test_http_names_what_json_cannot_carry(server):
+    with pytest.raises(RlzooError, match="JSON cannot carry"):
+        ask(server, answers=(b"1", "2", "3"), send=["answers", "responses"])
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"url": ""}, "url is missing"),
+        ({"url": "file:///etc/passwd"}, "must begin with http"),
+        ({"url": "localhost:80"}, "must begin with http"),
+        ({"url": "http://me:word@localhost/"}, "secrets do not belong in a recipe"),
+        ({"send": ["prompt"]}, "did you mean 'prompts'"),
+        ({"send": []}, "name what is sent"),
+        ({"per_token": True}, "send response_tokens"),
+        ({"headers_from": "NO_SUCH_VARIABLE"}, "--allow-env NO_SUCH_VARIABLE"),
+    ],
+)
+def test_http_options_are_refused_before_a_run(options, fault, zoo):
+    component = zoo.rewards["http"]
+    with pytest.raises((ValueError, RlzooError), match=fault):
+        component.refuse(component.check_options({"url": "http://localhost/", **options}))
+
+
+def test_a_run_whose_endpoint_dies_keeps_its_checkpoint(server, words, tmp_path):
+    """Scores for two steps, then none: the run stops, and goes on when the endpoint is back."""
+    calls = iter(range(1000))
+    good = server.answer
+
+    def dies(body):
+        return (503, b"") if next(calls) >= 3 else good(body)  # the evaluation, then two steps
+
+    server.answer = dies
+    asked = ["rewards=http", f"rewards.http.url={server.url}", "rewards.http.retries=0",
+             f"run.dir={tmp_path}/run"]  # fmt: skip
+    with pytest.raises(RlzooError, match="does not answer after one attempt"):
+        rlzoo.run("grpo", [*words, *asked])
+    assert sorted(p.name for p in (tmp_path / "run" / "checkpoints").iterdir()) != []
+    server.answer = good
+    from rlzoo.train.start import resume
+
+    assert resume(tmp_path / "run").summary["steps"] == 3
