@@ -232,6 +232,9 @@ def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")
+    given = [x for x in call.inputs.values() if isinstance(x, Tensor) and x.requires_grad]
+    if given and torch.is_grad_enabled() and not loss.requires_grad:
+        raise call.fault("returned a loss that no gradient goes through: is it detached?")
     shape, mask = call.shape, call.mask
     checked = {}
     for name, x in metrics.items():

@@ -11,18 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlzoo.errors import ComponentError
 from rlzoo.lm.lean import lean_gradients
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import on_host, pick
 from rlzoo.plugin.call import together
-from rlzoo.recipe.plan import Plan
+from rlzoo.recipe.plan import Bound, Plan
 from rlzoo.rollout.advantages import loss_mask
 from rlzoo.rollout.columns import Forward
 from rlzoo.rollout.experience import Experience
-from rlzoo.runs.metrics import FIRST_RATIO_GAP
+from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
 from rlzoo.train.optimizer import Sums, Totals, step_optimizers
+
+OURS = frozenset(metric.name for metric in METRICS)
 
 
 def update(
@@ -230,6 +233,7 @@ def _backward(
         columns |= critic.columns(scored["prediction"])
         assert plan.value_loss is not None
         token_loss, metrics = plan.value_loss(columns)
+        _refuse_our_names("critic", plan.value_loss, metrics)
         value_loss = (weights["critic"] * token_loss).sum()
         sums.add("critic/vf_loss", value_loss)
         for name, metric in metrics.items():
@@ -243,7 +247,17 @@ def _backward(
 def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss per token (B, T), weighed by the plan's correction, and its metrics."""
     loss, metrics = plan.policy_loss(columns)
+    _refuse_our_names("actor", plan.policy_loss, metrics)
     return (loss if plan.correction is None else loss * columns[plan.correction]), metrics
+
+
+def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
+    """A loss's metrics go by names of their own: two of one name would be added up."""
+    for name in metrics:
+        if f"{network}/{name}" in OURS:
+            raise ComponentError(
+                f"{loss.component.label}: its metric {name!r} has the name of one of rlzoo's own"
+            )
 
 
 def policy_loss_gradient(

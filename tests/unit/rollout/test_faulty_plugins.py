@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import rlzoo
-from helpers.worlds import world_of
+from helpers.worlds import step, world_of
 from rlzoo import Example, hookimpl
 from rlzoo.errors import ComponentError
 from rlzoo.rollout.evaluation import evaluate
@@ -72,6 +72,29 @@ def test_a_sampler_whose_columns_are_none_is_named(faulty, told):
         return SAMPLERS[told](policy.generate(prompt_ids, prompt_mask, uniforms))
 
     assert told in faulty("sampler", crooked)
+
+
+LOSSES = {
+    "a loss that no gradient goes through": lambda log_probs: log_probs.detach(),
+    "its metric 'pg_loss' has the name of one": lambda x: (x, {"pg_loss": x}),
+    "a tuple of 3, not a loss alone or": lambda x: (x, {}, 0),
+}
+
+
+@pytest.mark.parametrize("cut", ["train.microbatch=null", "train.microbatch=3"])
+@pytest.mark.parametrize("couples", ["row", "batch"])
+@pytest.mark.parametrize("told", LOSSES)
+def test_a_loss_that_cannot_be_learnt_from_is_named(words, told, couples, cut):
+    def crooked(log_probs, advantages):
+        return LOSSES[told](log_probs * advantages)
+
+    plugin = types.ModuleType("faulty")
+    hook = lambda register: register(crooked, couples=couples)  # noqa: E731
+    hook.__name__ = "register_policy_losses"
+    plugin.register_policy_losses = hookimpl(hook)
+    world = world_of(rlzoo.load_zoo([plugin]), [*words, "policy_loss=crooked", cut], "grpo")
+    with pytest.raises(ComponentError, match=r"policy_loss 'crooked' .*" + told):
+        step(world)
 
 
 def draws(*example):

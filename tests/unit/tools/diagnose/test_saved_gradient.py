@@ -1,10 +1,13 @@
 """`diagnose RUN` compares the gradients that the update takes: its correction, and its masks."""
 
+import pytest
 import torch
 
+from helpers.rewards_for_tests import LETTERS
+from helpers.worlds import rolled, world_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.train.update import first_gradient
+from rlzoo.train.update import first_gradient, gradients
 
 
 def test_the_gradient_has_the_runs_correction_and_leaves_out_what_the_run_drops(zoo, words):
@@ -25,6 +28,24 @@ def test_the_gradient_has_the_runs_correction_and_leaves_out_what_the_run_drops(
     assert expected[0].abs().sum() > 0
     torch.testing.assert_close(first_gradient(plan, batch, advantages), expected)
     assert not first_gradient(plan, batch, advantages)[1].any()
+
+
+@pytest.mark.parametrize("words_of", [[], ["policy_loss=high_entropy"], ["policy_loss=gspo"]])
+def test_it_is_the_gradient_that_the_update_takes(zoo, words, words_of):
+    """In the parameters, of a mini-batch that is the whole batch; the first of its step."""
+    more = ["train.minibatches=1", "kl.place=none", "model.dtype=float64", *LETTERS, *words_of]
+    world = world_of(zoo, [*words, *more], "grpo")
+    batch = rolled(world)
+    gradients(world, {**batch}, 0.0, ("actor",))
+    weights = list(world.policy.model.parameters())
+    taken = [w.grad.clone() for w in weights]
+    score = world.policy.log_prob_stats(batch, want=("entropy",))
+    columns = {**batch, "entropy": score["entropy"].detach()}
+    pull = first_gradient(world.plan, columns, batch["advantages"])
+    found = torch.autograd.grad(score["log_probs"], weights, pull)
+    assert max(g.abs().max() for g in taken) > 1e-3
+    for mine, theirs in zip(found, taken, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-9, rtol=1e-6)
 
 
 def test_a_loss_that_chooses_by_entropy_chooses_in_the_gradient_too(zoo, words):
