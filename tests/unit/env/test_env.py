@@ -157,7 +157,7 @@ def test_the_samplers_batch_is_what_stepping_gives(zoo, model_dir, make, case):
     words, characters = CASES[case]
     world = make_world(zoo, model_dir, *words)
     favour(world.policy, characters, eos=1.0)
-    batch = rows_of(world, 32, characters)
+    batch = rows_of(world, 64, characters)
     right = batch["sequence_scores"] > 0
     # Without rows of each kind this would show nothing.
     assert batch["terminated"].any()
@@ -353,7 +353,7 @@ def test_the_vector_environment_is_its_rows(over, case, mode):
     assert np.array_equal(one_observation, observation)
     agree(one_info, info)
     ends, paid = np.zeros(2), 0.0
-    for _ in range(40):
+    for _ in range(30):
         actions = rng.choice(likely, 4)
         one, several = sync.step(actions), many.step(actions)
         for a, b in zip(one[:4], several[:4], strict=True):
