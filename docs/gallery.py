@@ -200,7 +200,8 @@ def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any
     out = [f"### {name}", prose(about)]
     if (FOLDER / f"{name}.svg").is_file():
         out.append(f"![learning curves of {name}](gallery/{name}.svg)")
-    out += [f"```text\n{formula(plan)}\n```", made_of(plan), f"**Advice.** {advice(row, facts)}"]
+    out += [f"```text\n{formula(plan)}\n```", made_of(plan)]
+    out.append(f"**Advice.** {advice(name, row, facts)}")
     return "\n\n".join(out)
 
 
@@ -218,7 +219,8 @@ def made_of(plan: Plan) -> str:
     """The components, with links to their pages."""
 
     def link(bound: Any) -> str:
-        options = ", ".join(f"{key}={value}" for key, value in bound.options.items())
+        given = {key: " ".join(str(value).split()) for key, value in bound.options.items()}
+        options = ", ".join(f"{key}={value}" for key, value in given.items() if value)
         text = f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
         return f"{text} ({options})" if options else text
 
@@ -239,10 +241,12 @@ def made_of(plan: Plan) -> str:
     return "; ".join(parts) + "."
 
 
-def advice(row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """One line by the league: try it first? Where was it behind? How often did it fail?"""
     if not row:
-        return "Not in the [league](league.md) yet: nothing to say."
+        apart = league.NOT_PLAYED.get(name)
+        more = f"measured [apart]({apart})" if apart else "nothing to say yet"
+        return f"Not among the [league](league.md)'s rows: {more}."
     tasks = row["tasks"]
     good = [task for task, found in tasks.items() if found["like_best"]]
     behind = [task for task in tasks if task not in good]

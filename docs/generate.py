@@ -359,7 +359,17 @@ def public_block(zoo: Zoo) -> str:
 PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo": (),
     "rlzoo.ops": (),
-    "rlzoo.errors": ("RlzooError", "DataError", "nearest"),
+    "rlzoo.errors": (
+        "RlzooError",
+        "DataError",
+        "RunError",
+        "StoreError",
+        "Unfinished",
+        "UsageError",
+        "disk_is_full",
+        "first_line",
+        "nearest",
+    ),
     "rlzoo.data": (),
     "rlzoo.lm": (),
     "rlzoo.checks": (),
@@ -528,6 +538,16 @@ def in_trainers_block(zoo: Zoo) -> str:
     return table(["trainer", "what", "found"], rows)
 
 
+def beside_authors_block(zoo: Zoo) -> str:
+    """What tests/reference/make_authors.py found."""
+    found = json.loads((ROOT / "tests" / "reference" / "authors.json").read_text())
+    rows = []
+    for name, one in sorted(found.items()):
+        numbers = [f"{one[kind]:.0e}" if kind in one else "" for kind in ("value", "gradient")]
+        rows.append([f"`{name}`", one["beside"], *numbers, str(one["compared"]), one["note"]])
+    return table(["here", "beside", "value", "gradient", "compared", "note"], rows)
+
+
 def vllm_block(zoo: Zoo) -> str:
     """What tests/reference/make_vllm.py found."""
     found = json.loads((ROOT / "tests" / "reference" / "vllm.json").read_text())
@@ -628,7 +648,10 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
         name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
     },
     "docs/bridges.md": {"bridges": bridges_block},
-    "docs/agreement.md": {"in trainers": in_trainers_block},
+    "docs/agreement.md": {
+        "beside authors": beside_authors_block,
+        "in trainers": in_trainers_block,
+    },
     "docs/samplers.md": {"vllm": vllm_block},
     "docs/columns.md": {
         "columns": columns_block,

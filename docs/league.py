@@ -6,6 +6,10 @@ Every recipe on every task, seed by seed, each run ending when it has drawn its 
 are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same command goes on with what
 is missing: a finished run is not done again, one that was cut off goes on from its last checkpoint.
 Then the page is written, of the tasks that have all their runs; --page-only writes it at once.
+
+    python docs/league.py --rows vimpo,dr_grpo,grpo --beside vimpo
+
+plays a row that is not among the standings by the same rules, and others for it to be told from.
 """
 
 import argparse
@@ -25,8 +29,16 @@ from rlzoo.recipe.plan import make_plan
 HERE = Path(__file__).resolve().parent
 # Distillation hears of each token from a model that can do the task already, which the others lack
 # (docs/distillation.md plays it against SFT); SDPO wants a base that reads what it is shown, PRIME
-# a trained reward model; VIMPO came after the league was played: `--rows vimpo` plays it.
-NOT_PLAYED = ("iw_opd", "mopd", "opd", "prime", "sdpo", "vimpo", "vopd")
+# a trained reward model; VIMPO came after the league was played, and stands beside it.
+NOT_PLAYED = {  # where their numbers stand
+    "iw_opd": "distillation.md#a-minute-on-two-cores",
+    "mopd": "distillation.md#a-teacher-for-each-domain",
+    "opd": "distillation.md#a-minute-on-two-cores",
+    "prime": "process-rewards.md#from-outcomes-alone-an-implicit-one",
+    "sdpo": "distillation.md#a-policy-that-teaches-itself",
+    "vimpo": "league.md#beside-the-standings",
+    "vopd": "distillation.md#a-minute-on-two-cores",
+}
 SHIPPED = sorted(p.stem for p in (HERE.parent / "configs" / "recipes").glob("*.yaml"))
 RECIPES = [name for name in SHIPPED if name not in NOT_PLAYED]
 
@@ -185,6 +197,15 @@ def advise_all(folder: Path, tasks: list[str], seeds: int) -> dict[str, list[dic
 SHARE = 0.1  # of the budget, for the advisor's pilot
 
 
+def read_all(played: list[Cell], page: Any) -> dict[str, dict[str, list[Any]]]:
+    """task -> row -> a `league_page.Played` for each seed."""
+    league: dict[str, dict[str, list[Any]]] = {}
+    for cell in played:
+        runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])
+        runs.append(page.read(cell.path, TASKS[cell.task].tokens))
+    return league
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -195,6 +216,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--rows", default=",".join([*RECIPES, *EXTRA]))
     add("--no-page", action="store_true", help="leave docs/league.md as it is")
     add("--page-only", action="store_true", help="play nothing")
+    add("--beside", metavar="ROW", help="write only how ROW compares with the other rows")
     arguments = parser.parse_args(argv)
     folder, seeds = arguments.folder, arguments.seeds
     tasks, rows = arguments.tasks.split(","), arguments.rows.split(",")
@@ -209,16 +231,16 @@ def main(argv: list[str] | None = None) -> None:
     sys.path.insert(0, str(HERE))
     import league_page as page
 
+    if arguments.beside:
+        played = [cell for cell in every if cell.done]
+        page.write_beside(arguments.beside, read_all(played, page))
+        return
     cut_off = {cell.task for cell in every if not cell.done}
     tasks = [task for task in tasks if task not in cut_off]
     waiting = [task for task in TASKS if task not in tasks]
-    league: dict[str, dict[str, list[page.Played]]] = {}
-    for cell in every:
-        if cell.task in tasks:
-            runs = league.setdefault(cell.task, {}).setdefault(cell.row, [])
-            runs.append(page.read(cell.path, TASKS[cell.task].tokens))
     page.write(
-        league, dashes={key: why for key, why in dashes.items() if key[0] in tasks},
+        read_all([cell for cell in every if cell.task in tasks], page),
+        dashes={key: why for key, why in dashes.items() if key[0] in tasks},
         budgets={name: task.tokens for name, task in TASKS.items()},
         advice=advise_all(folder, tasks, seeds), even=EVEN, folder=folder, waiting=waiting,
     )  # fmt: skip

@@ -17,7 +17,7 @@ import numpy as np
 
 from common import put, table
 from rlzoo.show.figure import add_axes, ink, line, new_figure, write_figure
-from rlzoo.stats import block
+from rlzoo.stats import block, t_interval
 
 HERE = Path(__file__).resolve().parent
 PAGE, CURVES = HERE / "league.md", HERE / "league.svg"
@@ -304,6 +304,26 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
         f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no "
         f"GPU.{missing}"
     )
+
+
+def beside(row: str, league: League) -> str:
+    """Its mean scores, and its differences to each other row, paired by seed, with Student's 95 %
+    intervals."""
+    others = list(dict.fromkeys(r for runs in league.values() for r in runs if r != row))
+    lines = []
+    for task, runs in league.items():
+        mine = [run.after for run in runs[row]]
+        cells = [task, str(len(mine)), f"{fmean(mine):.3f}"]
+        for other in others:
+            theirs = [run.after for run in runs[other]]
+            low, high = t_interval([a - b for a, b in zip(mine, theirs, strict=True)])
+            cells.append(f"{fmean(mine) - fmean(theirs):+.3f} [{low:+.3f}, {high:+.3f}]")
+        lines.append(cells)
+    return table(["task", "seeds", row, *(f"less {other}" for other in others)], lines)
+
+
+def write_beside(row: str, league: League) -> None:
+    put(PAGE, "beside", beside(row, league))
 
 
 def write(

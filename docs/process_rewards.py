@@ -56,6 +56,7 @@ def judge(arguments: argparse.Namespace) -> None:
 
     words = [*TASK, f"task.path={arguments.problems}", f"model.path={arguments.model}"]
     words += [f"seed={arguments.seed}", "rollout.prompts=512", "rollout.samples=4", "device=cpu"]
+    words += [f"rollout.temperature={arguments.temperature}"]
     trainer = rlzoo.open_recipe("grpo", words)
     steps: list[dict] = []
     verdicts: list[dict] = []
@@ -97,6 +98,7 @@ def main(words: list[str] | None = None) -> None:
     one = verbs.add_parser("judge")
     for option in ("--model", "--problems", "--out"):
         one.add_argument(option, required=True)
+    one.add_argument("--temperature", type=float, default=1.0)
     one.set_defaults(run=judge, n=6_000)
     for one in verbs.choices.values():
         one.add_argument("--n", type=int)

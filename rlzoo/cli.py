@@ -17,7 +17,7 @@ from rlzoo import __version__
 from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
-from rlzoo.show.text import printable
+from rlzoo.show.text import say
 from rlzoo.tools import guide
 from rlzoo.tools.verb import perform
 
@@ -96,8 +96,17 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
         if message.startswith(head):
+            word = message.removeprefix(head).split()[0]
             options = [o for action in self._actions for o in action.option_strings]
-            message += nearest(message.removeprefix(head).split()[0], options)
+            message += nearest(word, options)
+            key, equals, value = word.partition("=")
+            if equals and not key.startswith("-"):
+                option = f"--{key.replace('_', '-')}"
+                known = option in options
+                meant = f"did you mean {option} {value}?" if known else "it takes no settings"
+                message = f"{word}: {meant}"
+        elif "required" in message and (lines := guide.EXAMPLES.get(self.prog.split()[-1])):
+            message += f"; for example: {lines[0][0]}"
         super().error(message)
 
 
@@ -233,7 +242,7 @@ def main(argv: list[str] | None = None) -> int:
         finally:
             sys.stdout.flush()
     except RlzooError as error:
-        print(f"rlzoo: {printable(str(error))}", file=sys.stderr)
+        say(f"rlzoo: {error}")
         return error.status
     except BrokenPipeError:  # its reader has gone: `rlzoo plugins | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the rest goes at exit
@@ -242,15 +251,15 @@ def main(argv: list[str] | None = None) -> int:
         said = of_the_machine(error)
         if said is None:
             raise  # a bug: its traceback is what helps
-        print(f"rlzoo: {printable(said)}", file=sys.stderr)
+        say(f"rlzoo: {said}")
         return 1
     except KeyboardInterrupt as stopped:
         how = getattr(stopped, "__notes__", [])  # to go on
-        print("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]), file=sys.stderr)
+        say("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]))
         return 1
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
     own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
     text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
-    print(printable(text), file=sys.stderr)
+    say(text)

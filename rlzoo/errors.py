@@ -83,6 +83,12 @@ def first_line(error: BaseException) -> str:
     return (words_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def in_short(value: object, most: int = 60) -> str:
+    """`repr(value)`, of a long one the beginning."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def words_of(error: BaseException) -> str:
     """`str(error)`; nothing where a stranger's error cannot even say itself."""
     try:

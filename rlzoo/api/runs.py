@@ -14,12 +14,13 @@ from rlzoo.api.document import Found
 from rlzoo.api.figures import draw
 from rlzoo.api.notebook import Notebook, in_notebook
 from rlzoo.errors import RunError, UsageError, nearest
-from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
 from rlzoo.runs.record import Record, failure, read_record
-from rlzoo.runs.store import copy_of, is_url
+from rlzoo.runs.store import copy_of
 from rlzoo.tools.run.command import make_display
 from rlzoo.tools.run.live import SHOWN
 from rlzoo.train import start
@@ -29,7 +30,7 @@ KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows
 
 
 @dataclass(repr=False)
-class Run(start.Run):
+class Run:
     """A run: its folder, and what stands there. It shows itself in a notebook.
 
     path: the run folder. summary: what summary.json says; empty while the run is not finished.
@@ -37,6 +38,9 @@ class Run(start.Run):
     Files are read when they are asked for first, and no model is loaded for them; `load_run` opens
     the folder anew. A run is taken wherever a path is: `rlzoo.compare(a, b)`.
     """
+
+    path: Path
+    summary: dict[str, Any]
 
     def __post_init__(self) -> None:
         self._folder = RunFolder(Path(self.path).absolute())  # wherever one goes meanwhile
@@ -161,7 +165,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
 
     Raises RunError where the folder is none, or its summary is damaged.
     """
-    path = copy_of(str(path), large=True) if is_url(path) else Path(path)
+    path = copy_of(path)
     if (path / "sweep.json").is_file():
         runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
         raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
@@ -190,8 +194,10 @@ def run(
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
     ComponentError, RunError.
     """
+    zoo = zoo or load_zoo()
+    composed = compose([f"recipe={recipe}", *(overrides or [])], zoo)
     with _shown(display) as shown:
-        return _of(start.run(recipe, list(overrides or ()), zoo=zoo, display=shown, store=store))
+        return Run(*start.start(composed, zoo, shown, store))
 
 
 def resume(
@@ -209,14 +215,9 @@ def resume(
     run of a URL goes on in; runs/ and its name. Raises RunError where it is finished, or no run
     folder.
     """
-    place = str(path) if is_url(path) else Path(path)
+    more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir}
     with _shown(display) as shown:
-        trust = trust_remote_code
-        return _of(start.resume(place, zoo=zoo, display=shown, trust_remote_code=trust, dir=dir))
-
-
-def _of(done: start.Run) -> Run:
-    return Run(done.path, done.summary)
+        return Run(*start.resume(os.fspath(path), zoo=zoo, display=shown, **more))
 
 
 @contextmanager

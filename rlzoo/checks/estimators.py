@@ -103,7 +103,8 @@ ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
 def equal_rewards_give_zeros(s: Subject) -> None:
     """No signal, no advantage: equal rewards (.1 + .2 and .3 are) and groups of one give 0."""
     _with_group_baseline(s)
-    if not _reward_needs(s) <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
+    rewards = set(REWARD_COLUMNS) & set(s.needs)
+    if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
         raise NotApplicable("sees more than one reward per response")
     for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
         for options in s.variants():
@@ -149,10 +150,6 @@ def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
         what = f"when the reward of the {place} action rises, its advantage"
         assert bool((gain >= -1e-9).all()), f"{what} falls{show(options)}"
         assert bool((gain > 1e-9).any()), f"{what} stays{show(options)}: reward misplaced?"
-
-
-def _reward_needs(s: Subject) -> set[str]:
-    return set(REWARD_COLUMNS) & set(s.needs)
 
 
 def _exotic_per_token(s: Subject) -> list[str]:

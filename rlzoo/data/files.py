@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
-from rlzoo.errors import DataError, first_line, nearest, typed_path
+from rlzoo.errors import DataError, first_line, in_short, nearest, typed_path
 
 Message = dict[str, str]
 
@@ -67,9 +67,7 @@ def _beside(file: Path) -> str:
 def messages_of(value: Any) -> list[Message]:
     """Chat messages, checked; raises ValueError."""
     if not isinstance(value, list) or not value or not all(map(_is_message, value)):
-        got = repr(value)
-        got = got if len(got) <= 60 else f"{got[:57]}..."
-        raise ValueError(f"must be a text or messages with role and content. Got {got}")
+        raise ValueError(f"must be a text or messages with role and content. Got {in_short(value)}")
     return [{"role": m["role"], "content": m["content"]} for m in value]
 
 

@@ -1,7 +1,8 @@
 """Rows to learn from: preferences, demonstrations, judged steps; from a file or a data set folder.
 
     preference      prompt, chosen, rejected        which of two responses is better
-    demonstration   prompt, response                a response to imitate
+    demonstration   prompt, response                a response to imitate, or `completion`, or one
+                                                    column `messages` that ends with it
     solution        prompt, completions, labels     the steps of a response, and which are right
     verdict         prompt, completion, label       a response, and whether it is right
 
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlzoo.data.files import Message, messages_of, read
-from rlzoo.errors import DataError, UsageError, nearest
+from rlzoo.errors import DataError, UsageError, in_short, nearest
 
 Item = TypeVar("Item")
 
@@ -80,64 +81,49 @@ class Pairs(Generic[Row]):
         return sum(self.skipped.values())
 
 
-def read_preferences(
-    path: str | Path,
-    columns: Mapping[str, str | None] | None = None,
-    *,
-    split: str = "",
-    on_bad_row: str = "stop",
-) -> Pairs[Preference]:
-    """Preferences from `path`: JSONL, Parquet, a folder or hub id that `datasets` reads.
+@dataclass(frozen=True)
+class Reader(Generic[Row]):
+    """Reads rows of one kind from JSONL, Parquet, a folder or hub id that `datasets` reads.
 
-    columns:    what `prompt`, `chosen` and `rejected` are called there
-    on_bad_row: stop (an error that names file and line) or skip (counted)
+    columns: what a row has. instead: what else a column may be called where nobody says.
     """
-    names = _names(columns, ("prompt", "chosen", "rejected"))
-    return _read(path, split, on_bad_row, lambda row: _preference(row, names))
 
+    columns: tuple[str, ...]
+    parse: Callable[[Mapping[str, Any], Mapping[str, str]], Row]
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
-def read_demonstrations(
-    path: str | Path,
-    columns: Mapping[str, str | None] | None = None,
-    *,
-    split: str = "",
-    on_bad_row: str = "stop",
-) -> Pairs[Demonstration]:
-    """Demonstrations from `path`, as `read_preferences`: columns `prompt` and `response` (or
-    `completion`), or one column `messages` that ends with the assistant's."""
-    names = _names(columns, ("prompt", "response"))
-    given = bool(columns and columns.get("response"))
-    return _read(path, split, on_bad_row, lambda row: _demonstration(row, names, given))
+    def __call__(
+        self,
+        path: str | Path,
+        names: Mapping[str, str | None] | None = None,
+        *,
+        split: str = "",
+        on_bad_row: str = "stop",
+    ) -> Pairs[Row]:
+        """names: what columns are called there. on_bad_row: stop (an error that names file and
+        line) or skip (counted)."""
+        rows: list[Row] = []
+        skipped: dict[str, int] = {}
+        first = ""
+        for line in read(str(path), split=split):
+            try:
+                if line.values is None:
+                    raise ValueError(line.fault)
+                rows.append(self.parse(line.values, self._names(line.values, names or {})))
+            except ValueError as error:
+                if on_bad_row != "skip":
+                    raise DataError(f"{line.place}: {error}") from None
+                first = first or f" ({line.place}: {error})"
+                skipped[str(error)] = skipped.get(str(error), 0) + 1
+        if not rows:
+            raise DataError(f"{path}: no row can be learned from{first}")
+        return Pairs(rows, skipped)
 
+    def _names(self, row: Mapping[str, Any], given: Mapping[str, str | None]) -> dict[str, str]:
+        def usual(name: str) -> str:
+            return next((n for n in (name, *self.instead.get(name, ())) if n in row), name)
 
-def read_solutions(
-    path: str | Path,
-    columns: Mapping[str, str | None] | None = None,
-    *,
-    split: str = "",
-    on_bad_row: str = "stop",
-) -> Pairs[Solution]:
-    """Solutions from `path`, as `read_preferences`: columns `prompt`, `completions`, a list of
-    steps, and `labels`, a list of as many booleans."""
-    names = _names(columns, ("prompt", "completions", "labels"))
-    return _read(path, split, on_bad_row, lambda row: _solution(row, names))
-
-
-def read_verdicts(
-    path: str | Path,
-    columns: Mapping[str, str | None] | None = None,
-    *,
-    split: str = "",
-    on_bad_row: str = "stop",
-) -> Pairs[Verdict]:
-    """Verdicts from `path`, as `read_preferences`: columns `prompt`, `completion` and `label`."""
-    names = _names(columns, ("prompt", "completion", "label"))
-    return _read(path, split, on_bad_row, lambda row: _verdict(row, names))
-
-
-def _names(columns: Mapping[str, str | None] | None, known: tuple[str, ...]) -> dict[str, str]:
-    given = {k: v for k, v in (columns or {}).items() if v}
-    return {name: given.get(name, name) for name in known}
+        return {name: given.get(name) or usual(name) for name in self.columns}
 
 
 def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
@@ -151,22 +137,19 @@ def _preference(row: Mapping[str, Any], names: Mapping[str, str]) -> Preference:
     return Preference(prompt, better, worse)
 
 
-def _demonstration(row: Mapping[str, Any], names: Mapping[str, str], given: bool) -> Demonstration:
-    name = names["response"]
-    if not given and name not in row:
-        name = next((n for n in ("completion", "messages") if n in row), name)
-    return Demonstration(*_split(row, names, _column(row, name), name))
+def _demonstration(row: Mapping[str, Any], names: Mapping[str, str]) -> Demonstration:
+    return Demonstration(*_split(row, names, _column(row, names["response"]), names["response"]))
 
 
 def _solution(row: Mapping[str, Any], names: Mapping[str, str]) -> Solution:
     prompt, steps, labels = (_column(row, names[n]) for n in names)
     said = names["completions"]
     if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-        raise ValueError(f"{said!r} must be a list of texts, a step each. Got {_short(steps)}")
+        raise ValueError(f"{said!r} must be a list of texts, a step each. Got {in_short(steps)}")
     if not all(s.strip() for s in steps):
         raise ValueError(f"{said!r} has an empty step")
     if not isinstance(labels, list) or len(labels) != len(steps):
-        got = len(labels) if isinstance(labels, list) else _short(labels)
+        got = len(labels) if isinstance(labels, list) else in_short(labels)
         raise ValueError(f"{names['labels']!r} must hold one for each of {len(steps)}. Got {got}")
     right = tuple(_right(x, names["labels"]) for x in labels)
     return Solution(_prompt(prompt, names["prompt"]), tuple(steps), right)
@@ -180,12 +163,7 @@ def _verdict(row: Mapping[str, Any], names: Mapping[str, str]) -> Verdict:
 def _right(value: Any, name: str) -> bool:
     if value in (True, False):  # 1 and 0, too
         return bool(value)
-    raise ValueError(f"{name!r} must be true or false. Got {_short(value)}")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    raise ValueError(f"{name!r} must be true or false. Got {in_short(value)}")
 
 
 def _split(
@@ -226,22 +204,9 @@ def _messages(value: Any, name: str) -> list[Message]:
         raise ValueError(f"{name!r} {error}") from None
 
 
-def _read(
-    path: str | Path, split: str, on_bad_row: str, parse: Callable[[Mapping[str, Any]], Row]
-) -> Pairs[Row]:
-    rows: list[Row] = []
-    skipped: dict[str, int] = {}
-    first = ""
-    for line in read(str(path), split=split):
-        try:
-            if line.values is None:
-                raise ValueError(line.fault)
-            rows.append(parse(line.values))
-        except ValueError as error:
-            if on_bad_row != "skip":
-                raise DataError(f"{line.place}: {error}") from None
-            first = first or f" ({line.place}: {error})"
-            skipped[str(error)] = skipped.get(str(error), 0) + 1
-    if not rows:
-        raise DataError(f"{path}: no row can be learned from{first}")
-    return Pairs(rows, skipped)
+read_preferences = Reader(("prompt", "chosen", "rejected"), _preference)
+read_demonstrations = Reader(
+    ("prompt", "response"), _demonstration, {"response": ("completion", "messages")}
+)
+read_solutions = Reader(("prompt", "completions", "labels"), _solution)
+read_verdicts = Reader(("prompt", "completion", "label"), _verdict)

@@ -16,6 +16,7 @@ from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.lm.loading import eos_ids, load_config, load_tokenizer, resolve_path
 from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.mdp import rules as mdp
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.mdp.turns import Conversation, Turns, begin
 from rlzoo.plugin.component import Example, needs_of
 from rlzoo.plugin.registry import load_zoo
@@ -49,12 +50,13 @@ class Rules:
         self.tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
         config = load_config(folder, trust_remote_code=m.trust_remote_code)
         self.form = PromptFormat(self.tokenizer, m.chat, m.system)
-        self.eos_ids = self.form.ends(self.plan.task, eos_ids(config, self.tokenizer))
+        task, name = self.plan.task, self.plan.task_name
+        self.eos_ids = self.form.ends(task, name, eos_ids(config, self.tokenizer))
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.vocabulary: int = config.get_text_config().vocab_size
         self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
         if max_prompt is None:
-            prompts = drawn(self.plan.task, "train")
+            prompts = drawn(task, name, "train")
             max_prompt = 2 * max(map(len, self.form.encode_each(prompts)))
         self.max_prompt = max_prompt
         self.split = split
@@ -116,7 +118,8 @@ class Episodes:
         else:
             generator = torch.Generator().manual_seed(int(random.integers(2**63)))
             split = options.get("split") or rules.split
-            example = Example(*rules.plan.task.draw(split, 1, generator)[0])
+            plan = rules.plan
+            (example,) = draw_examples(plan.task, plan.task_name, split, 1, generator)
         noise = options.get("noise")
         if noise is None and "noise" in rules.plan.needs:
             noise = random.random(rules.max_new_tokens)

@@ -97,7 +97,7 @@ def build_policy(config: Any) -> Policy:
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
     check_vocabulary(folder, model.config, tokenizer)
-    _prepare(model, m, lasting_name(m.path, folder))
+    _prepare(model, config, lasting_name(m.path, folder))
     policy = Policy(
         model.to(device),
         tokenizer,
@@ -112,11 +112,13 @@ def build_policy(config: Any) -> Policy:
     return policy
 
 
-def _prepare(model: Any, m: Any, base: str) -> None:
+def _prepare(model: Any, config: Any, base: str) -> None:
     """Adapters and gradient checkpointing, where the recipe asks for them."""
+    m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
-        add_lora(model, rank=m.lora.rank, alpha=m.lora.alpha, targets=targets, base=base)
+        size = {"rank": m.lora.rank, "alpha": m.lora.alpha}
+        add_lora(model, **size, targets=targets, base=base, seed=config.seed)
     if m.gradient_checkpointing:
         recompute.allow(model)
 
@@ -179,9 +181,10 @@ def _critic_start(plan: Plan, policy: Policy) -> Any:
     name = critic_folder(plan)
     if name is None:
         return None
-    m = plan.recipe.config.model
+    config = plan.recipe.config
+    m = config.model
     folder = resolve_path(name, "critic.init", code=m.trust_remote_code)
     trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
     _same_tokens(policy, folder, "critic.init", m.trust_remote_code)
-    _prepare(trunk, m, lasting_name(name, folder))
+    _prepare(trunk, config, lasting_name(name, folder))
     return trunk.to(policy.device), weight

@@ -18,7 +18,8 @@ Step = Callable[[], None]
 # Their result, or its shape, is a value that the host must have first; a constant is the host's.
 WAITING = {
     *("_local_scalar_dense", "is_nonzero", "equal", "nonzero", "masked_select", "bincount"),
-    *("_unique2", "unique_dim", "unique_consecutive", "repeat_interleave", "lift_fresh"),
+    *("_unique", "_unique2", "unique_dim", "unique_consecutive", "multinomial", "_coalesce"),
+    *("repeat_interleave", "lift_fresh"),
 }
 
 

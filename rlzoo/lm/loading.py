@@ -6,6 +6,7 @@ Only safetensors are read: nothing is unpickled, and no code of a model's own ru
 
 import contextlib
 import json
+import math
 import re
 import threading
 import warnings
@@ -338,11 +339,13 @@ def _told(error: Exception) -> str:
 # ---------------------------------------------------------------- adapters
 
 
-def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str) -> None:
+def add_lora(
+    model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str, seed: int = 0
+) -> None:
     """Put LoRA adapters of `rank` on the linear layers `targets` (None: all but the head), scaled
     by alpha / rank; only they are trained. B starts at zero, so nothing changes yet.
 
-    base: what the saved adapter names as its model, a folder or a hub id.
+    base: what the saved adapter names as its model, a folder or a hub id. seed: of A.
     Source: Hu et al. 2021, arXiv:2106.09685; by the peft library.
     """
     from peft import LoraConfig
@@ -378,10 +381,17 @@ def add_lora(model: Any, *, rank: int, alpha: float, targets: list[str] | None, 
                 f"{', '.join(sorted(linear))}"
             ) from None
         raise ModelError(f"model.lora: {_told(error)}") from None
+    # peft drew A by the process's generator, which other threads draw by as well.
+    draw = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         weight.requires_grad_("lora_" in name)
         if "lora_" in name:
-            weight.data = weight.data.float()  # a small step would vanish in half precision
+            # A small step would vanish in half precision.
+            weight.data = weight.data.to(torch.promote_types(weight.dtype, torch.float32))
+        if "lora_A." in name:  # as peft does
+            torch.nn.init.kaiming_uniform_(weight.data, a=math.sqrt(5), generator=draw)
+        elif "lora_embedding_B." in name:
+            torch.nn.init.normal_(weight.data, generator=draw)
 
 
 def _is_linear(module: Any) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from rlzoo.errors import ModelError
@@ -16,6 +17,7 @@ from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
 from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.parallel.shard import whole
+from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 
 
@@ -45,7 +47,7 @@ class Models:
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         train = self.plan.recipe.config.train
         known = self.policy.eos_ids
-        self.policy.eos_ids = self.prompt_format.ends(self.plan.task, known)
+        self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):
             token = self.tokenizer.convert_ids_to_tokens(i)
             self.notes.append(f"responses end at {token} too, as the chat template ends a turn")
@@ -54,7 +56,7 @@ class Models:
 
     def _fit_prompts(self) -> None:
         """Find prompts that are too long for the model: a task of data may leave them out."""
-        task, config = self.plan.task, self.plan.recipe.config
+        task, name, config = self.plan.task, self.plan.task_name, self.plan.recipe.config
         limit = max(config.rollout.max_new_tokens, config.eval.max_new_tokens or 0)
         longest = self.policy.limit  # (tokens, what they are called)
         room = None if longest is None else max(0, longest[0] - limit)
@@ -63,17 +65,19 @@ class Models:
             return len(self.prompt_format.encode(prompt))
 
         if hasattr(task, "fit"):
-            note = task.fit(count, room)
+            with border(f"task {name!r}: fit"):
+                note = task.fit(count, room)
             self.notes += [note] if note else []
         if longest is None or room is None:
             return
         for split in ("train", "test"):
-            lengths = [len(ids) for ids in self.prompt_format.encode_each(drawn(task, split))]
+            prompts = drawn(task, name, split)
+            lengths = [len(ids) for ids in self.prompt_format.encode_each(prompts)]
             if max(lengths) > room:
                 raise ModelError(
                     f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "
                     f"{sum(n > room for n in lengths)} of {len(lengths)} "
-                    f"{split} prompts of task {self.plan.task_name!r} are longer, up to "
+                    f"{split} prompts of task {name!r} are longer, up to "
                     f"{max(lengths)} tokens"
                 )
 
@@ -106,6 +110,14 @@ class Models:
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
+
+    def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
+        """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
+        stats = self.policy.log_prob_stats
+        with torch.no_grad():
+            return self.passes.map(
+                columns, lambda c: stats(c, want=("entropy",), entropy_grad=False)
+            )
 
     def networks(self) -> dict[str, nn.Module]:
         """What is trained, by the name of its optimizer."""

@@ -9,9 +9,9 @@ import torch
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import reading
 from rlzoo.mdp.batch import left_pad
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
-from rlzoo.plugin.component import Example
 
 REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -116,9 +116,9 @@ class PromptFormat:
         added = self.tokenizer.added_tokens_decoder
         return next((i for i in after if i in added and added[i].special), None)
 
-    def ends(self, task: Any, eos_ids: Sequence[int]) -> list[int]:
+    def ends(self, task: Any, name: str, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
-        through = self.tokenizer.chat_template and map(self.templated, drawn(task, "train"))
+        through = self.tokenizer.chat_template and map(self.templated, drawn(task, name, "train"))
         end = self.end_of_turn if through and any(through) else None
         return sorted({*eos_ids, *([] if end is None else [end])})
 
@@ -130,10 +130,10 @@ def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **ho
         return tokenizer.apply_chat_template(messages, **how)
 
 
-def drawn(task: Any, split: str) -> list[Prompt]:
+def drawn(task: Any, name: str, split: str) -> list[Prompt]:
     """Some of the task's prompts, always the same."""
     generator = torch.Generator().manual_seed(0)
-    return [Example(*item).prompt for item in task.draw(split, SAMPLE, generator)]
+    return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]
 
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:

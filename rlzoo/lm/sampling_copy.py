@@ -23,11 +23,13 @@ class SamplingCopy:
         named = {name: blank[id(w)] for name, w in weights.items()}
         # What deepcopy finds in its memo it does not copy: no weight is there three times.
         self.model = copy.deepcopy(model, dict(blank))
+        # Adapters by name: experts' lie one around the other, a weight of the same layer each.
         self.adapted = [name for name, m in model.named_modules() if hasattr(m, "get_delta_weight")]
         for name in self.adapted:
-            parent, _, own = name.rpartition(".")
-            layer = self.model.get_submodule(name).get_base_layer()
-            setattr(self.model.get_submodule(parent), own, layer)
+            if name == _outermost(name):
+                parent, _, own = name.rpartition(".")
+                layer = self.model.get_submodule(name).get_base_layer()
+                setattr(self.model.get_submodule(parent), own, layer)
         self.model._hf_peft_config_loaded = False
         self.plain = {name: w for name, w in named.items() if "lora_" not in name}
 
@@ -39,7 +41,15 @@ class SamplingCopy:
         torch._foreach_copy_(list(self.plain.values()), given)
         for name in self.adapted:
             layer = self.source.get_submodule(name)
-            merged = layer.get_base_layer().weight
+            adapted = getattr(layer, "parameter_name", "weight")
+            merged = getattr(layer.get_base_layer(), adapted)
             for adapter in layer.active_adapters:
                 merged = merged + layer.get_delta_weight(adapter).to(merged.dtype)
-            self.model.get_submodule(name).weight.copy_(merged)
+            getattr(self.model.get_submodule(_outermost(name)), adapted).copy_(merged)
+
+
+def _outermost(name: str) -> str:
+    """The name of a layer, of one of the adapters around it."""
+    while name.endswith(".base_layer"):
+        name = name.removesuffix(".base_layer")
+    return name

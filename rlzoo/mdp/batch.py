@@ -99,8 +99,6 @@ def widen(x: Tensor, width: int, *, fill: float = 0, left: bool = False) -> Tens
 
 def right_pad(rows: Sequence[list[int]], fill: int) -> tuple[Any, Any]:
     """(ids, attention mask), both (B, L) int64."""
-    import torch
-
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
     lengths = torch.tensor([len(row) for row in rows])

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import ConversationError, RlzooError
+from rlzoo.errors import ConversationError, RlzooError, in_short
 from rlzoo.mdp.rules import continued, unknown_character
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border
@@ -30,8 +30,6 @@ from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # stands for the policy's text where the chat template is asked
-
-LONGEST = 60  # characters of a text that an error shows
 
 
 @dataclass
@@ -149,7 +147,7 @@ class Turns:
         alien = unknown_character(self.tokenizer, text, ids)
         if alien is not None:
             raise self._fault(
-                row, f"the tokenizer does not know {alien!r} in the answer {_short(answer)}"
+                row, f"the tokenizer does not know {alien!r} in the answer {in_short(answer)}"
             )
         return ids
 
@@ -323,7 +321,7 @@ def _number(plan: Plan, state: Conversation, key: Any) -> int:
     if isinstance(key, int) and -(2**63) <= key < 2**63:
         return int(key)
     if not isinstance(key, Hashable):
-        raise fault(plan, state.about, state.turns, f"state key {_short(key)} is not hashable")
+        raise fault(plan, state.about, state.turns, f"state key {in_short(key)} is not hashable")
     digest = hashlib.blake2b(repr(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
 
@@ -338,10 +336,5 @@ def fault(
     said = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
     turn = (len(turns) + 1) // 2
     return ConversationError(
-        f"{where} (prompt {_short(about['prompts'])}, turn {turn}: {_short(said)})"
+        f"{where} (prompt {in_short(about['prompts'])}, turn {turn}: {in_short(said)})"
     )
-
-
-def _short(text: Any) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= LONGEST else f"{shown[: LONGEST - 3]}..."

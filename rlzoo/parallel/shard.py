@@ -52,15 +52,11 @@ def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor
     seen: dict[int, Tensor] = {}
     out = {}
     for name, x in tensors.items():
-        if is_shard(x):
-            if id(x) not in seen:
-                full = whole_tensor(x.detach())
-                seen[id(x)] = full.cpu() if keep else full.new_zeros(0)
-            x_whole = seen[id(x)]
-        else:
-            x_whole = x
+        if is_shard(x) and id(x) not in seen:
+            full = whole_tensor(x.detach())
+            seen[id(x)] = full.cpu() if keep else full.new_zeros(0)
         if keep:
-            out[name] = x_whole
+            out[name] = seen.get(id(x), x)
     return out
 
 

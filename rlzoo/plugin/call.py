@@ -204,8 +204,18 @@ def _is_finite(x: Tensor) -> bool:
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
+def _pair(call: _Call, output: Any, wanted: str) -> tuple[Any, Any] | None:
+    """A pair; None where it is no tuple at all."""
+    if not isinstance(output, tuple):
+        return None
+    if len(output) != 2:
+        raise call.fault(f"returned a tuple of {len(output)}, not {wanted}")
+    return output
+
+
 def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
-    advantages, returns = output if isinstance(output, tuple) else (output, None)
+    pair = _pair(call, output, "advantages alone or (advantages, returns)")
+    advantages, returns = pair or (output, None)
     result = {"advantages": call.per_token(advantages, "advantages").detach()}
     if returns is not None:
         result["returns"] = call.per_token(returns, "returns").detach()
@@ -218,7 +228,7 @@ def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
 
 
 def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    loss, metrics = output if isinstance(output, tuple) else (output, {})
+    loss, metrics = _pair(call, output, "a loss alone or (loss, metrics)") or (output, {})
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")

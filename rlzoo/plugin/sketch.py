@@ -38,7 +38,10 @@ def sketch() -> Zoo | None:
     zoo = Zoo()
     try:
         for origin, distribution, file in _files():
-            for component in _components(file, origin, distribution):
+            components = list(_components(file, origin, distribution))
+            if not components and origin.endswith(".py"):
+                raise _Unclear  # a file of the user's that registers nothing: that is to be said
+            for component in components:
                 zoo.shelves[component.kind].add(component)
     except (_Unclear, OSError, SyntaxError, ValueError):
         return None

@@ -8,7 +8,7 @@ May import `plugin`, `data`, `show` and what lies below. No torch.
     plan      which components run, which columns and models somebody needs; unmet needs
     teachers  which teacher is for which prompts
     validate  every key held against the core's keys and the options of the chosen components
-    variants  one recipe for each estimator and option that stand side by side
+    variants  one recipe, and its plan, for each estimator and option that stand side by side
     words     values as they are written on the command line; sweep syntax
 """
 

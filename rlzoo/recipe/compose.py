@@ -149,7 +149,7 @@ def _defaults() -> Path:
 def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:
     """The recipe's file, if one is chosen, and the other words."""
     for word in words:
-        if "=" not in word:
+        if "=" not in word[1:]:
             raise no_pair(word, words)
     chosen = [w.removeprefix("recipe=") for w in words if w.startswith("recipe=")]
     rest = [w for w in words if not w.startswith("recipe=")]
@@ -157,7 +157,9 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
     if not chosen and not needed:
         return None, words
     if not chosen:
-        raise RecipeError(f"recipe=NAME is missing; there are: {', '.join(known)}")
+        raise RecipeError(
+            f"which recipe? `rlzoo recipes` has a line for each of the {len(known)}: ppo_gae, say"
+        )
     if len(chosen) > 1:
         raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
     name = chosen[0]

@@ -4,7 +4,17 @@ from typing import Annotated, Any, Literal
 
 from rlzoo.plugin.options import Option, Range
 
-Schedule = Literal["constant", "linear", "cosine"]
+_OPTIMIZER: dict[str, Any] = {  # the actor's and the critic's
+    "lr": Annotated[float, Range(0), "learning rate"],
+    "lr_schedule": Annotated[
+        Literal["constant", "linear", "cosine"], "of the learning rate, to the end of the budget"
+    ],
+    "lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
+    "weight_decay": Annotated[float, Range(0), "AdamW's"],
+    "betas": Annotated[list[float], "AdamW's two"],
+    "eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
+    "max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
+}
 
 
 # Every key of the core: type, range, meaning. Defaults live in configs/defaults.yaml.
@@ -127,21 +137,9 @@ _KEYS: dict[str, Any] = {
     "policy_loss.name": Annotated[str, "the policy loss"],
     "value_loss.name": Annotated[str, "the critic's loss"],
     "aggregation.name": Annotated[str, "a weight per token of the policy loss"],
-    "actor.lr": Annotated[float, Range(0), "learning rate"],
-    "actor.lr_schedule": Annotated[Schedule, "of the learning rate, to the end of the budget"],
-    "actor.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
-    "actor.weight_decay": Annotated[float, Range(0), "AdamW's"],
-    "actor.betas": Annotated[list[float], "AdamW's two"],
-    "actor.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
-    "actor.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
+    **{f"actor.{name}": kind for name, kind in _OPTIMIZER.items()},
     "actor.entropy_coef": Annotated[float, Range(0), "of the entropy bonus, in nats"],
-    "critic.lr": Annotated[float, Range(0), "learning rate"],
-    "critic.lr_schedule": Annotated[Schedule, "of the learning rate, to the end of the budget"],
-    "critic.lr_warmup": Annotated[int, Range(0), "steps over which the learning rate rises"],
-    "critic.weight_decay": Annotated[float, Range(0), "AdamW's"],
-    "critic.betas": Annotated[list[float], "AdamW's two"],
-    "critic.eps": Annotated[float, Range(0, closed="neither"), "AdamW's"],
-    "critic.max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
+    **{f"critic.{name}": kind for name, kind in _OPTIMIZER.items()},
     "critic.trunk": Annotated[
         Literal["own", "shared"], "a network of its own, or a value head on the policy's trunk"
     ],

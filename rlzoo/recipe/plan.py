@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
@@ -42,6 +44,12 @@ class Bound:
     @property
     def needs(self) -> tuple[str, ...]:
         return self.component.needs
+
+    @property
+    def gamma(self) -> float:
+        """Its discount: the option that it declares as such, else 1."""
+        name = self.component.discount
+        return 1.0 if name is None else float(self.options[name])
 
     def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
         """Raises ComponentError, whatever the component raises."""
@@ -106,14 +114,13 @@ class Plan:
         return critic.epochs or train.epochs, critic.minibatches or train.minibatches
 
     def trains_actor(self, step: int) -> bool:
-        """Whether step `step` (from 0) is past the critic's warm-up."""
-        return step >= self.recipe.config.train.critic_warmup
+        """Whether step `step` (from 0) is past the critic's warm-up, should there be a critic."""
+        return not self.critic or step >= self.recipe.config.train.critic_warmup
 
     @property
     def gamma(self) -> float:
-        """The estimator's discount: the option that it declares as such, else 1."""
-        name = self.estimator.component.discount
-        return 1.0 if name is None else float(self.estimator.options[name])
+        """The estimator's discount."""
+        return self.estimator.gamma
 
     @property
     def conversation(self) -> bool:
@@ -135,7 +142,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     config = recipe.config
 
     def bound(section: str) -> Bound:
-        name = _select(config, section).name
+        name = OmegaConf.select(config, section).name
         return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
 
     def collection(section: str) -> dict[str, Bound]:
@@ -233,12 +240,6 @@ def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
     return Bound(zoo.samplers[inner], {})
 
 
-def _select(config: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        config = config[part]
-    return config
-
-
 def _close(
     wanted: list[tuple[str, Iterable[str]]], asked: Mapping[str, Bound], zoo: Zoo
 ) -> tuple[tuple[Bound, ...], set[str]]:
@@ -311,7 +312,7 @@ def _faults(plan: Plan) -> Iterator[str]:
             "parallel.strategy=shard spreads over processes; use replicate"
         )
     for key in ("actor.betas", "critic.betas"):
-        betas = list(_select(config, key))
+        betas = list(OmegaConf.select(config, key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
             yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
     if config.critic.low >= config.critic.high:

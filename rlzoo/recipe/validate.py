@@ -92,6 +92,11 @@ def _unknown(
         component = chosen[section]
         singular = KINDS[component.kind].singular
         return f"{key} ({origin}): {singular} {component.name!r} {component.no_option(word)}"
+    if key == "recipe":
+        return (
+            f"recipe ({origin}): a recipe's file is the whole of it, over defaults.yaml: it takes "
+            "no other; copy that file and change it"
+        )
     tops = {k.split(".")[0] for k in options}
     if "." not in key and key in tops:
         inside = ", ".join(sorted(k for k in options if k.startswith(key + ".")))

@@ -1,13 +1,15 @@
-"""One recipe for each estimator that is put beside others, with each of its swept options."""
+"""One recipe and plan for each estimator that is put beside others, with its swept options."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from rlzoo.errors import UsageError, nearest
+from rlzoo.errors import RecipeError, UsageError, nearest
 from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose, spell_out
+from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import has_sweep, name_recipe, split_values
 
 EVERYTHING = "all"  # estimator=all
@@ -39,6 +41,16 @@ def variants(
             recipes.append(make([*chosen, *own]) if own else plain)
     _check_owners(swept, [zoo.estimators[r.config.estimator.name] for r in recipes])
     return recipes
+
+
+def make_plans(recipes: Iterable[Recipe], zoo: Zoo) -> Iterator[tuple[str, Plan | None, str]]:
+    """(estimator, its plan or None, why there is none) of each recipe."""
+    for recipe in recipes:
+        name = recipe.config.estimator.name
+        try:
+            yield name, make_plan(recipe, zoo), ""
+        except RecipeError as error:
+            yield name, None, str(error).split(": ", 1)[-1]
 
 
 def in_full(words: list[str], zoo: Any) -> list[str]:

@@ -131,16 +131,16 @@ def _taught(models: Models, columns: Mapping[str, Any], teacher: Policy) -> dict
 def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
     """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
     policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
-    rows are scored for this, unless the update's pass is there."""
+    rows are scored for this; the update's pass, where it is there, spares that."""
     columns: Mapping[str, Tensor] = batch
     scored = batch["old_log_probs"]
-    read = _read_off(forward, "log_probs")
-    if sampled and read is not None:
-        scored = read
-    elif sampled:
+    if sampled:
         rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
-        columns = batch.select(rows)
-        scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
+        columns, read = batch.select(rows), _read_off(forward, "log_probs")
+        if read is None:
+            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
+        else:  # of the same rows: how rows are cut into passes moves no metric
+            scored = pick(read, rows)
     gap = (scored - columns["sampler_log_probs"]).abs()
     return masked_mean(gap, columns["response_mask"])
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlzoo.errors import ComponentError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
@@ -183,7 +184,10 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     correct = getattr(plan.task, "is_correct", None)
     if correct is None:
         return None
-    with border(f"task {plan.task_name!r}: is_correct"):
-        right = correct(*(own(batch[name]) for name in needs_of(correct)))
-    # A cut-off answer is no answer.
-    return right.to(batch["terminated"].device).bool() & batch["terminated"]
+    label, ended = f"task {plan.task_name!r}: is_correct", batch["terminated"]
+    with border(label):
+        right = torch.as_tensor(correct(*(own(batch[name]) for name in needs_of(correct))))
+    if right.dtype != torch.bool or right.shape != ended.shape:
+        got = f"{right.dtype} of shape {tuple(right.shape)}"
+        raise ComponentError(f"{label} returned {got}, not bools of shape {tuple(ended.shape)}")
+    return right.to(ended.device) & ended  # a cut-off answer is no answer

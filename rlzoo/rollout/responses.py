@@ -18,6 +18,7 @@ from rlzoo.ops import on_host, put
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Bound
 from rlzoo.rollout.conversation import ahead, continued, converse
+from rlzoo.rollout.drawn import check_log_probs, checked
 
 
 def respond(
@@ -48,7 +49,8 @@ def respond(
 
     def speak(prompts: Mapping[str, Any], uniforms: Tensor) -> dict[str, Any]:
         given = {**prompts, **more, "uniforms": put(uniforms, policy.device)}
-        return dict(sampler({n: given[n] for n in sampler.needs}))
+        drawn = sampler({n: given[n] for n in sampler.needs})
+        return checked(models, sampler, drawn, *uniforms.shape)
 
     if plan.conversation and "sample" not in sampler.needs:
         drawn = converse(
@@ -61,6 +63,7 @@ def respond(
         drawn = speak(prompts, uniforms)
     if "response_mask" not in drawn:
         drawn = _finish(models, drawn, limit)
+    check_log_probs(sampler, drawn)
     if sampler is plan.base_sampler:
         models.meter.count(drawn["response_mask"])
     return drawn

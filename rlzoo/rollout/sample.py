@@ -9,6 +9,7 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
@@ -19,8 +20,7 @@ from rlzoo.rollout.responses import respond
 def draw(models: Models, split: str, n: int, stream: str, step: int) -> list[Example]:
     """n prompts of the task, a function of (seed, stream, step)."""
     generator = noise.generator(models.seed, f"prompts/{stream}", step)
-    with border(f"task {models.plan.task_name!r}: draw"):
-        return [Example(*item) for item in models.plan.task.draw(split, n, generator)]
+    return draw_examples(models.plan.task, models.plan.task_name, split, n, generator)
 
 
 def collect(
@@ -90,11 +90,13 @@ def _collect(
     ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
     domain_of = getattr(plan.task, "domain_of", lambda example: "")
+    with border(f"task {plan.task_name!r}: domain_of"):
+        domains = [str(domain_of(e)) for e in rows]
     prompts: dict[str, Any] = {
         "prompts": [prompt_format.text(e.prompt) for e in rows],
         "messages": [prompt_format.messages(e.prompt) for e in rows],
         "answers": [e.answer for e in rows],
-        "domains": [domain_of(e) for e in rows],
+        "domains": domains,
         "prompt_ids": ids,
         "prompt_mask": mask,
         "prompt_index": put(torch.tensor([e.index for e in rows]), device),

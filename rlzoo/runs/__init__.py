@@ -11,5 +11,5 @@ May import `recipe`, `parallel` and what lies below. No torch and no model.
     metrics      metrics by name: what a line of metrics.jsonl may hold
     provenance   what a run was made with: versions and sources; what a resume compares
     record       a run read back: its steps, evaluations, recipe and summary
-    store        a run's folder kept at a URL, for machines that share no disk
+    store        a run's folder kept at a URL, by a plugin
 """

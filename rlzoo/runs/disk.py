@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RunError, UsageError, first_line
-from rlzoo.errors import disk_is_full as disk_is_full
 from rlzoo.runs.lock import locked
 
 

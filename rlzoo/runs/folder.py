@@ -19,11 +19,12 @@ from rlzoo.errors import RunError, first_line
 from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.disk import read_mapping, sync, write_atomically, write_synced
 from rlzoo.runs.lock import locked
-from rlzoo.runs.store import BEGUN, NOTE, Store, copy_of, is_url
+from rlzoo.runs.store import NOTE, copy_of, open_store
 
-# What a run writes into its folder, loggers apart; BEGUN of it is there before it begins.
+# What is in a run's folder before it begins, and what it writes besides, loggers apart.
+BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
 WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
-           "samples.jsonl", "provenance.json", "metrics.jsonl", "recipe.yaml")  # fmt: skip
+           "samples.jsonl")  # fmt: skip
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
@@ -34,7 +35,7 @@ class RunFolder:
     model/. store: where it is kept, too."""
 
     path: Path
-    store: Store | None = None
+    store: Any = None
 
     @property
     def checkpoints(self) -> Path:
@@ -110,7 +111,7 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
 
     A folder in which a run was killed before it began counts as new. url: where it is kept, too.
     """
-    store = Store(url) if url is not None else None
+    store = open_store(url) if url is not None else None
     if store:
         store.check_free(recipe.config.run.overwrite)
     wanted = recipe.config.run.dir
@@ -125,10 +126,11 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
                     "run.overwrite=true replaces it"
                 )
             _clear(path)
-        (path / NOTE).unlink(missing_ok=True)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
+        (path / NOTE).unlink(missing_ok=True)
         if store:
+            write_atomically(path / NOTE, store.url.encode())
             store.begin(path)
         yield RunFolder(path, store)
 
@@ -153,7 +155,7 @@ def _is_new(path: Path) -> bool:
 
 
 def _clear(path: Path) -> None:
-    """Remove what a run wrote, and nothing else; the lines last: as long as they are there it is a
+    """Remove what a run wrote, and nothing else; not the lines: as long as they are there it is a
     run's folder, and the same command goes on."""
     here, place = Path.cwd(), path.resolve()
     if place == here or place in here.parents:
@@ -162,8 +164,6 @@ def _clear(path: Path) -> None:
     if not a_run or not (path / "recipe.yaml").is_file():
         raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
     for name in WRITTEN:
-        if name in BEGUN:
-            continue
         if (path / name).is_dir() and not (path / name).is_symlink():
             shutil.rmtree(path / name)
         else:
@@ -201,11 +201,11 @@ def step_of(saved: Path) -> int:
 def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     """An existing run folder; raises RunError where it is none. Of a URL it is a copy, if `large`
     with its weights."""
-    path = copy_of(str(path), large) if is_url(path) else Path(path)
+    path = copy_of(path, large)
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
-                f"{path} is a folder of runs: name one of the {len(inside)}, {inside[0].parent} "
+                f"{path} is a folder of runs, {len(inside)} of them: name one, {inside[0].parent} "
                 f"say; `rlzoo compare {path}` puts them side by side"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
@@ -217,8 +217,9 @@ def taken_up(path: Path, url: str) -> RunFolder:
     """A run's folder, to go on in: as it is at the URL, where that is further."""
     if not url:
         return RunFolder(path)
-    store = Store(url)
+    store = open_store(url)
     store.take_up(path)
+    write_atomically(path / NOTE, url.encode())
     return RunFolder(path, store)
 
 
@@ -226,9 +227,3 @@ def _nearby(path: Path) -> str:
     parent = path.parent if path.parent.is_dir() else Path("runs")
     runs = sorted(p.parent for p in parent.glob("*/recipe.yaml"))
     return f" (runs there: {', '.join(map(str, runs[-5:]))})" if runs else ""
-
-
-def list_runs(folder: Path) -> list[RunFolder]:
-    """Finished runs in `folder`, oldest first."""
-    finished = [p.parent for p in folder.glob("*/summary.json")]
-    return [RunFolder(p) for p in sorted(finished, key=lambda p: p.stat().st_mtime)]

@@ -26,10 +26,12 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"{file.parent}: cannot be made: {error.strerror}") from None
-    end = time.monotonic() + patience
+    end, who = time.monotonic() + patience, ""
     while (handle := _take(file)) is None:
         if time.monotonic() >= end:
-            who = _holder(file)
+            with suppress(FileNotFoundError):  # or it has gone this moment
+                told = file.read_text(encoding="utf-8", errors="replace").strip()
+                who = f" ({told})" if told else ""
             raise RunError(f"{place}: another process is at work there{who}")
         time.sleep(0.05)
     try:
@@ -40,24 +42,14 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
         os.close(handle)
 
 
-def here() -> str:
-    """This process, for others to read."""
-    return f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
-
-
 def is_locked(place: Path) -> bool:
     """Whether a process is at work in the folder; its lock is left as it is."""
-    try:
-        handle = os.open(place / ".lock", os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:  # held; or nobody can tell on this file system
-        return True
-    finally:
-        os.close(handle)
-    return False  # what a killed process left
+    with suppress(OSError), open(place / ".lock", "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:  # held; or nobody can tell on this file system
+            return True
+    return False  # none there, or what a killed process left
 
 
 def _take(file: Path) -> int | None:
@@ -74,23 +66,10 @@ def _take(file: Path) -> int | None:
                 os.close(handle)
                 return None
             return handle
-        if _is_there(handle, file):
-            os.truncate(handle, 0)
-            os.write(handle, here().encode())
-            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), file.stat()):
+                os.truncate(handle, 0)
+                who = f"process {os.getpid()} on {socket.gethostname()}"
+                os.write(handle, f"{who} since {time.strftime('%F %T')}".encode())
+                return handle
         os.close(handle)  # its last holder has removed it
-
-
-def _is_there(handle: int, file: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(handle), file.stat())
-    except FileNotFoundError:
-        return False
-
-
-def _holder(file: Path) -> str:
-    try:
-        told = file.read_text(encoding="utf-8", errors="replace").strip()
-    except FileNotFoundError:
-        told = ""
-    return f" ({told})" if told else ""

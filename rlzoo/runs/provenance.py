@@ -15,13 +15,12 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
+from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Bound, Plan
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import flatten
 
 FILE = "provenance.json"
-DEFAULTS = "defaults.yaml"
 
 # Keys that a run may change on its way: how far it goes, what it keeps, where it is and runs.
 FREE = ("train.steps", "train.tokens", "train.minutes", "eval.every", "device", "model.name",
@@ -42,7 +41,7 @@ def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> tu
     state: of the checkpoint it goes on from, None at the beginning. Raises RunError where its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
-    now = _now(plan)
+    now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
@@ -75,7 +74,7 @@ def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
     """A recipe of then with the keys that a later version of rlzoo has added, at their defaults:
     nobody has edited those."""
     origins = plan.recipe.origins
-    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith(DEFAULTS)}
+    added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith("defaults.yaml")}
     return added | dict(then)
 
 
@@ -92,20 +91,14 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     return parts
 
 
-def _now(plan: Plan) -> dict[str, Any]:
-    return {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
-
-
 def _recipe(plan: Plan) -> dict[str, Any]:
     return flatten(plan.recipe.stored())
 
 
 def _versions() -> dict[str, str]:
     found = {"rlzoo": __version__, "Python": platform.python_version()}
-    for name in ("torch", "transformers", "peft"):
-        if name in sys.modules:
-            found[name] = sys.modules[name].__version__
-    return found
+    libraries = [name for name in ("torch", "transformers", "peft") if name in sys.modules]
+    return found | {name: sys.modules[name].__version__ for name in libraries}
 
 
 def _components(plan: Plan) -> dict[str, str]:
@@ -139,9 +132,5 @@ def _source_hash(bound: Bound) -> str:
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """key -> `key: was -> is`, of what differs."""
-    keys = dict.fromkeys([*then, *now])
-    return {
-        key: f"{key}: {then.get(key)} -> {now.get(key)}"
-        for key in keys
-        if then.get(key) != now.get(key)
-    }
+    values = {key: (then.get(key), now.get(key)) for key in [*then, *now]}
+    return {key: f"{key}: {was} -> {is_}" for key, (was, is_) in values.items() if was != is_}

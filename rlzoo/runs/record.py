@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from rlzoo.errors import RunError
-from rlzoo.recipe.files import Flat
+from rlzoo.errors import RecipeError, RunError
+from rlzoo.recipe.files import Flat, flatten
 from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.disk import read_json
@@ -148,7 +148,7 @@ def read_record(
     recipe = (path / "recipe.yaml").read_text(encoding="utf-8", errors="replace")
     try:
         config = flat_config(yaml.safe_load(recipe), recipe.split("\n", 1)[0].lstrip("# ").strip())
-    except (yaml.YAMLError, AttributeError, TypeError) as error:
+    except (yaml.YAMLError, AttributeError, TypeError, RecipeError) as error:
         troubles.append(f"recipe.yaml: not valid YAML: {str(error).splitlines()[0]}")
     if (path / "metrics.jsonl").exists():
         for line in folder.lines("metrics.jsonl", troubles):
@@ -199,14 +199,3 @@ def flat_config(tree: Mapping[str, Any], name: str) -> Flat:
     """A whole recipe by dotted keys, with its name, and the names in each of its collections."""
     sets = {section: "+".join(tree.get(section) or {}) for section in COLLECTIONS}
     return flatten(tree) | {"recipe": name} | sets
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> Flat:
-    """Nested mappings -> dotted keys."""
-    flat: Flat = {}
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat

@@ -1,254 +1,16 @@
-"""A run's folder kept at a URL too, for machines that share no disk: file, s3, gs, ... by fsspec.
+"""A run's folder kept at a URL, too: by a plugin, which has the methods that
+docs/plugin-authors.md lists."""
 
-The store holds the same folder, file by file. What tells that something is whole goes last: a
-checkpoint's manifest.json, best.json, summary.json. So whoever reads it, at any moment, finds a
-whole checkpoint and the lines up to it. `.attempt` there says who writes: taking a run up raises
-its number, and a process that finds another's there writes no more.
-"""
-
-import json
 import os
 import re
-import time
-import uuid
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import (
-    RlzooError,
-    RunError,
-    StoreError,
-    Unfinished,
-    UsageError,
-    disk_is_full,
-    first_line,
-    nearest,
-)
-from rlzoo.runs.disk import read_json, sync, write_json
-from rlzoo.runs.lock import here
+from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
+from rlzoo.plugin.installed import installed
 
-FENCE = ".attempt"  # in the store
-NOTE = ".store"  # in the run's own folder: its URL, the attempt it belongs to, what was sent
-BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}  # all there is before a run begins
-WAITS = (2.0, 10.0)  # seconds before the end of a run is sent once more
-
-Signature = list[int]  # bytes, and nanoseconds of the last change
-
-
-class Store:
-    """A URL that a run's folder is kept at, and what is known to be there."""
-
-    def __init__(self, url: str):
-        import fsspec  # here: a third of a second
-
-        if not is_url(url):
-            raise UsageError(f"store: must be a URL, file:///mnt/runs/a say. Got {url!r}")
-        self.url, known = url, fsspec.available_protocols()
-        for name in (part.partition("://")[0] for part in url.split("::")):
-            if name not in known:
-                near = nearest(name, known) or " (file, s3, gs, az, sftp, hf, ... are known)"
-                raise UsageError(f"{url}: there are no stores of {name!r}{near}")
-        with self._reached():
-            self.fs, root = fsspec.url_to_fs(url)
-        self.root = root.rstrip("/")
-        self.fence: dict[str, Any] = {}
-        self.sent: dict[str, Signature | None] = {}  # what is there; None: of unknown content
-
-    def __truediv__(self, name: str) -> "Store":
-        return Store(f"{self.url.rstrip('/')}/{name}")
-
-    def names(self) -> set[str]:
-        """The files there, as paths within the folder."""
-        with self._reached():
-            self.fs.invalidate_cache()
-            try:
-                self.fs.ls(self.root)  # `find` says nothing of a place that cannot be read
-            except FileNotFoundError:
-                return set()
-            found = {path[len(self.root) :].lstrip("/") for path in self.fs.find(self.root)}
-        return {name for name in found if name and name[-1] != "/" and not _hidden(name)}
-
-    def check_free(self, overwrite: bool) -> None:
-        """Raises RunError where something is there that is not to be replaced."""
-        names = self.names()
-        if names <= BEGUN or (overwrite and "recipe.yaml" in names):
-            return
-        how = (
-            f"`rlzoo resume {self.url}` goes on with it, run.overwrite=true replaces it"
-            if "recipe.yaml" in names
-            else "and it is no run"
-        )
-        raise RunError(f"store: {self.url} holds something already; {how}")
-
-    def begin(self, local: Path) -> None:
-        """A new run in the folder `local` is kept here; what was here goes, its marks first."""
-        self._claim(local)
-        self.sent = dict.fromkeys(self.names())
-        for name in sorted(self.sent, key=lambda n: (n != _mark(n), n == "recipe.yaml")):
-            self._remove(name)
-        self.push(local)
-
-    def take_up(self, local: Path) -> None:
-        """Go on with the run in the folder `local`, which this becomes where this is further; who
-        wrote here before writes no more."""
-        note = _note(local)
-        before = self._claim(local)
-        there, mine = self.names(), _files(local)
-        ours = note.get("url") == self.url and note.get("fence") == before  # nobody came between
-        self.sent = {name: note["sent"].get(name) if ours else None for name in there}
-        ahead = _furthest(there) - _furthest(mine) if there else -1
-        if ahead > 0 or (ahead == 0 and not ours):
-            self.fetch(local)
-        elif not ours:
-            for mark in {_mark(name) for name in there} & mine.keys() & there:
-                if self._read(mark) == (local / mark).read_bytes():
-                    self.sent |= {n: mine[n] for n in mine if n in there and _mark(n) == mark}
-        self._take_note(local)
-
-    def push(self, local: Path) -> int:
-        """Send what changed since; returns how many files. Raises Unfinished where somebody else
-        has taken the run up, StoreError where it cannot be done."""
-        mine = _files(local)
-        changed = {name for name, now in mine.items() if self.sent.get(name) != now}
-        spoilt = {_mark(name) for name in changed} & self.sent.keys()
-        for mark in sorted(spoilt):  # half of it will be of before, for a while
-            self._remove(mark)
-        for name in sorted(changed | (spoilt & mine.keys()), key=_order):
-            self._put(local / name, name)
-            self.sent[name] = mine[name]
-        for name in sorted(self.sent.keys() - mine.keys(), key=lambda n: (n != _mark(n), n)):
-            self._remove(name)
-        self._take_note(local)
-        return len(changed)
-
-    def mirror(self, local: Path, tell: Callable[[str], None], last: bool = False) -> None:
-        """`push`, but a store that fails ends no run: the folder here is whole, and the next
-        checkpoint sends what is missing. At the `last` it tries again, and raises Unfinished."""
-        waits = iter(WAITS if last else ())
-        while True:
-            try:
-                self.push(local)
-                return
-            except StoreError as error:
-                wait = next(waits, None)
-                if wait is not None:
-                    time.sleep(wait)
-                elif last:
-                    how = f"all is in {local}: `rlzoo resume {local}` sends it"
-                    raise Unfinished(f"{error}; {how}") from error
-                else:
-                    tell(f"{error}; the run goes on, and the next checkpoint sends what is missing")
-                    return
-
-    def put(self, path: Path) -> None:
-        """A file into the folder itself, whoever else writes there."""
-        with self._reached():
-            self._aside(path.name, lambda to: self.fs.put_file(str(path), to))
-
-    def fetch(self, local: Path, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Bring what is whole, and wanted, to the folder `local`."""
-        for _ in range(3):
-            names = self.names()
-            try:
-                for name in sorted(names, key=_order):
-                    if wanted(name) and (_mark(name) in names or not _mark(name)):
-                        self._get(name, local / name)
-                        self.sent[name] = _signature(local / name)
-                return
-            except FileNotFoundError as error:  # its writer has removed it meanwhile
-                gone = error
-        raise StoreError(f"{self.url}: {gone} is gone again and again") from gone
-
-    def _claim(self, local: Path) -> dict[str, Any]:
-        """Raise the number of attempts; returns what stood there."""
-        mine, root = local.absolute(), Path(self.root)
-        if mine.is_relative_to(root) or root.is_relative_to(mine):
-            raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
-        before = self._fence()
-        number = before.get("attempt", 0) + 1
-        self.fence = {"attempt": number, "by": here(), "id": uuid.uuid4().hex}
-        with self._reached():
-            self._aside(FENCE, lambda to: self.fs.pipe_file(to, json.dumps(self.fence).encode()))
-        return before
-
-    def _fence(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self._read(FENCE)))
-        except (FileNotFoundError, ValueError, TypeError):
-            return {}
-
-    def _check(self) -> None:
-        now = self._fence()
-        if not now:
-            raise StoreError(f"{self.url}: its {FENCE} is gone: was it emptied?")
-        if now != self.fence:
-            raise Unfinished(
-                f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken this run up; "
-                f"this one, attempt {self.fence['attempt']}, ends and leaves it alone"
-            )
-
-    def _put(self, path: Path, name: str) -> None:
-        self._check()
-        with self._reached():
-            if _mark(name) in ("", name):
-                self._aside(name, lambda to: self.fs.put_file(str(path), to))
-            else:  # half of it does no harm as long as the mark is not there
-                self.fs.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
-                self.fs.put_file(str(path), f"{self.root}/{name}")
-
-    def _aside(self, name: str, write: Callable[[str], Any]) -> None:
-        """A file that is replaced whole, also where a write is not: on a disk."""
-        folder, _, last = f"{self.root}/{name}".rpartition("/")
-        self.fs.makedirs(folder, exist_ok=True)
-        write(f"{folder}/.{last}.partial")
-        self.fs.mv(f"{folder}/.{last}.partial", f"{folder}/{last}")
-
-    def _remove(self, name: str) -> None:
-        self._check()
-        with self._reached():
-            self.fs.rm_file(f"{self.root}/{name}")
-        if self.on_disk():
-            with suppress(OSError):  # it holds something else
-                os.rmdir(f"{self.root}/{name}".rpartition("/")[0])
-        del self.sent[name]
-
-    def on_disk(self) -> bool:
-        from fsspec.implementations.local import LocalFileSystem
-
-        return isinstance(self.fs, LocalFileSystem)
-
-    def _read(self, name: str) -> bytes:
-        with self._reached(FileNotFoundError):
-            return self.fs.cat_file(f"{self.root}/{name}")
-
-    def _get(self, name: str, to: Path) -> None:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        aside = to.with_name(f".{to.name}.partial")
-        with self._reached(FileNotFoundError):
-            self.fs.get_file(f"{self.root}/{name}", str(aside))
-        sync(aside)
-        aside.replace(to)
-
-    def _take_note(self, local: Path) -> None:
-        write_json(local / NOTE, {"url": self.url, "fence": self.fence, "sent": self.sent})
-
-    @contextmanager
-    def _reached(self, but: type[Exception] = RlzooError) -> Iterator[None]:
-        """The border to fsspec and what stands behind it: whatever it raises, `but` one kind, is a
-        StoreError."""
-        try:
-            yield
-        except (RlzooError, MemoryError, but):
-            raise
-        except Exception as error:
-            said = first_line(error)
-            if disk_is_full(error):
-                said = "no space left on device"
-            elif not isinstance(error, ImportError):  # which says what to install
-                said = f"{type(error).__name__}: {said}"
-            raise StoreError(f"store {self.url}: {said}") from error
+NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
@@ -256,80 +18,29 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     return "://" in str(place)
 
 
-def small(name: str) -> bool:
-    """Whether a file is none of a model's: what comparing runs has use for."""
-    return not re.match(r"([^/]+/)?(checkpoints|model|best)/", name)
+def open_store(url: str) -> Any:
+    """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
+    or `any`. Raises UsageError where there is none, and the plugin's own RlzooError."""
+    if not is_url(url):
+        raise UsageError(f"store: must be a URL, file:///mnt/runs/a say. Got {url!r}")
+    points = {point.name: point for point in installed("rlzoo.stores")}
+    point = points.get(url.partition("://")[0]) or points.get("any")
+    if point is None:
+        raise UsageError(f"store: no plugin that is installed keeps runs at {url}")
+    with border(f"store {point.value}"):
+        return point.load()(url)
+
+
+def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
+    """The folder that a path names; of a URL a copy to be read, if `large` with weights."""
+    return open_store(str(place)).copy(large) if is_url(place) else Path(place)
 
 
 def kept_at(local: Path) -> str:
     """The URL that a run's folder is kept at, or an empty string."""
-    return _note(local).get("url", "")
-
-
-def copy_of(url: str, large: bool) -> Path:
-    """A folder that holds the runs of a URL, to be read: itself on a disk, else below the user's
-    cache. large: with weights. Raises RunError where there is none."""
-    store = Store(url)
-    names = store.names()
-    if not any(name.endswith(("recipe.yaml", "sweep.json")) for name in names):
-        raise RunError(f"{url} is no run: {'no recipe.yaml' if names else 'nothing'} is there")
-    if store.on_disk():
-        return Path(store.root)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo"
-    local = cache.joinpath(*(p for p in re.split(r"[:/]+", url) if p.strip(".")))
-    for name in _files(local).keys() - names:
-        (local / name).unlink()
-    store.fetch(local, *([] if large else [small]))
-    return local
-
-
-def _note(local: Path) -> dict[str, Any]:
     try:
-        note = read_json(local / NOTE)
-        return {"url": str(note["url"]), "fence": note["fence"], "sent": dict(note["sent"])}
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-
-
-def _files(local: Path) -> dict[str, Signature]:
-    found = {}
-    for path in local.rglob("*"):
-        name = path.relative_to(local).as_posix()
-        with suppress(FileNotFoundError):  # a logger's, that is gone again
-            if not _hidden(name) and path.is_file():
-                found[name] = _signature(path)
-    return found
-
-
-def _signature(path: Path) -> Signature:
-    return [path.stat().st_size, path.stat().st_mtime_ns]
-
-
-def _hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
-
-
-def _mark(name: str) -> str:
-    """The file that says that all it belongs to is there; the name itself of a mark. Of a run's
-    file, or of one of a sweep's runs."""
-    found = re.match(r"([^/]+/)??(checkpoints/[^/]+/|best/|model/|summary\.json$)", name)
-    if not found:
+        note = (local / NOTE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
         return ""
-    run, part = found[1] or "", found[2]
-    last = {"best/": "best.json"}.get(part, "manifest.json")
-    return f"{run}summary.json" if part in ("model/", "summary.json") else f"{run}{part}{last}"
-
-
-def _order(name: str) -> tuple[int, int, str, bool]:
-    """Lines and evaluations; the newest checkpoint, then those before; the end. Marks last."""
-    mark, step = _mark(name), re.search(r"checkpoints/step-(\d+)/", name)
-    part = 1 if step else 2 if mark.endswith("summary.json") else 0
-    return part, -int(step[1]) if step else 0, mark, name == mark
-
-
-def _furthest(names: Collection[str]) -> int:
-    """The step of the last whole checkpoint of a run's files, -1 where there is none."""
-    if "summary.json" in names:
-        return 10**12  # finished
-    steps = (re.fullmatch(r"checkpoints/step-(\d+)/manifest.json", name) for name in names)
-    return max((int(found[1]) for found in steps if found), default=-1)
+    former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
+    return former[1] if former else note

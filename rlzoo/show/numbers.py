@@ -90,6 +90,11 @@ def brief(x: float, digits: int = 3) -> str:
     return f"{x:.{digits}g}".replace("e-0", "e-").replace("e+0", "e+").replace("e+", "e")
 
 
+def option_text(value: object) -> str:
+    """An option's value as one would type it: a float without needless digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def aligned(texts: Sequence[str], least: int = 0) -> list[str]:
     """Padded to one width, at least `least`, decimal points below each other."""
     heads = [0 if "e" in text else len(text.partition(".")[0]) for text in texts]

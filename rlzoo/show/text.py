@@ -1,6 +1,9 @@
 """Text and tokens as a reader can see them."""
 
 import re
+import shutil
+import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -61,3 +64,15 @@ def printable(text: str) -> str:
         return text
     odd = (c for c in set(text) if not c.isprintable() and c != "\n")
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})
+
+
+def say(text: str) -> None:
+    """A line to stderr. A terminal folds it between words, and shows what it must not obey."""
+    text = printable(text)
+    if sys.stderr.isatty():
+        columns = shutil.get_terminal_size().columns
+        text = "\n".join(
+            textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+            for line in text.split("\n")
+        )
+    print(text, file=sys.stderr)

@@ -10,8 +10,9 @@ May import `numpy` alone. Its names are taken from the package, `stats.block`.
     student     Student's t, Tukey's range, Dunnett's t, and intervals that rest on them
 """
 
+# ruff: noqa: F401 (names to be taken from here)
+
 from rlzoo.stats.aggregates import (
-    REPETITIONS,
     improvement,
     improvement_interval,
     iqm,
@@ -19,18 +20,14 @@ from rlzoo.stats.aggregates import (
     iqm_interval,
     performance_profile,
 )
-from rlzoo.stats.blocks import (
-    LARGE,
-    OWN,
-    POWER,
-    Block,
-    Contrast,
-    block,
-    detectable,
-    power,
-    seeds_to_show,
+from rlzoo.stats.blocks import LARGE, OWN, Contrast, block, detectable, power, seeds_to_show
+from rlzoo.stats.clusters import (
+    distinct,
+    mean_over,
+    over_prompts,
+    share_over,
+    variance_over_prompts,
 )
-from rlzoo.stats.clusters import mean_over, share_over
 from rlzoo.stats.intervals import (
     ALPHA,
     Interval,
@@ -41,55 +38,5 @@ from rlzoo.stats.intervals import (
     reached,
     wilson,
 )
-from rlzoo.stats.signs import EXACT_SEEDS, Paired, holm, paired, seeds_needed, smallest_p
-from rlzoo.stats.student import (
-    critical,
-    distinct,
-    over_prompts,
-    student_quantile,
-    t_interval,
-    variance_over_prompts,
-    within,
-)
-
-__all__ = [
-    "ALPHA",
-    "EXACT_SEEDS",
-    "LARGE",
-    "OWN",
-    "POWER",
-    "REPETITIONS",
-    "Block",
-    "Contrast",
-    "Interval",
-    "Paired",
-    "area",
-    "block",
-    "censored_median",
-    "critical",
-    "detectable",
-    "distinct",
-    "holm",
-    "improvement",
-    "improvement_interval",
-    "iqm",
-    "iqm_band",
-    "iqm_interval",
-    "jackknife_se",
-    "mean_interval",
-    "mean_over",
-    "over_prompts",
-    "paired",
-    "performance_profile",
-    "power",
-    "reached",
-    "seeds_needed",
-    "seeds_to_show",
-    "share_over",
-    "smallest_p",
-    "student_quantile",
-    "t_interval",
-    "variance_over_prompts",
-    "wilson",
-    "within",
-]
+from rlzoo.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
+from rlzoo.stats.student import critical, student_quantile, t_interval, within

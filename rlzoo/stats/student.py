@@ -6,7 +6,6 @@ scipy has the first two, and would be a dependency for these alone; tests hold t
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -83,44 +82,3 @@ def t_interval(values: Sequence[float]) -> Interval | None:
         return None
     half = critical(1 - ALPHA, len(x) - 1) * float(x.std(ddof=1)) / math.sqrt(len(x))
     return Interval(float(x.mean()) - half, float(x.mean()) + half)
-
-
-def distinct(index: Any) -> int:
-    """How many different prompts an evaluation had: -1 is one of its own."""
-    index = np.asarray(index)
-    return len(np.unique(index[index >= 0])) + int((index < 0).sum())
-
-
-def variance_over_prompts(x: Any, index: Any) -> float:
-    """Of the mean of x (N,), were the prompts drawn anew: one that comes several times, by `index`
-    (N,), counts once, as a cluster; nan where there is one alone."""
-    x = np.asarray(x, float)
-    which = np.where(np.asarray(index) < 0, -1 - np.arange(len(x)), index)
-    _, home = np.unique(which, return_inverse=True)
-    sums = np.bincount(home, x - x.mean())
-    if len(sums) < 2:
-        return math.nan
-    return float((sums**2).sum()) / len(x) ** 2 * len(sums) / (len(sums) - 1)
-
-
-def over_prompts(
-    differences: Sequence[Any], prompts: Sequence[Any], comparisons: int = 1
-) -> tuple[float, Interval | None]:
-    """Mean difference of *these* runs, and its 95 % interval were the prompts drawn anew: it says
-    nothing of other seeds.
-
-    differences: an array (N,) for each seed, of two runs on the same prompts. prompts: their index,
-    (N,) each; one that comes several times counts once, as a cluster, and -1 is a prompt of its
-    own. comparisons: how many intervals are to hold together (Bonferroni).
-    """
-    means, variance, clusters = [], 0.0, 0
-    for d, index in zip(differences, prompts, strict=True):
-        different = distinct(index)
-        if different < 2:
-            return float(np.mean([np.mean(d) for d in differences])), None
-        means.append(np.mean(d))
-        variance += variance_over_prompts(d, index)
-        clusters += different - 1
-    mean, se = float(np.mean(means)), math.sqrt(variance) / len(means)
-    half = critical(1 - ALPHA / comparisons, clusters) * se
-    return mean, Interval(mean - half, mean + half)

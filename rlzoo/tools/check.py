@@ -66,7 +66,7 @@ def checks_table(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool
     table = Table(title="conformance", title_justify="left")
     columns = ("component", "passed", "n/a", "failed") if brief else ("check", "", "what")
     for title in columns:
-        table.add_column(title, overflow="fold")
+        table.add_column(title, overflow="fold", no_wrap=title == "check")
     faults: list[Any] = []
     for kind, name, file, checked in subjects:
         label = f"{kind} {name}"

@@ -50,11 +50,14 @@ def run(arguments: argparse.Namespace) -> Result:
         trust_remote_code=arguments.trust_remote_code,
     )
 
-    def view(_: Any) -> Iterator[str]:
+    def view(_: Any) -> Iterator[Any]:
+        from rich.text import Text
+
         files = ", ".join(document["files"])
-        yield f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
+        after = f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
+        yield Text(after)
         if document["what"] == "adapter":
-            yield f"it needs its base model, {document['base']}; --merge writes both as one"
+            yield Text(f"it needs its base model, {document['base']}; --merge writes both as one")
 
     return Result(document, view)
 

@@ -10,6 +10,7 @@ from string import Template
 from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.columns import COLUMNS, RESOURCES
 from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.sketch import sketch
 from rlzoo.tools.verb import Result
 
 
@@ -26,7 +27,8 @@ def run(arguments: argparse.Namespace) -> Result:
     then = [f"then:  {_THEN[arguments.kind].format(name=arguments.name)}"] * (
         arguments.kind in _THEN
     )
-    return Result({"files": written}, lambda _: [*written, hint, *then])
+    notes = _taken(_KINDS[arguments.kind].plural, arguments.name)
+    return Result({"files": written}, lambda _: [*written, hint, *then], notes=notes)
 
 
 _THEN = {  # what trains with it
@@ -34,6 +36,18 @@ _THEN = {  # what trains with it
     "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} "
     "seed=0,1,2,3 train.steps=20 eval.every=0",
 }
+
+
+def _taken(plural: str, name: str) -> list[str]:
+    """That a plugin has a component of this name already, as far as source tells."""
+    zoo = sketch()
+    there = dict(zoo.shelves[plural].items()).get(name) if zoo else None
+    if there is None:
+        return []
+    return [
+        f"{there.label} is there already: of two with one name neither can be chosen, so rename "
+        "this one or remove that plugin"
+    ]
 
 
 _KINDS = {kind.singular: kind for kind in KINDS.values()}
@@ -79,7 +93,9 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
 def _check_name(kind: str, name: str) -> None:
     """A component's name is that of a Python function, and must not hide what it uses."""
     if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
-        raise RlzooError(f"{name!r} is no name for a Python function")
+        near = re.sub(r"\W+", "_", name).strip("_").lower()
+        hint = f"; {near!r} would be one" if near.isidentifier() and near != name else ""
+        raise RlzooError(f"{name!r} is no name for a Python function{hint}")
     if name != name.lower() or not name.isascii():
         raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
     if name in COLUMNS or name in RESOURCES:

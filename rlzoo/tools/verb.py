@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError
-from rlzoo.show.text import printable
+from rlzoo.show.text import printable, say
 
 WORDS_HELP = "the recipe's name, and settings"
 STORE_HELP = "keep the folder at a URL, too, after each checkpoint: s3://bucket/a"
@@ -65,7 +65,7 @@ def perform(verb: Any, arguments: Any) -> int:
         for part in result.view(console):
             print(printable(part)) if isinstance(part, str) else console.print(part)
     for note in result.notes:
-        print(f"rlzoo: {printable(note)}", file=sys.stderr)
+        say(f"rlzoo: {note}")
     return result.status
 
 

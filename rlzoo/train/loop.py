@@ -283,7 +283,8 @@ class Loop:
 
     def _trains(self, name: str) -> bool:
         """Whether the network was to take a step by now."""
-        return self.trainer.steps > (self.config.train.critic_warmup if name == "actor" else 0)
+        taken = self.trainer.steps
+        return taken > 0 and (name != "actor" or self.plan.trains_actor(taken - 1))
 
     def _nothing_learnt(self, name: str) -> str:
         return (

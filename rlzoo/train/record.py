@@ -5,13 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
+from rlzoo.errors import RunError, first_line
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.parallel.shard import whole_tensors
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import sync, write_json
-from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.disk import read_json, sync, write_json
+from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import GREEDY
 from rlzoo.show.text import token_texts
 from rlzoo.train import checkpoint, stopping
@@ -84,12 +87,24 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
         )
 
 
+def saved_batches(path: Path) -> list[Path]:
+    """The batches that the run in `path` kept, oldest first."""
+    return saved_steps(path / "batches", ".safetensors")
+
+
+def read_batch(file: Path, device: Any = "cpu") -> dict[str, Any]:
+    """The columns of a saved batch; raises RunError where it is damaged."""
+    try:
+        columns = {**load_file(file, device=str(device)), **read_json(file.with_suffix(".json"))}
+        return {"response_mask": columns["response_mask"], **columns}
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise RunError(f"{file} cannot be read: {first_line(error)}") from None
+
+
 def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:
     """`batches/step-N.safetensors` with every tensor, and `log_probs` and `entropy` after the
     update; `.json` beside it with the texts. All ranks are here, and the first writes."""
-    score = models.policy.log_prob_stats
-    with torch.no_grad():
-        after = models.passes.map(batch, lambda c: score(c, want=("entropy",), entropy_grad=False))
+    after = models.current(batch)
     if not models.ranks.first:
         return
     place = folder.path / "batches"

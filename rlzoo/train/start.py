@@ -6,11 +6,9 @@ Modules with torch are imported inside functions: what is wrong with a recipe is
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, of_the_machine
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -27,17 +25,11 @@ if TYPE_CHECKING:  # torch
     from rlzoo.train.trainer import Trainer
 
 
-@dataclass
-class Run:
+class Trained(NamedTuple):
     """A finished run: its folder and its summary."""
 
     path: Path
     summary: dict[str, Any]
-
-    @cached_property
-    def metrics(self) -> list[dict[str, Any]]:
-        """An object per line of metrics.jsonl."""
-        return list(RunFolder(self.path).lines("metrics.jsonl"))
 
 
 def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
@@ -74,25 +66,11 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     return Trainer(build_models(plan))
 
 
-def run(
-    recipe: str,
-    overrides: list[str] | None = None,
-    *,
-    zoo: Zoo | None = None,
-    display: Any = None,
-    store: str | None = None,
-) -> Run:
-    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does.
+def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Trained:
+    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
 
-    Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
+    Raises RecipeError (before any model loads), ComponentError, RunError.
     """
-    zoo = zoo or load_zoo()
-    composed = compose([f"recipe={recipe}", *(overrides or [])], zoo)
-    return start(composed, zoo, display, store)
-
-
-def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Run:
-    """Train a composed recipe in a new run folder; store: a URL that it is kept at, too."""
     plan = prepare(recipe, zoo)
     ranks = _alike_ranks(recipe, zoo)
     if ranks.first:
@@ -108,7 +86,7 @@ def resume(
     display: Any = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
-) -> Run:
+) -> Trained:
     """Go on with an interrupted run from its last whole checkpoint.
 
     path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in.
@@ -116,9 +94,8 @@ def resume(
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir)
-    if url != path and url and folder.summary():
-        return _sent(local, url)
-    _check_unfinished(folder, path)
+    if folder.summary():
+        return _sent(path, "" if is_url(path) else url)
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
@@ -144,22 +121,18 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
     """The folder, nobody else's meanwhile."""
     with locked(local):
         folder = taken_up(local, url)
-        _check_unfinished(folder, local)
+        if folder.summary():  # whoever was at it meanwhile came through
+            raise RunError(f"{local} is finished already; nothing to resume")
         yield folder
 
 
-def _sent(local: Path, url: str) -> Run:
-    """A finished run, once all of it is in its store."""
-    with locked(local):
-        folder = taken_up(local, url)
-        if folder.store and folder.store.push(local):
-            return Run(local, folder.summary())
-    raise RunError(f"{local} is finished already, and {url} has all of it; nothing to resume")
-
-
-def _check_unfinished(folder: RunFolder, named: str | Path) -> None:
-    if folder.summary():
-        raise RunError(f"{named} is finished already; nothing to resume")
+def _sent(path: str | Path, url: str) -> Trained:
+    """A finished run, where its store lacked something that it has now."""
+    with locked(Path(path)) if url else nullcontext():
+        if url and (folder := taken_up(Path(path), url)).store.push(folder.path):
+            return Trained(folder.path, folder.summary())
+    has = f", and {url} has all of it" if url else ""
+    raise RunError(f"{path} is finished already{has}; nothing to resume")
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
@@ -174,7 +147,7 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
 
 def _train(
     plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
-) -> Run:
+) -> Trained:
     import torch
 
     from rlzoo.train.loop import Loop
@@ -191,10 +164,11 @@ def _train(
         folder = ranks.same(found)
         if isinstance(folder, RlzooError):
             raise folder
+        again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
         try:
-            return Run(folder.path, Loop(plan, folder, shown, ranks).run())
+            return Trained(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:
-            stopped.add_note(f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on")
+            stopped.add_note(again)
             if folder.store:
                 stopped.add_note(f"elsewhere `rlzoo resume {folder.store.url}`")
             raise
@@ -203,5 +177,4 @@ def _train(
             if said is None:
                 raise
             where = "" if getattr(error, "filename", None) else f"{folder.path}: "
-            again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
             raise Unfinished(f"{where}{said}; {again}") from error

@@ -264,12 +264,11 @@ def policy_loss_gradient(
 
 def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
-    correction and the mask of what counts are the run's."""
+    correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
+    chooses by the batch's."""
     mask = loss_mask(plan, batch)
     columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
     columns |= {"response_mask": mask}
-    if "entropy" in plan.policy_loss.needs:
-        columns["entropy"] = torch.zeros_like(batch["old_log_probs"])
     weights = plan.aggregation({"response_mask": mask})
     return policy_loss_gradient(plan, columns, weights)[0]
 

@@ -27,6 +27,7 @@ class Nodes(Cluster):
 
     def __init__(self, folder: Path, count: int):
         self.folder, self.mine = folder, []
+        Path("/tmp/ray").mkdir(exist_ok=True)  # Ray notes the address there, and does not make it
         head = {"num_cpus": 0, "include_dashboard": False, "temp_dir": str(folder), **SMALL}
         super().__init__(initialize_head=True, head_node_args=head)
         for _ in range(count):

@@ -38,7 +38,7 @@ def found(gallery):
 
 def test_the_advice_is_what_the_runs_say(gallery, found):
     facts = gallery.facts_of(found)
-    say = {name: gallery.advice(row, facts) for name, row in facts["rows"].items()}
+    say = {name: gallery.advice(name, row, facts) for name, row in facts["rows"].items()}
     assert say["rloo"].startswith("Try it first: everywhere among the best. None of 6 runs failed.")
     assert say["grpo"].startswith("Worth a try: among the best on key_door. It gained 14% on marks")
     assert say["ppo_mc"].startswith(
@@ -47,7 +47,8 @@ def test_the_advice_is_what_the_runs_say(gallery, found):
     assert "Of 6 runs 3 diverged (key_door)." in say["vapo"]
     assert "rank" not in facts["rows"]["gigpo"]  # it does not play every task
     assert say["gigpo"] == "Worth a try: everywhere among the best. None of 3 runs failed."
-    assert "nothing to say" in gallery.advice({}, facts)
+    assert "nothing to say" in gallery.advice("new", {}, facts)
+    assert "[apart](process-rewards.md#" in gallery.advice("prime", {}, facts)
 
 
 def test_a_picture_has_a_panel_for_each_task_that_is_played(gallery, found):
@@ -90,3 +91,9 @@ def test_what_is_drawn_is_small_and_of_recipes_that_ship(gallery):
     assert sum(path.stat().st_size for path in pictures) < 400_000
     assert {path.stem for path in pictures} <= set(gallery.RECIPES)
     assert {path.stem for path in pictures} == set(json.loads(gallery.FACTS.read_text())["rows"])
+
+
+def test_every_recipe_has_numbers_somewhere(gallery):
+    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
+    assert "nothing to say" not in text
+    assert text.count("measured [apart]") == len(gallery.league.NOT_PLAYED)

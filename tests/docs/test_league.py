@@ -123,3 +123,15 @@ def test_the_advice_is_held_against_the_best_of_its_task(scripts):
     assert "| advisor | 1/2 | 50% | 0.205 |" in text
     assert "| always GAE .95 | 2/2 | 100% | 0.000 |" in text
     assert "| a blind pick | 1/2 | 67% |" in text
+
+
+def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):
+    page = scripts[1]
+
+    def seeds(scores):
+        return [run_of(page, 0.1, score) for score in scores]
+
+    league = {"one": {"new": seeds([0.5, 0.7, 0.6]), "old": seeds([0.4, 0.6, 0.5])}}
+    text = page.beside("new", league)
+    assert text.splitlines()[0] == "| task | seeds | new | less old |"
+    assert text.splitlines()[2] == "| one | 3 | 0.600 | +0.100 [+0.100, +0.100] |"

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+from statistics import fmean
 
 import pytest
 
@@ -54,11 +55,14 @@ def test_the_page_shows_what_it_says(tmp_path):
         subprocess.run([*runner[words[0]], *words[1:]], cwd=ROOT, check=True)
     held = json.loads((tmp_path / "prm" / "report.json").read_text())["held_out"]
     assert held["accuracy"] > 0.85
-    ends = {}
-    for row in ("outcome", "process"):
+    gains = {}  # row -> a seed's accuracies, at steps 10, 20 and 30, less the first
+    for row in ("outcome", "process", "loo", "prime"):
         for run in sorted((tmp_path / row).glob("*/metrics.jsonl")):
             lines = [json.loads(line) for line in run.read_text().splitlines()]
-            found = [line["eval/accuracy"] for line in lines if "eval/accuracy" in line]
-            ends.setdefault(row, []).append(found[-1] - found[0])
-    assert all(len(gains) == 10 for gains in ends.values())
-    assert all(gain > 0 for gain in ends["process"])
+            first, *later = [line["eval/accuracy"] for line in lines if "eval/accuracy" in line]
+            gains.setdefault(row, []).append([x - first for x in later])
+    assert all(len(seeds) == 10 for seeds in gains.values())
+    assert all(at_end > 0 for row in ("process", "prime") for *_, at_end in gains[row])
+    at_10 = {row: fmean(seed[0] for seed in seeds) for row, seeds in gains.items()}
+    assert at_10["process"] > at_10["outcome"]
+    assert at_10["prime"] > at_10["loo"]

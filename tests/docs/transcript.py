@@ -1,9 +1,9 @@
 """Types the commands that README and the docs show, on a terminal and into a pipe.
 
-    python tests/docs/transcript.py [--out FILE] [--columns 80,60] [--pages README,tutorial]
+    python tests/docs/transcript.py [--out FILE] [--columns 80,60,0] [--pages README,tutorial]
 
 Each page in an empty folder with the files that it shows, from top to bottom, with small settings
-in the place of long training; once for each width of a terminal and once into a pipe. Each
+in the place of long training; once for each width of a terminal and once into a pipe (0). Each
 command must end with 0 and without a traceback, but for those that are said below to end otherwise;
 no table may be cut by the edge of the terminal, and no escape sequence may reach the pipe. What is
 left out is said at the end. The transcript, as a terminal shows it, is there to be looked at.
@@ -58,6 +58,7 @@ ENDS = {  # commands that rightly end otherwise
     r"resume runs/(seed1|ppo_gae-)": 2,  # finished already, as the page says
     r"rlzoo base .*--steps 20": 1,  # so few steps teach it too little, and it says so
     r"bench gpu": 2,  # there is none, and it says so
+    r"--on ray:10": 2,  # no cluster there, and it says so
     r"--on slurm": 2,  # without the extra, or a Slurm: one line
 }
 SHELL = ("cat", "head", "mkdir", "sleep", "python -", "python docs/three_", "python docs/process_")
@@ -186,8 +187,13 @@ def screen(text, columns):
 
 
 def broken_table(text):
-    """The first line of a table that was cut in two by the edge: a border that does not close."""
+    """The first line of a table that was cut in two by the edge: a border that does not close, or
+    a head that lost letters."""
+    above = ""
     for line in text.splitlines():
+        if re.fullmatch(" ?─+", line) and "…" in above:
+            return above
+        above = line
         opens, closes = line[:1], line[-1:]
         if (opens in "┏╭" and closes not in "┓╮") or (opens in "└╰" and closes not in "┘╯"):
             return line
@@ -286,7 +292,7 @@ class Session:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--columns", default="80,60")
+    parser.add_argument("--columns", default="80,60,0")
     parser.add_argument("--pages", default=",".join(PAGES))
     options = parser.parse_args()
     # Once, for all commands: a child is forked for each.
@@ -301,7 +307,7 @@ def main():
         given = top / "given"
         given.mkdir()
         prepare(given)
-        for columns in [*(int(n) for n in options.columns.split(",") if n), 0]:
+        for columns in map(int, options.columns.split(",")):
             session = Session(columns, given)
             os.chdir(given)
             for words in map(shlex.split, FIRST):
@@ -317,6 +323,8 @@ def main():
                 os.chdir(place)
                 session.out.append(f"######## {name}\n")
                 session.page(PAGES[name])
+                if options.out:  # what there is so far, for whoever looks on
+                    options.out.write_text("\n".join(out + session.out), encoding="utf-8")
             out += session.out
             faults += session.faults
             left = session.left

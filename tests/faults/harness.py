@@ -313,7 +313,7 @@ def _read(path):
             return [_untimed(row, CLOCK) for row in csv.DictReader(file)]
     if path.name == "provenance.json":  # its keys are in the order in which they were set
         return json.dumps(json.loads(path.read_text()), sort_keys=True)
-    if path.name in ("summary.json", "state.json"):
+    if path.name in ("summary.json", ".summary.json.partial", "state.json"):
         return _untimed(json.loads(path.read_text()), TIMED)
     return hashlib.sha256(path.read_bytes()).hexdigest()
 

@@ -29,6 +29,8 @@ import torch._dynamo  # loads, here and not later, what is patched below
 from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from rlzoo.lm.graphs import WAITING
+
 aten = torch.ops.aten
 GPU = torch.device("cuda", 0)
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,16 +50,15 @@ for _key in (
 ):
     _BELOW = _BELOW | torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, _key))
 
+# The host must know a result of these before it can go on. Others are looked at below, or made of
+# these.
+WAITS = WAITING - {"is_nonzero", "lift_fresh", "repeat_interleave"}
+
 
 def _plain(*names):
     return {getattr(aten, name).default for name in names}
 
 
-# The host must know a result of these before it can go on: its number, or how many there are.
-WAITS = _plain(
-    "_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique", "_unique2", "unique_dim",
-    "unique_consecutive", "bincount", "multinomial", "_coalesce",
-)  # fmt: skip
 INDEXED = {aten.index.Tensor, aten._unsafe_index.Tensor}
 WRITTEN = _plain("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 COPIES = _plain("copy_", "copy")
@@ -337,7 +338,7 @@ def _refuse_mixtures(
     strict = name in STRICT
     others = [x for x in given if not isinstance(x, Pretend) and (strict or x.ndim > 0)]
     counts = name == "repeat_interleave" and kwargs.get("output_size") is None and len(args) < 2
-    if func in WAITS or counts:
+    if name in WAITS or counts:
         _gpu.wait(name)
     elif name == "isin" and func is aten.isin.Tensor_Tensor and _sorts(*args[:2]):
         _gpu.wait("isin, by sorting")

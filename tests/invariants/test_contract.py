@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import rlzoo
-from helpers.architectures import ENDS, NEAR, SMALL, columns_of, ragged
+from helpers.architectures import ENDS, LORA, NEAR, SMALL, columns_of, ragged
 from helpers.grids import grid
 from helpers.odd_models import save_odd
 from helpers.runs import StopAt
@@ -238,6 +238,8 @@ def test_float64_is_never_cast(make):
         for how in ("none", "bfloat16")
     )
     assert torch.equal(plain.log_probs(columns), cast.log_probs(columns))
+    adapted = make("llama", "model.dtype=float64", *LORA).policy.model
+    assert {w.dtype for w in adapted.parameters()} == {torch.float64}
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

@@ -12,7 +12,6 @@ from helpers.architectures import EACH, LORA, NEAR, SMALL, TOKENIZER, columns_of
 from helpers.runs import StopAt
 from helpers.worlds import rolled, step
 from rlzoo.lm.loading import load_causal_lm
-from rlzoo.train.start import resume
 
 
 def randomise_adapters(model, seed=0):
@@ -36,6 +35,22 @@ def test_lora_with_the_adapter_off_is_the_base_exactly(make, name):
         assert torch.equal(reference.log_probs(columns), want)
         assert torch.equal(policy.log_probs(columns), on)  # and it is on again
     assert not torch.allclose(on, want)
+
+
+def test_adapters_start_as_the_seed_says_whoever_else_draws(make, monkeypatch):
+    """Another thread may draw by the process's generator between any two lines."""
+
+    def starts(seed, state):
+        monkeypatch.setattr(
+            torch, "manual_seed", lambda _: torch.default_generator.manual_seed(state)
+        )
+        model = make("llama", *LORA, f"seed={seed}").policy.model
+        monkeypatch.undo()
+        return [w.detach() for n, w in model.named_parameters() if "lora_A" in n]
+
+    once, again, other = starts(3, 0), starts(3, 1), starts(4, 0)
+    assert all(torch.equal(a, b) for a, b in zip(once, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(once, other, strict=True))
 
 
 @pytest.mark.parametrize("trunk", ["own", "shared"])
@@ -72,7 +87,7 @@ def test_a_lora_checkpoint_holds_the_adapters_and_a_resumed_run_is_the_same(
     cut = [*words, f"run.dir={tmp_path}/cut"]
     with pytest.raises(KeyboardInterrupt):
         rlzoo.run("ppo_gae", cut, zoo=zoo, display=StopAt(2))
-    again = resume(tmp_path / "cut", zoo=zoo)
+    again = rlzoo.resume(tmp_path / "cut", zoo=zoo)
     assert [line["reward/mean"] for line in again.metrics if "reward/mean" in line] == [
         line["reward/mean"] for line in whole.metrics if "reward/mean" in line
     ]

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 from helpers.architectures import ENDS, columns_of, ragged
 from helpers.grids import grid
 from helpers.rewards_for_tests import LETTERS
+from helpers.runs import CLOCK
 from helpers.worlds import (
     rolled,
     state_of,
@@ -84,6 +85,15 @@ def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, fe
     for how, state in variants.items():
         for key, x in whole.items():
             torch.testing.assert_close(state[key], x, atol=1e-9, rtol=0, msg=f"{how}: {key}")
+
+
+def test_how_rows_are_cut_moves_no_metric(make):
+    """Also where a pass of the update serves the columns, and where sampling is truncated."""
+    one = ["model.dtype=float64", "train.minibatches=1", "rollout.top_p=0.6", "rollout.prompts=6"]
+    whole, cut = (step(make("gpt2", *one, *more))[1] for more in ([], ["train.microbatch=1"]))
+    assert whole["sampler/log_prob_gap"] > 0.1
+    untimed = [n for n in whole if not n.startswith(CLOCK)]
+    assert {n: cut[n] for n in untimed} == pytest.approx({n: whole[n] for n in untimed}, rel=1e-9)
 
 
 def _padded(batch, left, right):

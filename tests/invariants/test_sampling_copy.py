@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from helpers.architectures import LORA
+from helpers.odd_models import save_odd
 from helpers.worlds import rolled, step
 from rlzoo.lm.decode import Rows
 from rlzoo.lm.sampling_copy import SamplingCopy
@@ -33,6 +34,21 @@ def test_merged_adapters_sample_what_they_sampled_apart(make, name):
     assert torch.equal(found["response_ids"], want["response_ids"])
     for key in ("sampler_log_probs", "old_log_probs"):
         torch.testing.assert_close(found[key], want[key], atol=1e-5, rtol=0)
+
+
+def test_adapters_of_experts_are_merged_too(make, tmp_path):
+    """They adapt weights of no linear layer, several of one layer one around the other."""
+    world = make(save_odd(tmp_path, "mixtral"), *LORA)
+    policy = world.policy
+    assert any("experts.base_layer.lora_A" in n for n, _ in policy.model.named_parameters())
+    policy.sampled_by = SamplingCopy(policy.model, torch.float32)
+    nudge(policy.model)
+    found, policy.sampled_by = rolled(world), None
+    want = rolled(world)
+    assert torch.equal(found["response_ids"], want["response_ids"])
+    torch.testing.assert_close(
+        found["sampler_log_probs"], want["sampler_log_probs"], atol=1e-5, rtol=0
+    )
 
 
 @pytest.mark.parametrize("words", [[], LORA], ids=["weights", "lora"])

@@ -26,7 +26,6 @@ class Heard:
         self.said.append("done")
 
     def begin(self, job): ...
-    def tick(self): ...
 
 
 def serve(pipe, work, log, gpu):

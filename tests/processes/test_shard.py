@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from helpers.forks import ranks
 from helpers.launch import WORDS
 from helpers.runs import assert_same_metrics, lines
-from rlzoo.train.start import resume, run
+from rlzoo import resume, run
 
 # Twenty rows in passes of three are seven: one process of two makes a pass less. Full KL needs the
 # heads of policy and reference together; TPO couples the rows of a mini-batch.

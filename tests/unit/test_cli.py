@@ -31,7 +31,7 @@ def cli(capsys):
         (["run", "recipe=grpo", "rollout.samples=1"], "at least 2"),
         (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is no model"),
         (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
-        (["show"], "recipe=NAME is missing"),
+        (["show"], "which recipe?"),
         (["resume", "nowhere"], "nowhere is no run folder"),
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),

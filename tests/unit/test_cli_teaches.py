@@ -106,6 +106,9 @@ def test_help_fits_the_terminal(columns, typed, monkeypatch):
         ("trace ppo_gae --seed 1", "--seed: a key of the recipe is written seed=1"),
         ("plugins estimator gdo", "did you mean 'gdpo'"),
         ("recipes gropo", "did you mean 'grpo'"),
+        ("resume runs/a train.steps=9", "train.steps=9: it takes no settings"),
+        ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
+        ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
         ("compare --refrence x a b", "did you mean '--reference'"),
     ],
 )
@@ -220,6 +223,34 @@ def test_a_plugin_that_registers_in_its_own_way_is_asked_itself(hook, tmp_path, 
     assert sketch() is None
     file.write_text(file.read_text().replace(hook, "register(mine)"))
     assert list(sketch().estimators["mine"].options) == ["pull"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (
+            "@hookimpl\ndef register_estimator(register): register(mine)",
+            "did you mean 'register_estimators'",
+        ),
+        ("@hookimpl\ndef estimators(register): register(mine)", "there is no hook 'estimators'"),
+        ("", "registers nothing"),
+    ],
+)
+@pytest.mark.filterwarnings("default")
+def test_a_plugin_that_registers_nothing_is_named_where_its_component_is_asked_for(
+    hook, said, tmp_path, monkeypatch, capfd
+):
+    file = tmp_path / "odd.py"
+    file.write_text(
+        "from rlzoo import hookimpl\n"
+        "def mine(rewards):\n    '''-r.  Source: a test.'''\n    return rewards\n"
+        f"{hook}\n"
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    assert main(["run", "ppo_gae", "estimator=mine"]) == 2
+    err = capfd.readouterr().err
+    assert said in err
+    assert "odd.py" in err
 
 
 def test_no_sketch_no_trial(monkeypatch):

@@ -100,7 +100,6 @@ class Crew:
         last = time.monotonic()
         while any(w.job for w in self.workers):
             ready: Any = connection.wait([w.pipe for w in self.workers if w.job], timeout=0.5)
-            self.board.tick()
             for worker in [w for w in self.workers if w.pipe in ready]:
                 try:
                     word, *rest = worker.pipe.recv()

@@ -101,7 +101,6 @@ class Tasks:
                     self.places.pop(job.name, None)
                 else:
                     queue.insert(0, job)
-            self.board.tick()
 
     def send(self, job):
         from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn

@@ -76,7 +76,6 @@ class Slurm:
                         queue.insert(0, job)
                     else:
                         board.failed(job, f"its job was lost {ATTEMPTS} times ({_said(error)})")
-                board.tick()
                 time.sleep(EVERY if self.cluster == "slurm" else 0.2)
         finally:
             for _, handle in under_way.values():

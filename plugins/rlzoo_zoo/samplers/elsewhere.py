@@ -30,12 +30,15 @@ def weights(policy):
         if layer is None:
             found[name] = x.detach()
             continue
-        inner = name.removeprefix(f"{layer}.")
-        if inner.startswith("base_layer."):  # what else a layer has are adapters
-            plain = f"{layer}.{inner.removeprefix('base_layer.')}"
-            found[plain] = x.detach()
-            if inner == "base_layer.weight" and policy.adapter:
-                module = model.get_submodule(layer)
+        # Experts have an adapter around an adapter, each of another weight.
+        around = [model.get_submodule(p) for p in adapted if f"{p}.".startswith(f"{layer}.")]
+        inner = name.removeprefix(f"{layer}.").replace("base_layer.", "")
+        if inner.startswith("lora_"):
+            continue
+        plain = f"{layer}.{inner}"
+        found[plain] = x.detach()
+        for module in around if policy.adapter else ():
+            if getattr(module, "parameter_name", "weight") == inner:
                 with torch.no_grad():
                     for adapter in module.active_adapters:
                         found[plain] = found[plain] + module.get_delta_weight(adapter).to(x.dtype)

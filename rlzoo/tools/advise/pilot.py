@@ -17,9 +17,10 @@ from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import Plan, make_plan, together
-from rlzoo.recipe.variants import shown_options, variants
+from rlzoo.recipe.plan import Plan, together
+from rlzoo.recipe.variants import make_plans, shown_options, variants
 from rlzoo.rollout.advantages import whitened
+from rlzoo.show.numbers import option_text
 from rlzoo.tools.advise.quality import Advice, weigh
 from rlzoo.tools.advise.standin import Facts, cosines, facts_of
 from rlzoo.train.start import prepare
@@ -49,10 +50,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
     trainer = Trainer(build_models(whole))
     advice, facts = _pilot(trainer, plans, *limits)
     shown = [shown_options(p.estimator.component, p.estimator.options, asked) for p in plans]
-    options = [
-        [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in some.items()]
-        for some in shown
-    ]
+    options = [[f"{k}={option_text(v)}" for k, v in some.items()] for some in shown]
     names = [" ".join([p.estimator.name, *o]) for p, o in zip(plans, options, strict=True)]
     best, columns = int(advice.both.argmax()), ("world", "pilot", "pilot_se", "both", "behind_se")
     chosen = [f"estimator={plans[best].estimator.name}", *(f"estimator.{o}" for o in options[best])]
@@ -83,12 +81,9 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
 def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
     """The plan of each estimator; and a line for each that cannot be asked."""
     plans, left_out = [], {}
-    for recipe in recipes:
-        name = recipe.config.estimator.name
-        try:
-            plan = make_plan(recipe, zoo)
-        except RecipeError as error:
-            left_out[name] = str(error).split(": ", 1)[-1]
+    for name, plan, why in make_plans(recipes, zoo):
+        if plan is None:
+            left_out[name] = why
             continue
         more = [column.name for column in plan.columns]
         more += [need for need in plan.estimator.needs if need in ("turn_ids", "state_keys")]
@@ -138,6 +133,8 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
     weights = [w for w in models.policy.model.parameters() if w.requires_grad]
     every = -(-sum(w.numel() for w in weights) // COORDINATES)
     pulls = [_unbiased(batch)]
+    if any("entropy" in plan.policy_loss.needs for plan in plans):
+        batch.update({"entropy": models.current(batch)["entropy"]})
     for plan in plans:
         raw = plan.estimator(batch)["advantages"]
         pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))

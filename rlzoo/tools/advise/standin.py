@@ -66,6 +66,7 @@ def cosines(plans: Sequence[Plan], facts: Facts, rows: int, samples: int) -> np.
         columns["group_ids"] = torch.arange(rows) // samples
         for c, plan in enumerate(plans):
             raw = plan.estimator(columns)["advantages"]
+            columns["entropy"] = torch.special.entr(oracle.pi).sum(-1)[episodes.states]
             pull = first_gradient(plan, columns, whitened(plan, columns, raw))
             g = torch.zeros_like(star)
             g.index_put_((episodes.states, episodes.actions), -pull, accumulate=True)

@@ -5,7 +5,7 @@ TRL's side of `--peer trl` is tests/benchmarks/peer_trl.py, in a checkout.
 
     cases    one case, measured in a process of its own
     command  what is asked for, and the document that comes of it
-    common   what both sides of a comparison share: reward, clock, memory
+    common   what both sides of a comparison share: reward, clock, memory, repeats
     gpu      how much of a device a step uses: share of its bandwidth, MFU
     parts    what each part measures: estimators, head, sampling, step, start-up, ...
     runner   runs cases in turn, sums them up, names the machine

@@ -8,35 +8,25 @@ for the same reason each case imports what it needs itself.
 """
 
 import contextlib
-import gc
 import json
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 import rlzoo
 from rlzoo.runs.display import Silent
-from rlzoo.tools.bench.common import cpu_seconds, held_mb, peak_mb
-
-Spec = Mapping[str, Any]
-Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case tells
-Told = dict[str, Any]  # samples, and whatever else there is to say
-
-
-def measure(once: Callable[[int], Sample], spec: Spec) -> Told:
-    """`repeat` calls of `once(i)`, which tells its tokens, after `warmup` unmeasured ones."""
-    samples = []
-    for i in range(spec["warmup"] + spec["repeat"]):
-        if i == spec["warmup"]:
-            gc.collect()
-        cpu, wall = cpu_seconds(), time.perf_counter()
-        sample = once(i)
-        sample["cpu"], sample["wall"] = cpu_seconds() - cpu, time.perf_counter() - wall
-        samples.append(sample)
-    return {"samples": samples[spec["warmup"] :]}
+from rlzoo.tools.bench.common import (
+    Sample,
+    Spec,
+    Told,
+    cpu_seconds,
+    held_mb,
+    measure,
+    peak_mb,
+    steps_of,
+)
 
 
 def model(spec: Spec) -> Told:
@@ -100,15 +90,7 @@ def step(spec: Spec) -> Told:
 
     trainer = Trainer(_models(spec))
     trainer.clock = cpu_seconds  # what else runs lengthens wall seconds
-    meter = trainer.models.meter
-
-    def once(i: int) -> Sample:
-        before = meter.tokens
-        _, metrics = trainer.step()
-        phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
-        return {"tokens": meter.tokens - before, "phases": phases}
-
-    return measure(once, spec)
+    return measure(steps_of(trainer), spec)
 
 
 def sampling(spec: Spec) -> Told:
@@ -199,9 +181,10 @@ def estimator(spec: Spec) -> Told:
 
 def device(spec: Spec) -> Told:
     """A case of `rlzoo bench gpu`."""
-    from rlzoo.tools.bench.gpu import case
+    from rlzoo.tools.bench import gpu
 
-    return case(None if spec["what"] == "limits" else _models(spec), spec)
+    what = spec["what"]
+    return gpu.limits(spec) if what == "limits" else gpu.CASES[what](_models(spec), spec)
 
 
 def first_metric(spec: Spec) -> Told:

@@ -12,6 +12,7 @@ import os
 import platform
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,6 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     document = measure(arguments)
 
-    def view(_: Any) -> Any:
-
-        return tables(document)
-
     def write(path: Path) -> None:
         text = json.dumps(document, indent=1, ensure_ascii=False)
         path.write_text(text + "\n", encoding="utf-8")
@@ -62,12 +59,13 @@ def run(arguments: argparse.Namespace) -> Result:
         ]
         path.with_suffix(".md").write_text("\n\n".join(made) + "\n", encoding="utf-8")
 
-    def plot(path: Path) -> None:
-
-        write_plot(document["rows"], path)
-
     failed = any("error" in row for row in document["rows"])
-    return Result(document, view, status=int(failed), files={"out": write, "plot": plot})
+    return Result(
+        document,
+        lambda _: tables(document),
+        status=int(failed),
+        files={"out": write, "plot": partial(write_plot, document["rows"])},
+    )
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:

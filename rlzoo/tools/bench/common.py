@@ -3,10 +3,17 @@
 Standard library alone: TRL's side loads it by its path, in an interpreter that need not have rlzoo.
 """
 
+import gc
 import resource
+import time
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+Spec = Mapping[str, Any]
+Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case tells
+Told = dict[str, Any]  # samples, and whatever else there is to say
 
 
 def reward(prompts: list[str], responses: list[str], answers: Any = None) -> list[float]:
@@ -39,3 +46,31 @@ def _mark(name: str) -> float | None:
     status = Path("/proc/self/status")
     lines = status.read_text().splitlines() if status.is_file() else []
     return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name)), None)
+
+
+def measure(
+    once: Callable[[int], Sample], spec: Spec, clock: Callable[[], float] = time.perf_counter
+) -> Told:
+    """`repeat` calls of `once(i)`, which tells its tokens, after `warmup` unmeasured ones."""
+    samples = []
+    for i in range(spec["warmup"] + spec["repeat"]):
+        if i == spec["warmup"]:
+            gc.collect()
+        cpu, wall = cpu_seconds(), clock()
+        sample = once(i)
+        sample["cpu"], sample["wall"] = cpu_seconds() - cpu, clock() - wall
+        samples.append(sample)
+    return {"samples": samples[spec["warmup"] :]}
+
+
+def steps_of(trainer: Any) -> Callable[[int], Sample]:
+    """A training step, its tokens and what each phase took."""
+    meter = trainer.models.meter
+
+    def once(i: int) -> Sample:
+        before = meter.tokens
+        _, metrics = trainer.step()
+        phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
+        return {"tokens": meter.tokens - before, "phases": phases}
+
+    return once

@@ -8,7 +8,6 @@ Prompts are not counted. Values come first: log-probs in float32 on the CPU and 
 the device.
 """
 
-import gc
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,19 +15,12 @@ from typing import Any
 import torch
 
 from rlzoo.lm.head import log_prob_stats
-from rlzoo.tools.bench.common import peak_mb
+from rlzoo.tools.bench.common import measure, peak_mb, steps_of
 from rlzoo.tools.bench.runner import Row
 from rlzoo.train.trainer import Trainer
 
 # Mean difference of log-probs (nats) that rounding explains, by what the device computes in.
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.05}
-
-
-def case(models: Any, spec: Mapping[str, Any]) -> Row:
-    """One case, in a process of its own: what is asked for in `what`."""
-    if spec["what"] == "limits":
-        return limits(spec)
-    return {"values": values, "step": step, "head": head}[spec["what"]](models, spec)
 
 
 def synchronize(where: torch.device) -> None:
@@ -115,16 +107,8 @@ def step(models: Any, spec: Mapping[str, Any]) -> Row:
         return time.perf_counter()
 
     trainer.clock = clock
-    samples = []
-    for i in range(spec["warmup"] + spec["repeat"]):
-        if i == spec["warmup"]:
-            gc.collect()
-        before, began = models.meter.tokens, clock()
-        _, metrics = trainer.step()
-        sample = {"tokens": models.meter.tokens - before, "wall": clock() - began}
-        phases = {k[9:]: v for k, v in metrics.items() if k.startswith("timing_s/")}
-        samples.append({**sample, "phases": phases})
-    samples = samples[spec["warmup"] :]
+    measured = measure(steps_of(trainer), spec, clock)["samples"]
+    samples = [{name: s[name] for name in ("tokens", "wall", "phases")} for s in measured]
     typical = sorted(samples, key=lambda s: s["wall"])[len(samples) // 2]
     weights = sum(w.numel() for w in policy.model.parameters())
     # Weights are read once for each token of all rows.
@@ -172,3 +156,6 @@ def head(models: Any, spec: Mapping[str, Any]) -> Row:
         "mfu": work / took / spec["limits"]["matmul_tflops"] / 1e12,
         "peak_device_mb": peak(where),
     }
+
+
+CASES = {f.__name__: f for f in (values, step, head)}

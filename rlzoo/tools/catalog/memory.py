@@ -13,6 +13,7 @@ from typing import Any
 
 from rlzoo.errors import typed_path
 from rlzoo.lm.memory import USUAL, activations, room, sampling_copy
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.plan import Plan
 from rlzoo.show.numbers import count
@@ -321,7 +322,7 @@ def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:
     is of characters, else per three of them."""
     import torch
 
-    drawn = plan.task.draw("train", 32, torch.Generator().manual_seed(0))
+    drawn = draw_examples(plan.task, plan.task_name, "train", 32, torch.Generator().manual_seed(0))
     texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in drawn]
     per_token = 1 if sizes.vocabulary < 1000 else 3
     return max(-(-len(text) // per_token) for text in texts)

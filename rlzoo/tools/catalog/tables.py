@@ -32,8 +32,9 @@ def ideas_view(found: Sequence[tuple[str, Any]], width: int) -> Iterator[Any]:
         table = _grid()
         rows = [(name, c.summary) for name, c in some]
         longest = max(len(name) for name, _ in rows)
-        table.add_column(style="bold green", no_wrap=True, min_width=min(longest, width // 2))
-        table.add_column(no_wrap=True, overflow="ellipsis")
+        longest = min(longest, width // 2)
+        table.add_column(style="bold green", no_wrap=True, min_width=longest)
+        table.add_column(no_wrap=True, overflow="ellipsis", max_width=width - longest - 2)
         for name, summary in rows:
             table.add_row(name, Text(summary))
         yield Text(kind.replace("_", " "), style="bold")
@@ -71,22 +72,23 @@ def _reflowed(doc: str) -> str:
     return "\n\n".join(p if "\n " in p else p.replace("\n", " ") for p in parts)
 
 
-def _grid() -> Table:
-    return Table.grid(padding=(0, 2, 0, 0), pad_edge=False)
+def _grid(between: int = 2) -> Table:
+    return Table.grid(padding=(0, between, 0, 0), pad_edge=False)
 
 
 def recipe_view(recipe: Any, values: dict[str, Any], plan: Any, width: int) -> list[Any]:
     """Values of a recipe with their origins, and what it makes the run build."""
     narrow = width < 100
-    table = _grid() if narrow else Table()
+    table = _grid(1 if width < 70 else 2) if narrow else Table()
     table.title, table.title_justify, table.show_header = f"recipe {recipe.name}", "left", True
     for name in ("key", "value", "from"):
         table.add_column(name, overflow="fold", no_wrap=narrow and name == "key")
     for key, value in values.items():
         origin = recipe.origins[key]
         style = "dim" if origin.endswith("defaults.yaml") else ""
-        short = origin.removeprefix("shipped ") if narrow else origin
-        table.add_row(key, Text("null" if value is None else str(value)), short, style=style)
+        short = origin.removeprefix("shipped ").removesuffix(".yaml") if narrow else origin
+        told = "null" if value is None else str(value).replace("\n", "\\n")
+        table.add_row(key, Text(told), short, style=style)
     built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
     columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
@@ -126,8 +128,11 @@ def recipes_view(
     few = len(recipes) <= ROOM_FOR_ALL
     table = _grid()
     brief = len(recipes) > ONE_LINE_EACH
-    table.add_column(style="bold green", no_wrap=True, min_width=min(22, max(map(len, recipes))))
-    table.add_column(no_wrap=brief, overflow="ellipsis" if brief else "fold")
+    longest = min(22, max(map(len, recipes)))
+    table.add_column(style="bold green", no_wrap=True, min_width=longest)
+    table.add_column(
+        no_wrap=brief, overflow="ellipsis" if brief else "fold", max_width=width - longest - 2
+    )
     for name, path in recipes.items():
         what, colon, source = describe(path).partition(": ")
         file = show_path(path)

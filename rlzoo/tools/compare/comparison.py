@@ -290,10 +290,6 @@ def _names(rows: Sequence[ComparedRow]) -> str:
     return ", ".join(r.label for r in rows)
 
 
-def _range(counts: Sequence[int]) -> str:
-    return str(counts[0]) if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
-
-
 @dataclass
 class Reach:
     """When runs reached the threshold: the median run's, None where that one did not."""

@@ -16,7 +16,7 @@ from rlzoo.tools.compare.tables import (
     course_columns,
     outcome_columns,
     pair_columns,
-    two_way_rows,
+    two_way_columns,
     two_way_title,
 )
 from rlzoo.tools.compare.verdict import method, verdict
@@ -51,10 +51,11 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
     blocks.append(tag("p", method(c), "muted"))
     if c.pairs:
-        blocks.append(folded("Every pair", _pairs(c)))
+        pairs = _plain("row", [p.a.label for p in c.pairs], pair_columns(c))
+        blocks.append(folded("Every pair", pairs))
     blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
-        blocks += [tag("h2", two_way_title(c, t)), _two_way(t)]
+        blocks += [tag("h2", two_way_title(c, t)), _plain("", t.rows, two_way_columns(t))]
     for name, (caption, draw) in plots(c).items():
         blocks.append(html.figure(svg(draw(), name), caption))
     if c.notes:
@@ -87,25 +88,16 @@ def _table(c: Comparison, columns: Sequence[TableColumn]) -> str:
     return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
 
 
-def _pairs(c: Comparison) -> str:
-    columns = pair_columns(c)
+def _plain(head: str, names: Sequence[str], columns: Sequence[TableColumn]) -> str:
     body = [
-        row([tag("th", p.a.label), *(tag("td", col.cells[i], _kind(col)) for col in columns)])
-        for i, p in enumerate(c.pairs)
+        row([tag("th", name), *(tag("td", col.cells[i], _kind(col)) for col in columns)])
+        for i, name in enumerate(names)
     ]
-    return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
+    return table([tag("th", head), *(tag("th", col.name, _kind(col)) for col in columns)], body)
 
 
 def _kind(column: TableColumn) -> str:
     return "left spark" if column.left else ""
-
-
-def _two_way(t: TwoWay) -> str:
-    rows = [
-        row([tag("th", name), *(tag("td", cell) for cell in cells)])
-        for name, *cells in two_way_rows(t)
-    ]
-    return table(["<th></th>", *(tag("th", name) for name in t.columns)], rows)
 
 
 def _settings(c: Comparison) -> dict[str, str]:

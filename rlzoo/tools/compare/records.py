@@ -17,7 +17,7 @@ from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
 from rlzoo.runs.record import Record, failure, read_finished
-from rlzoo.runs.store import copy_of, is_url
+from rlzoo.runs.store import copy_of
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every")
@@ -78,7 +78,7 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
     """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
     gathered = Gathered()
     seen: set[Path] = set()
-    folders = [copy_of(str(p), large=False) if is_url(p) else Path(p) for p in paths]
+    folders = [copy_of(path, large=False) for path in paths]
     for path in folders:
         sweep = read_sweep(path)
         if sweep:

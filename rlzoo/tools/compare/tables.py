@@ -164,17 +164,21 @@ def view(
     if width < NARROW:
         outcome = [column for column in outcome if column.name not in ("greedy", "p")]
         course = [column for column in course if column.name not in ("tokens", "s")]
-    blocks: list[Any] = [Text(c.title, style="italic")]  # a table's title breaks at its own width
+    made: list[Table] = []
     if width >= WIDE:
-        blocks += [_table(c, None, [*outcome, *course])]
+        made += [_table(c, None, [*outcome, *course])]
     else:
-        blocks += [_table(c, None, outcome), _table(c, "how it got there", course)]
-    blocks += [two_way_table(c, t) for t in tables]
+        made += [_table(c, None, outcome), _table(c, "how it got there", course)]
+    made += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
         columns = pair_columns(c, brief=width < 120)
-        blocks.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
+        made.append(_table(c, "every pair", columns, [p.a.label for p in c.pairs]))
+    for table in made if width < NARROW else ():
+        table.padding = 0
+    # A table's own title breaks at its width.
+    blocks: list[Any] = [Text(c.title, style="italic"), *made]
     blocks += [Text(sentence, style="bold") for sentence in verdict(c)]
-    blocks += [Text(method(c), style="dim")]
+    blocks += [Text(method(c), style="dim")] if c.pairs else []
     blocks += [Text(f"note: {note}", style="yellow") for note in c.notes]
     return blocks
 
@@ -200,8 +204,8 @@ def _table(
         best = not names and c.rows[i] is c.best and len(c.rows) > 1
         cells = (Text(col.cells[i]) for col in columns)
         table.add_row(Text(name), *cells, style="green" if best else "")
-    for name, reason in ({} if names else c.all_failed()).items():
-        table.add_row(Text(name), Text("failed"), Text(reason), style="red")
+    for name in () if names else c.all_failed():  # the verdict says why
+        table.add_row(Text(name), Text("failed"), style="red")
     return table
 
 
@@ -209,9 +213,10 @@ def two_way_table(c: Comparison, t: TwoWay) -> Table:
     table = Table(title=Text(two_way_title(c, t)), title_justify="left", box=box.SIMPLE_HEAD,
                   pad_edge=False, padding=(0, 1, 0, 0))  # fmt: skip
     table.add_column("", style="bold", overflow="fold")
-    for name in t.columns:
-        table.add_column(Text(name), justify="right", no_wrap=True)
-    for cells in two_way_rows(t):
+    columns = two_way_columns(t)
+    for column in columns:
+        table.add_column(Text(column.name), justify="right", no_wrap=True)
+    for cells in zip(t.rows, *(column.cells for column in columns), strict=True):
         table.add_row(*map(Text, cells))
     return table
 
@@ -220,13 +225,11 @@ def two_way_title(c: Comparison, t: TwoWay) -> str:
     return f"final {c.metric} by {t.key}"
 
 
-def two_way_rows(t: TwoWay) -> list[list[str]]:
-    """Each row's cells, its name first."""
-
+def two_way_columns(t: TwoWay) -> list[TableColumn]:
     def cell(place: tuple[str, str]) -> str:
         return final(t.cells[place]) if place in t.cells else NONE
 
-    return [[name, *(cell((name, column)) for column in t.columns)] for name in t.rows]
+    return [TableColumn(name, [cell((row, name)) for row in t.rows]) for name in t.columns]
 
 
 def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False) -> str:
@@ -238,8 +241,7 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
     ]
     paragraphs = [f"**{c.title}**", _markdown(columns)]
     for t in tables:
-        rows, *others = map(list, zip(*two_way_rows(t), strict=True))
-        grid = [TableColumn("", rows, left=True), *map(TableColumn, t.columns, others)]
+        grid = [TableColumn("", t.rows, left=True), *two_way_columns(t)]
         paragraphs += [f"**{two_way_title(c, t)}**", _markdown(grid)]
     if details and c.pairs:
         names = TableColumn("row", [p.a.label for p in c.pairs], left=True)

@@ -1,18 +1,18 @@
 """What a command line asks of `diagnose`: estimators, critics, batch sizes; no torch here."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rlzoo.errors import RlzooError, nearest
-from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.variants import in_full, shown_options, variants
 from rlzoo.recipe.words import has_sweep
 
 
-def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> list[Recipe]:
+def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
     """A recipe for each estimator, with each of the swept options that it has."""
     words = in_full(words, zoo)
     for word in words:
@@ -22,7 +22,7 @@ def estimators_of(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> li
                 f"{key}={value}: diagnose sweeps estimators and their options; give --critic, "
                 "--world and the like once"
             )
-    return variants(words, [], zoo, need_recipe=need_recipe)
+    return variants(words, [], zoo)
 
 
 def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
@@ -32,8 +32,9 @@ def own_and_others(words: list[str], estimator: str, zoo: Zoo) -> list[Recipe]:
     return estimators_of(words, zoo) + estimators_of([*words, f"estimator={others}"], zoo)
 
 
-def row_head(component: Component, options: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+def row_head(estimator: Bound, words: list[str]) -> dict[str, Any]:
     """How a row of a document begins. `shown`: options worth naming: swept, or not the default."""
+    component, options = estimator.component, estimator.options
     shown = shown_options(component, options, words)
     return {"estimator": component.name, "options": options, "shown": shown}
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import RecipeError, RlzooError, RunError, first_line
+from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.lm.build import build_models
 from rlzoo.lm.loading import load_causal_lm
 from rlzoo.lm.models import Models
@@ -22,8 +22,9 @@ from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
-from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
+from rlzoo.recipe.variants import make_plans
 from rlzoo.recipe.words import is_run
 from rlzoo.rollout.advantages import add_rewards, loss_mask
 from rlzoo.rollout.columns import add_columns
@@ -67,7 +68,7 @@ def diagnose_branches(
     folder = open_folder(path)
     zoo = load_zoo()
     run_plan, plans, undone = _plans(folder, words, zoo)
-    models = build_models(together([run_plan, *(plan for _, plan in plans)]))
+    models = build_models(together([run_plan, *plans]))
     source, step = _load(folder, models)
     batch, tokens = _fresh_batch(models, step)
     row, at = _start_states(run_plan, batch, states, step)
@@ -81,14 +82,14 @@ def diagnose_branches(
     if values is not None:
         critic = critic_against(values, reference, clusters, at.numpy())
     rows, failed = [], []
-    for recipe, plan in plans:
+    for plan in plans:
         name = plan.estimator.name
         try:
             raw = plan.estimator(batch)["advantages"].cpu()[row, at].double().numpy()
         except RlzooError as error:
             failed.append({"estimator": name, "reason": str(error)})
             continue
-        head = row_head(plan.estimator.component, recipe.options("estimator"), words)
+        head = row_head(plan.estimator, words)
         rows.append({**head, **against(raw, reference.first, reference.second, clusters)})
     kl = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo).config.kl
     return {
@@ -115,7 +116,7 @@ def diagnose_branches(
 
 def _plans(
     folder: RunFolder, words: list[str], zoo: Zoo
-) -> tuple[Plan, list[tuple[Recipe, Plan]], list[dict[str, str]]]:
+) -> tuple[Plan, list[Plan], list[dict[str, str]]]:
     """The run's own plan, that of each estimator, and those that cannot be asked."""
     base = [f"recipe={folder.path / 'recipe.yaml'}", "kl.place=none"]
     other = [w for w in words if not w.startswith("estimator")]
@@ -127,12 +128,9 @@ def _plans(
         recipes = own_and_others([*base, *other], run_plan.estimator.name, zoo)
     plans, undone = [], {}
     made = {column.name for column in run_plan.columns}
-    for recipe in recipes:
-        name = recipe.config.estimator.name
-        try:
-            plan = make_plan(recipe, zoo)
-        except RecipeError as error:
-            undone[name] = str(error).split(": ", 1)[-1]
+    for name, plan, why in make_plans(recipes, zoo):
+        if plan is None:
+            undone[name] = why
             continue
         wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
         more = {column.name for column in plan.columns} - made
@@ -141,7 +139,7 @@ def _plans(
         elif more and not named:
             undone[name] = f"needs {', '.join(sorted(more))}, which the run does not make; name it"
         else:
-            plans.append((recipe, plan))
+            plans.append(plan)
     if not plans:
         name, why = next(iter(undone.items()))
         raise RunError(f"{folder.path}: no estimator can be asked: {name}: {why}")

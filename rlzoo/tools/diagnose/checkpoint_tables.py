@@ -5,10 +5,10 @@ from typing import Any
 
 from rlzoo.tools.diagnose.critic_tables import cell_tables, share
 from rlzoo.tools.diagnose.tables import (
+    add_rows,
     cells,
     headline,
     make_table,
-    name_of,
     notes_of,
     page,
     two_digits,
@@ -65,15 +65,6 @@ def _returns(stages: list[dict[str, Any]]) -> Any:
 def _estimators(stages: list[dict[str, Any]], heads: list[str], cells_of: Any, padding: int) -> Any:
     table = make_table(["step", "estimator", "critic", *heads], padding=padding)
     for stage in stages:
-        before = None
-        for row in stage["estimators"]:
-            name = name_of(row)
-            table.add_row(
-                str(stage["step"]) if before is None else "",
-                "" if name == before else name,
-                row["critic"] or "-",
-                *cells_of(row),
-            )
-            before = name
+        add_rows(table, stage["estimators"], cells_of, (str(stage["step"]),))
         table.add_section()
     return table

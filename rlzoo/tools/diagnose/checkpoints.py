@@ -21,7 +21,7 @@ from rlzoo.oracle.episodes import enumerate_episodes
 from rlzoo.oracle.oracle import Oracle
 from rlzoo.oracle.tree import Tree, make_tree
 from rlzoo.oracle.worlds import make_critic
-from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import is_run
@@ -41,16 +41,14 @@ from rlzoo.train.checkpoint import damage, load_networks
 OWN = "own"  # the run's critic, a choice of --critic
 
 
-def diagnose_checkpoints(
-    words: list[str], arguments: argparse.Namespace, zoo: Zoo | None = None
-) -> dict[str, Any]:
+def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
     """What `--json` prints: an entry for each checkpoint, the base model first.
 
     words: the run folder, then estimator=... and options; without them the run's own.
     """
     began = time.perf_counter()
     _check(words, arguments)
-    folder, zoo = open_folder(words[0]), zoo or load_zoo()
+    folder, zoo = open_folder(words[0]), load_zoo()
     base, words = f"recipe={folder.path / 'recipe.yaml'}", words[1:]
     recipes = estimators_of([base, *words], zoo)
     samples = samples_of(arguments, recipes[0])

@@ -17,6 +17,7 @@ from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.oracle.bias import STEP_KL, expected_gradient, loss_gradient, truth
 from rlzoo.oracle.episodes import EpisodeTable, enumerate_episodes
 from rlzoo.oracle.means import EstimatorInWorld, means
@@ -143,8 +144,8 @@ def draw_prompts(plan: Plan, policy: Any, tree: Tree) -> list[Example]:
     generator = noise.generator(plan.recipe.config.seed, "diagnose/prompts")
     examples: dict[str, Example] = {}
     for _ in range(50):
-        for item in plan.task.draw("train", 4 * tree.prompts, generator):
-            examples.setdefault(item[0], Example(*item))
+        for item in draw_examples(plan.task, plan.task_name, "train", 4 * tree.prompts, generator):
+            examples.setdefault(str(item.prompt), item)
         if len(examples) >= tree.prompts:
             return list(examples.values())[: tree.prompts]
     known = f"has only {len(examples)} prompts"

@@ -9,25 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
-from rlzoo.errors import RunError, first_line
+from rlzoo.errors import RunError
 from rlzoo.lm.build import build_policy
 from rlzoo.oracle.resources import supply
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
-from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.plan import Bound, Plan, make_plan
 from rlzoo.recipe.words import quoted
 from rlzoo.rollout.advantages import whitened
-from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import open_folder
 from rlzoo.tools.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo.tools.diagnose.critic_tables import cell_tables
 from rlzoo.tools.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo.train import critic_quality as quality
 from rlzoo.train.metrics import critic_pairs
+from rlzoo.train.record import read_batch, saved_batches
 from rlzoo.train.update import first_gradient
 
 
@@ -40,7 +38,9 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     zoo = load_zoo()
     base = f"recipe={folder.path / 'recipe.yaml'}"
     plan = make_plan(compose([base], zoo), zoo)
-    file, batch = load_batch(folder.path)
+    if not (files := saved_batches(folder.path)):
+        raise RunError(f"{folder.path} holds no batch; train with run.save_batches=1")
+    file, batch = files[-1], read_batch(files[-1])
     if words:
         recipes = estimators_of([base, *words], zoo)
     else:
@@ -56,14 +56,14 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
         if missing:
             undone.append({"estimator": component.name, "needs": missing})
             continue
-        options = recipe.options("estimator")
-        raw = component(columns, **options)["advantages"]
+        estimator = Bound(component, recipe.options("estimator"))
+        raw = estimator(columns)["advantages"]
         pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
         a = raw[mask.bool()].double()
         advantages.append(a)
         rows.append(
             {
-                **row_head(component, options, words),
+                **row_head(estimator, words),
                 "mean": a.mean().item(),
                 "variance": a.var(correction=0).item(),
                 "zeros": (a == 0).double().mean().item(),
@@ -109,20 +109,6 @@ def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
         "positions": quality.cells(v, g, one, place // width * width),
         "bins": quality.cells(v, g, one, quality.value_bins(v, one)),
     }
-
-
-def load_batch(path: Path) -> tuple[Path, dict[str, Any]]:
-    """The last saved batch of a run; raises RunError where none was saved."""
-    files = sorted((path / "batches").glob("step-*.safetensors"))
-    if not files:
-        raise RunError(f"{path} holds no batch; train with run.save_batches=1")
-    file = files[-1]
-    try:
-        columns: dict[str, Any] = dict(load_file(file))
-        columns |= read_json(file.with_suffix(".json"))
-    except (SafetensorError, OSError, ValueError) as error:
-        raise RunError(f"{file} cannot be read: {first_line(error)}") from None
-    return file, columns
 
 
 def _in_parameters(

@@ -67,8 +67,7 @@ class Setting:
         rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
         for recipe in recipes:
             component = self.zoo.estimators[recipe.config.estimator.name]
-            options = recipe.options("estimator")
-            discount = 1.0 if component.discount is None else options[component.discount]
+            bound = Bound(component, recipe.options("estimator"))
             reads_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
@@ -80,13 +79,13 @@ class Setting:
                 except RlzooError as error:
                     rows["failed"].append({"estimator": component.name, "reason": str(error)})
                     break
-                head = row_head(component, options, words)
                 rows["estimators"].append(
                     {
-                        **head,
+                        **row_head(bound, words),
                         "critic": critic if reads_critic else None,
-                        "gamma": discount,
-                        **_loss_of(recipe),
+                        "gamma": bound.gamma,
+                        "aggregation": recipe.config.aggregation.name,
+                        "whiten": recipe.config.whiten,
                         **numbers,
                     }
                 )
@@ -148,9 +147,3 @@ class Setting:
         if self.space:
             numbers["parameters"] = self.space.measure(subject)
         return numbers
-
-
-def _loss_of(recipe: Recipe) -> dict[str, Any]:
-    """What a row says of the loss that its gradient went through."""
-    config = recipe.config
-    return {"aggregation": config.aggregation.name, "whiten": config.whiten}

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rlzoo.show.numbers import option_text
+
 
 def two_digits(x: float, se: float = 0.0) -> str:
     """Two digits; a standard error beside it where there is one."""
@@ -30,7 +32,8 @@ def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
         if head == "estimator":
             table.add_column(head, overflow="fold", style="bold")
         else:
-            table.add_column(head, justify="left" if head == "critic" else "right", no_wrap=True)
+            names = head in ("step", "critic")
+            table.add_column(head, justify="left" if names else "right", no_wrap=True)
     return table
 
 
@@ -47,8 +50,8 @@ def dim(notes: Iterable[str]) -> list[Any]:
 
 
 def name_of(row: Mapping[str, Any]) -> str:
-    shown = {k: f"{v:g}" if isinstance(v, float) else v for k, v in row["shown"].items()}
-    return " ".join([row["estimator"], *(f"{k}={v}" for k, v in shown.items())])
+    shown = (f"{k}={option_text(v)}" for k, v in row["shown"].items())
+    return " ".join([row["estimator"], *shown])
 
 
 def headline(document: Mapping[str, Any]) -> str:
@@ -102,6 +105,22 @@ def cells(
     return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
 
 
+def add_rows(
+    table: Any,
+    rows: Iterable[Mapping[str, Any]],
+    cells_of: Callable[[Mapping[str, Any]], list[str]],
+    lead: tuple[str, ...] = (),
+) -> None:
+    """A row for each estimator and critic, the estimator's name once; `lead`: what stands before
+    the first."""
+    before = None
+    for row in rows:
+        first = lead if before is None else ("",) * len(lead)
+        name = name_of(row)
+        table.add_row(*first, "" if name == before else name, row["critic"] or "-", *cells_of(row))
+        before = name
+
+
 def _relative(row: Mapping[str, Any]) -> str:
     x = row["relative_variance"]
     return "-" if x is None else two_digits(x)
@@ -120,12 +139,7 @@ def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     wide = width >= 110
     heads, cells_of = cells(rows, wide)
     table = make_table(["estimator", "critic", *heads], padding=int(width >= 160))
-    table.columns[0].min_width = 10
-    before = None
-    for row in rows:
-        name = name_of(row)
-        table.add_row("" if name == before else name, row["critic"] or "-", *cells_of(row))
-        before = name
+    add_rows(table, rows, cells_of)
     return page(headline(document), [table], notes_of(document, rows, wide))
 
 

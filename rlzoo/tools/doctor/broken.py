@@ -5,7 +5,7 @@ from statistics import fmean, median
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SYMPTOMS, rule
-from rlzoo.tools.doctor.series import Finding, early, late, learning, spans, updates
+from rlzoo.tools.doctor.series import Finding, course, late, learning, spans, updates
 
 
 @rule(explains=SYMPTOMS)
@@ -135,9 +135,7 @@ def reward_is_not_what_is_right(run: Record) -> Finding | None:
         "problem",
         f"{what}{' (' + ', '.join(negative) + ')' if negative else ''}: the correlation of a "
         f"response's score with the task's own verdict is {middle:.2f} (mean of {len(values)} "
-        f"steps); reward {early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}, "
-        f"response length {early(run, names.LENGTH):.3g} to {late(run, names.LENGTH):.3g}."
-        + heldout,
+        f"steps); reward {course(run)}, response length {course(run, names.LENGTH)}." + heldout,
         "Turn the sign of the reward or of its weight."
         if wrong
         else "Read samples.jsonl beside the scores: does the reward read the right answer of the "

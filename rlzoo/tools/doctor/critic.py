@@ -10,7 +10,7 @@ from statistics import median
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SHORTEST_TREND, rule
-from rlzoo.tools.doctor.series import Finding, early, last, late, learning, rises, spans, updates
+from rlzoo.tools.doctor.series import Finding, course, last, late, learning, rises, spans, updates
 from rlzoo.tools.doctor.settings import against_default, default
 
 OF_A_CRITIC = (
@@ -130,7 +130,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         f"The critic explains nothing: explained variance {tail:.2f} in {span}, and the estimator "
         f"leans on it: {leans:.0%} of the advantages' variance comes from values (which vary by "
         f"{late(run, 'values/std'):.2g}, returns by {late(run, 'returns/std'):.2g}), not from what "
-        f"happened. Reward {early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"happened. Reward {course(run)}.",
         "Raise the estimator's lam towards 1, or use one without a critic, until the critic "
         "explains something.",
         {"explained_variance": tail, "leans": leans},

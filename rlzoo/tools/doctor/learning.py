@@ -9,7 +9,7 @@ from rlzoo.runs.record import Record
 from rlzoo.tools.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo.tools.doctor.series import (
     Finding,
-    early,
+    course,
     ends,
     fallen,
     last,
@@ -161,9 +161,8 @@ def reward_rises_but_right_falls(run: Record) -> Finding | None:
     what, best, final = gone
     return Finding(
         "problem",
-        f"The policy games the reward: it rises from {early(run, names.REWARD):.3g} to "
-        f"{late(run, names.REWARD):.3g}, while {what} on held-out prompts falls from "
-        f"{best[what]:.3f} at step {best['step']} to {final[what]:.3f}.",
+        f"The policy games the reward: it rises from {course(run)}, while {what} on held-out "
+        f"prompts falls from {best[what]:.3f} at step {best['step']} to {final[what]:.3f}.",
         "Read samples.jsonl: what does the reward pay for?",
         {"best": best[what], "last": final[what]},
     )

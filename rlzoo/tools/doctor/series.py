@@ -73,10 +73,19 @@ def early(run: Record, name: str, default: float = math.nan) -> float:
     return fmean(first(values)) if values else default
 
 
+def course(run: Record, name: str = REWARD, digits: int = 3) -> str:
+    """`0.21 to 0.4`: a metric's first third and its last."""
+    return f"{early(run, name):.{digits}g} to {late(run, name):.{digits}g}"
+
+
+def _of_reward(run: Record) -> tuple[float, float]:
+    values = run.series(REWARD)
+    return trend(values) if len(values) >= 2 else (0.0, 0.0)
+
+
 def rises(run: Record) -> bool:
     """Whether the training reward rises by more than its noise."""
-    values = run.series(REWARD)
-    change, error = trend(values) if len(values) >= 2 else (0.0, 0.0)
+    change, error = _of_reward(run)
     return change > 2 * error and change > 0
 
 
@@ -100,8 +109,7 @@ def learning(run: Record) -> bool:
 
 def worse(run: Record) -> bool:
     """Whether the run gets worse: a fall of the reward, or of held-out prompts, beyond noise."""
-    values = run.series(REWARD)
-    change, error = trend(values) if len(values) >= 2 else (0.0, 0.0)
+    change, error = _of_reward(run)
     return fallen(run) is not None or (change < -3 * error and change < 0)
 
 

@@ -12,10 +12,12 @@ import numpy as np
 from rlzoo.recipe.files import config_dirs, list_configs, read_layer
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
+from rlzoo.show.numbers import option_text
 from rlzoo.stats import distinct, wilson
 from rlzoo.tools.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo.tools.doctor.series import (
     Finding,
+    course,
     early,
     ends,
     late,
@@ -42,12 +44,8 @@ def default(key: str) -> Any:
 def against_default(run: Record, key: str) -> str:
     """`actor.lr=0.02 (default 0.0002)`"""
     usual, value = default(key), run.key(key)
-    beside = "" if usual is None else f" (default {_short(usual)})"
-    return f"{key}={_short(value)}{beside}"
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    beside = "" if usual is None else f" (default {option_text(usual)})"
+    return f"{key}={option_text(value)}{beside}"
 
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))
@@ -145,8 +143,7 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
         "problem",
         f"{against_default(run, 'actor.weight_decay')}: AdamW takes lr x weight_decay of each "
         f"weight at each optimizer step, which comes to a factor exp(-{shrunk:.2g}) in this run. "
-        f"Entropy {early(run, names.ENTROPY):.2g} to {late(run, names.ENTROPY):.2g} nats, reward "
-        f"{early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},
     )
@@ -173,8 +170,7 @@ def kl_too_strong(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{key}{by}: the pull to the reference outweighs the reward. {share}the policy ends "
-        f"{far:.2g} nats per token from the reference, and the reward goes "
-        f"{early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"{far:.2g} nats per token from the reference, and the reward goes {course(run)}.",
         "Raise kl.target." if grown else "Set kl.coef near 0.01.",
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
@@ -190,8 +186,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'actor.entropy_coef')}: the bonus outweighs the reward. Entropy "
-        f"rises from {start:.2g} to {end:.2g} nats per token while the reward goes "
-        f"{early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"rises from {start:.2g} to {end:.2g} nats per token while the reward goes {course(run)}.",
         "Set actor.entropy_coef=0, or 0.001.",
         {"coef": coef, "first": start, "last": end},
     )
@@ -214,8 +209,7 @@ def temperature_far_from_one(run: Record) -> Finding | None:
     return Finding(
         "problem" if not learning(run) else "warning",
         f"{against_default(run, 'rollout.temperature')}: the policy that is sampled and trained is "
-        f"softmax(logits / {temperature:g}), far from the model; {what}. Reward "
-        f"{early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"softmax(logits / {temperature:g}), far from the model; {what}. Reward {course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
     )
@@ -282,7 +276,7 @@ def update_too_large(run: Record) -> Finding | None:
         f"{against_default(run, key)}: updates are too large. One batch ({updates(run)} optimizer "
         f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
         f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
-        f"the reward goes {early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"the reward goes {course(run)}.",
         f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}.",
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
@@ -318,7 +312,7 @@ def discount_hides_the_end(run: Record) -> Finding | None:
         "problem" if left < 0.1 else "warning",
         f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so that what is paid at "
         f"the end counts for {left:.2g} of itself at the first one; early tokens are hardly "
-        f"taught. Reward {early(run, names.REWARD):.3g} to {late(run, names.REWARD):.3g}.",
+        f"taught. Reward {course(run)}.",
         "Set estimator.gamma=1.",
         {"gamma": gamma, "left": left},
     )
@@ -357,8 +351,7 @@ def batch_too_small(run: Record) -> Finding | None:
     return Finding(
         "warning",
         f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient is "
-        f"mostly noise; the reward goes {early(run, names.REWARD):.3g} to "
-        f"{late(run, names.REWARD):.3g}.",
+        f"mostly noise; the reward goes {course(run)}.",
         "Raise rollout.prompts to 16 or more.",
         {"responses": prompts * samples},
     )

@@ -36,7 +36,7 @@ def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
     """Train under a display, which shows all there is to see: the view adds nothing."""
     display = make_display(stderr=arguments.json)
     try:
-        trained = train(display)
+        path, summary = train(display)
     finally:
         display.close()
-    return Result({"path": str(trained.path), **trained.summary}, lambda _: ())
+    return Result({"path": str(path), **summary}, lambda _: ())

@@ -1,11 +1,10 @@
 """`rlzoo resume`: goes on with an interrupted run from its last checkpoint."""
 
 import argparse
-from typing import Any
 
 from rlzoo.tools.run.command import shown
 from rlzoo.tools.verb import Result
-from rlzoo.train.start import Run, resume
+from rlzoo.train.start import resume
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +17,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    def train(display: Any) -> Run:
-        trust = arguments.trust_remote_code
-        where = arguments.dir
-        return resume(arguments.path, display=display, trust_remote_code=trust, dir=where)
-
-    return shown(train, arguments)
+    told = {"dir": arguments.dir, "trust_remote_code": arguments.trust_remote_code}
+    return shown(lambda display: resume(arguments.path, display=display, **told), arguments)

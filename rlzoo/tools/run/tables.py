@@ -10,9 +10,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.errors import RunError
+from rlzoo.errors import RlzooError
 from rlzoo.runs.columns import Columns
-from rlzoo.runs.folder import RunFolder, list_runs
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo.runs.record import Record, flat_config
 from rlzoo.show.curve import sparkline
@@ -23,13 +23,15 @@ def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any
     """Before and after, beside earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
-    parts: list[Any] = [beside_earlier(mine, earlier, width), samples_table(folder)]
+    table = beside_earlier(mine, earlier, width)
+    title, table.title = Text(str(table.title), style="italic"), None  # it breaks at its own width
+    parts: list[Any] = [title, table, samples_table(folder)]
     if others:
         text = (
             f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
             "model, budget or evaluation."
         )
-        parts.insert(1, Text(text, style="dim"))
+        parts.insert(2, Text(text, style="dim"))
     return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]
 
 
@@ -38,13 +40,14 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
     `most` of them, oldest first; and how many others there are."""
     found: list[Record] = []
     others, wanted = 0, terms(mine)
-    for run in reversed(list_runs(mine.path.parent)):
+    finished = mine.path.parent.glob("*/summary.json")
+    for summary in sorted(finished, key=lambda p: p.stat().st_mtime, reverse=True):
+        run = RunFolder(summary.parent)
         if run.path == mine.path or len(found) == most:
             continue
         # A neighbour's files may be damaged: that is no affair of this run.
-        with contextlib.suppress(
-            RunError, OSError, KeyError, TypeError, ValueError, AttributeError
-        ):
+        damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
+        with contextlib.suppress(*damage):
             record = _record(run, run.summary())
             _ = {key: record.summary[key] for key in SHOWN}
             if terms(record) == wanted:
@@ -71,7 +74,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         f"{summary['eval_samples']} samples{_of_prompts(summary)}, 95 % interval",
         title_justify="left",
         box=None if width < 100 else box.HEAVY_HEAD,  # room for columns, not for lines
-        padding=(0, 2, 0, 0) if width < 100 else (0, 1),
+        padding=(0, 1, 0, 0) if width < 70 else (0, 2, 0, 0) if width < 100 else (0, 1),
     )
     records = [*earlier, mine]
     names = [r.path.name for r in records]
@@ -99,7 +102,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
         text = name in ("run", "what", "reward")
         table.add_column(
             name, justify="left" if text else "right", overflow="fold",
-            no_wrap=name not in ("run", "what"),
+            no_wrap=name != "what" and (name != "run" or max(map(len, names)) <= 20),
         )  # fmt: skip
     for cells in zip(*columns.values(), strict=True):
         table.add_row(*map(Text, cells), style="bold" if cells[0] == names[-1] else "")
@@ -128,7 +131,11 @@ def _rewards(record: Record) -> list[float]:
 def _of_prompts(summary: dict[str, Any]) -> str:
     """How many prompts the samples are of, where some came again."""
     different = summary.get("eval_prompts") or summary["eval_samples"]
-    return f" of {different} prompts" if different < summary["eval_samples"] else ""
+    return (
+        f" of {different} prompt{'s' * (different > 1)}"
+        if different < summary["eval_samples"]
+        else ""
+    )
 
 
 def samples_table(folder: Any, most: int = 4) -> Table:

@@ -12,6 +12,7 @@ from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, write_json
+from rlzoo.tools.supervised.fit import refuse_beyond
 from rlzoo.tools.verb import Result
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
@@ -86,14 +87,12 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
             f"--like: no base {like!r}{nearest(like, bases)} (there are: {', '.join(bases)})"
         )
     bounds = {
-        "--accuracy": (0 < accuracy < 1, "must lie in (0, 1)", accuracy),
-        "--steps": (steps >= 1, "must be at least 1", steps),
-        "--lr": (0 < lr < inf, "must be above 0 and finite", lr),
-        "--seed": (seed >= 0, "must be at least 0", seed),
+        "--accuracy": (0 < accuracy < 1, "must lie in (0, 1)"),
+        "--steps": (steps >= 1, "must be at least 1"),
+        "--lr": (0 < lr < inf, "must be above 0 and finite"),
+        "--seed": (seed >= 0, "must be at least 0"),
     }
-    for option, (fine, text, got) in bounds.items():
-        if not fine:
-            raise UsageError(f"{option} {text}. Got {got}")
+    refuse_beyond(bounds, vars(a))
     for word in a.words:
         if not word.startswith(KEYS):
             raise UsageError(
@@ -107,6 +106,8 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
         report |= {"like": like, "lr": lr, "seed": seed}
         write_json(aside / "report.json", report)
+    from rich.text import Text
+
     out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
     reached = report[report["metric"]]
     said = (
@@ -119,7 +120,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     short_of_it = [short] if reached < accuracy else []
     return Result(
         {"path": a.out, **report},
-        lambda _: [said, hint],
+        lambda _: [Text(said), hint],
         status=len(short_of_it),
         notes=short_of_it,
     )

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.data.pairs import hold_out
+from rlzoo.data.pairs import Reader, hold_out
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
+from rlzoo.stats import wilson
 from rlzoo.tools.verb import Result
 from rlzoo.train.interrupt import asked_to_stop
 
@@ -76,11 +77,15 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
         "--seed": (arguments.seed >= 0, "must be at least 0"),
     }
+    refuse_beyond(bounds, vars(arguments))
+    check_free(Path(arguments.out), "--out")
+
+
+def refuse_beyond(bounds: Mapping[str, tuple[bool, str]], given: Mapping[str, Any]) -> None:
+    """Raises UsageError at the first option that is not within its bounds: (it is, they are)."""
     for name, (fine, text) in bounds.items():
         if not fine:
-            got = getattr(arguments, name[2:].replace("-", "_"))
-            raise UsageError(f"{name} {text}. Got {got}")
-    check_free(Path(arguments.out), "--out")
+            raise UsageError(f"{name} {text}. Got {given[name[2:].replace('-', '_')]}")
 
 
 def find_model(name: str) -> Path:
@@ -127,13 +132,11 @@ class Start:
         return rows, tests, {**counts, "too_long": long}
 
 
-def start(
-    arguments: argparse.Namespace, noun: str, read: Callable[..., Any], columns: Sequence[str]
-) -> Start:
+def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
     """Refuse what cannot work, read the data, find the model: all before torch is loaded."""
     check_arguments(arguments)
     a = arguments
-    names = {name: getattr(a, name) for name in columns}
+    names = {name: getattr(a, name) for name in read.columns}
     data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
     sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
     folder = find_model(a.model)
@@ -176,10 +179,17 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
         file.unlink()
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The report of a training that came to its end there and was then cut off, if one did."""
-    file = folder / REPORT
-    return read_mapping(file) if file.exists() else None
+def trained(
+    arguments: argparse.Namespace,
+    noun: str,
+    read: Reader[Any],
+    train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """The report of a training; of one that came to its end there and was then cut off, its own."""
+    begun = start(arguments, noun, read)
+    with unfinished(arguments, begun) as folder:
+        file = folder / REPORT
+        return read_mapping(file) if file.exists() else train(arguments, begun, folder)
 
 
 def save(
@@ -213,14 +223,27 @@ def run(
         report = train(arguments)
 
     def view(_: Any) -> Iterator[Any]:
+        from rich.text import Text
+
         rows = report[f"{noun}s"]
         left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
         left += f", {rows['too_long']} too long" * bool(rows["too_long"])
         counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
-        yield from judged(report, counted)
+        for part in judged(report, counted):
+            yield Text(part) if isinstance(part, str) else part
         yield f"made {arguments.out}"
 
     return Result(report, view)
+
+
+def accuracy(hits: float, n: int) -> dict[str, Any]:
+    """How often a held-out row is judged as it is, for the report, and its 95 % interval."""
+    return {"accuracy": hits / n, "accuracy_interval": list(wilson(hits, n))}
+
+
+def accuracy_text(held: Mapping[str, Any], of: str = "") -> str:
+    low, high = held["accuracy_interval"]
+    return f"held-out {of}accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def fit(

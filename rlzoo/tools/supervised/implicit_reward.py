@@ -6,18 +6,17 @@ The loss reads a prompt and a response as `rlzoo sft` does. No torch at module l
 
 import argparse
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Verdict, read_verdicts
 from rlzoo.errors import UsageError
-from rlzoo.stats import wilson
 from rlzoo.tools.supervised import fit, sft
 from rlzoo.tools.supervised.fit import TokenIds
 from rlzoo.tools.verb import Result
 
-COLUMNS = ("prompt", "completion", "label")
 Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
 
 
@@ -36,9 +35,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     arguments.beta = 0.05 if arguments.beta is None else arguments.beta
     if not 0 < arguments.beta < math.inf:
         raise UsageError(f"--beta must be above 0 and finite. Got {arguments.beta}")
-    start = fit.start(arguments, "response", read_verdicts, COLUMNS)
-    with fit.unfinished(arguments, start) as folder:
-        return fit.finished(folder) or _train(arguments, start, folder)
+    return fit.trained(arguments, "response", read_verdicts, _train)
 
 
 def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
@@ -108,23 +105,18 @@ def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
     """How often r > 0 says what is so, and how often a right response has more than a wrong one."""
     hits = sum((score > 0) == x for score, x in zip(scores, right, strict=True))
     good = [s for s, x in zip(scores, right, strict=True) if x]
-    bad = [s for s, x in zip(scores, right, strict=True) if not x]
-    above = sum((g > b) + 0.5 * (g == b) for g in good for b in bad)
+    bad = sorted(s for s, x in zip(scores, right, strict=True) if not x)
+    above = sum(bisect_left(bad, s) + bisect_right(bad, s) for s in good) / 2  # ties are half
     return {
         "share_right": len(good) / len(right),
-        "accuracy": hits / len(right),
-        "accuracy_interval": list(wilson(hits, len(right))),
+        **fit.accuracy(hits, len(right)),
         "above": above / (len(good) * len(bad)) if good and bad else None,
     }
 
 
 def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
-    low, high = held["accuracy_interval"]
     yield counted
-    yield (
-        f"held-out accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}], "
-        f"{held['share_right']:.0%} of the responses right"
-    )
+    yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses right"
     if held["above"] is not None:
         yield f"a right response has more than a wrong one in {held['above']:.3f} of all pairs"

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.data.pairs import Solution, read_solutions
-from rlzoo.stats import wilson
 from rlzoo.tools.supervised import fit
 from rlzoo.tools.supervised.fit import TokenIds
 from rlzoo.tools.verb import Result
-
-COLUMNS = ("prompt", "completions", "labels")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -29,9 +26,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     Source: Uesato et al. 2022, arXiv:2211.14275; Lightman et al. 2023, arXiv:2305.20050.
     """
     arguments.separator = arguments.separator or "\n"
-    start = fit.start(arguments, "solution", read_solutions, COLUMNS)
-    with fit.unfinished(arguments, start) as folder:
-        return fit.finished(folder) or _train(arguments, start, folder)
+    return fit.trained(arguments, "solution", read_solutions, _train)
 
 
 def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
@@ -74,9 +69,18 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     with torch.no_grad():
         found = score(model, held, arguments.batch)
     truth = [[labels[i] for i in at] for (_, labels), at in zip(tests, ends, strict=True)]
+    every = [*start.training, *start.held_out]
     results = {"solutions": counts, "separator": arguments.separator,
+               "steps_of_several": of_several(every, arguments.separator),
                "held_out": judged(found, truth)}  # fmt: skip
     return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def of_several(solutions: Sequence[Solution], separator: str) -> int:
+    """How many of the steps hold the separator: a run, which sees text alone, reads each as
+    several."""
+    pieces = [step.split(separator) for solution in solutions for step in solution.steps]
+    return sum(sum(bool(piece.strip()) for piece in some) > 1 for some in pieces)
 
 
 def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> dict[str, Any]:
@@ -92,8 +96,7 @@ def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> 
     return {
         "steps": len(pairs),
         "share_right": len(of_right) / len(pairs),
-        "accuracy": hits / len(pairs),
-        "accuracy_interval": list(wilson(hits, len(pairs))),
+        **fit.accuracy(hits, len(pairs)),
         "accuracy_of_right": sum(of_right) / len(of_right) if of_right else None,
         "accuracy_of_wrong": sum(of_wrong) / len(of_wrong) if of_wrong else None,
         "first_error_found": sum(firsts) / len(firsts),
@@ -106,15 +109,17 @@ def _first(wrong: Sequence[bool]) -> int | None:
 
 def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
-    low, high = held["accuracy_interval"]
     yield counted
     yield (
-        f"held-out step accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}] of {held['steps']} "
-        f"steps, {held['share_right']:.0%} of them right"
+        f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, "
+        f"{held['share_right']:.0%} of them right"
     )
     each = [
         f"{name} steps {held[key]:.3f}"
         for name, key in (("right", "accuracy_of_right"), ("wrong", "accuracy_of_wrong"))
         if held[key] is not None
     ]
+    if several := report.get("steps_of_several"):
+        what = f"steps hold the separator {report['separator']!r}"
+        yield f"{several} {what}: a run takes each for several"
     yield ", ".join([*each, f"first wrong step, or none, found in {held['first_error_found']:.3f}"])

@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo.data.pairs import Preference, read_preferences
+from rlzoo.data.pairs import Preference, read_preferences, read_solutions, read_verdicts
 from rlzoo.errors import UsageError
-from rlzoo.stats import mean_interval, wilson
+from rlzoo.stats import mean_interval
 from rlzoo.tools.supervised import fit, implicit_reward, process_reward
 from rlzoo.tools.supervised.fit import TokenIds
 from rlzoo.tools.verb import Result
 
 BINS = 10  # of the reliability table
-COLUMNS = ("prompt", "chosen", "rejected")
-ALL = tuple(dict.fromkeys((*COLUMNS, *process_reward.COLUMNS, *implicit_reward.COLUMNS)))
+READERS = (read_preferences, read_solutions, read_verdicts)
+ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     a = arguments
-    columns = (
-        process_reward.COLUMNS if a.per_step else implicit_reward.COLUMNS if a.implicit else COLUMNS
-    )
+    columns = READERS[1 if a.per_step else 2 if a.implicit else 0].columns
     other = {"separator": a.per_step, "beta": a.implicit} | {n: n in columns for n in ALL}
     for name, read in other.items():
         if getattr(a, name) is not None and not read:
@@ -72,8 +70,7 @@ def calibration(margins: Sequence[float]) -> dict[str, Any]:
     mean = sum(margins) / n
     return {
         "pairs": n,
-        "accuracy": sum(right) / n,
-        "accuracy_interval": list(wilson(sum(right), n)),
+        **fit.accuracy(sum(right), n),
         "log_loss": sum(max(-m, 0) + math.log1p(math.exp(-abs(m))) for m in margins) / n,
         "ece": ece,
         "reliability": table,
@@ -88,9 +85,7 @@ def train(arguments: argparse.Namespace) -> dict[str, Any]:
     Returns the report, which is also in OUT/report.json.
     Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
     """
-    start = fit.start(arguments, "pair", read_preferences, COLUMNS)
-    with fit.unfinished(arguments, start) as folder:
-        return fit.finished(folder) or _train(arguments, start, folder)
+    return fit.trained(arguments, "pair", read_preferences, _train)
 
 
 def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
@@ -151,7 +146,6 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     from rich.table import Table
 
     held = report["held_out"]
-    low, high = held["accuracy_interval"]
     table = Table(title="when it is that sure, how often is it right? (held-out pairs)")
     for name in ("confidence", "pairs", "mean confidence", "accuracy"):
         table.add_column(name, justify="right")
@@ -164,7 +158,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         )
     yield table
     yield counted
-    yield f"held-out pair accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
+    yield fit.accuracy_text(held, "pair ")
     yield (
         f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
         f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "

@@ -14,11 +14,9 @@ from rlzoo.tools.supervised import fit
 from rlzoo.tools.supervised.fit import TokenIds
 from rlzoo.tools.verb import Result
 
-COLUMNS = ("prompt", "response")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    fit.add_arguments(parser, COLUMNS, lr=2e-5)
+    fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -38,9 +36,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train a causal LM on demonstrations; returns the report, which is also in OUT/report.json."""
-    start = fit.start(arguments, "row", read_demonstrations, COLUMNS)
-    with fit.unfinished(arguments, start) as folder:
-        return fit.finished(folder) or _train(arguments, start, folder)
+    return fit.trained(arguments, "row", read_demonstrations, _train)
 
 
 def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from rlzoo.errors import RlzooError
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.models import Models
 from rlzoo.lm.tiny import CHARACTERS, build_model, build_tokenizer, save
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -103,7 +104,7 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
     generator = torch.Generator().manual_seed(seed)
     texts, longest, cut, most = [], 0, 0, 0
     for split, count in (("train", DRAWN), ("test", DRAWN // 4)):
-        for example in task.draw(split, count, generator):
+        for example in draw_examples(task, name, split, count, generator):
             if not isinstance(example.prompt, str):
                 raise RlzooError(
                     f"base: the prompts of task {name!r} are chat messages, and a small model has "

@@ -15,6 +15,7 @@ import torch
 
 from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
 from rlzoo.mdp.batch import right_pad
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.tools.supervised.fit import IGNORED
 
 
@@ -81,7 +82,7 @@ def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[
     pairs = []
     for (label, part), count in zip(spec["mix"].items(), counts, strict=True):
         task, part_share = tasks[label], part.get("right", share)
-        for example in task.draw("train", count, generator):
+        for example in draw_examples(task, label, "train", count, generator):
             right, wrong = task.demonstrate(example, generator)
             chosen = torch.rand((), generator=generator) < part_share
             response = right if chosen else wrong

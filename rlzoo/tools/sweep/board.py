@@ -13,22 +13,18 @@ from rlzoo.runs.disk import write_json
 from rlzoo.tools.sweep.plan import Job, Sweep
 
 
-def make_board(console: Console, sweep: Sweep, missing: int, workers: int) -> "Board":
-    kind = LiveBoard if console.is_terminal else Board
-    return kind(console, sweep, missing, workers)
-
-
 class Board:
-    """A line for each run that begins or ends: for logs and pipes."""
+    """A line for each run that ends, and in a terminal, below, a live table of those under way."""
 
     def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
-        self.console = console
-        self.path = sweep.path
+        self.console, self.path = console, sweep.path
         self.runs, self.missing, self.workers = len(sweep.jobs), missing, workers
         self.ended, self.failures = 0, 0
         self.began = time.monotonic()
         self.shares: dict[str, float] = {}  # of the runs under way
+        self.cells: dict[str, list[str]] = {}  # of these: step, reward, held-out
         self.places: dict[str, str] = {}  # the machines that they are on, where there are several
+        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
 
     def __enter__(self) -> "Board":
         there = self.runs - self.missing
@@ -36,12 +32,15 @@ class Board:
             f"{self.missing} runs, {self.workers} at a time -> {self.path}"
             + (f" ({there} are there already)" if there else "")
         )
+        if self.console.is_terminal:
+            self.live.start()
         return self
 
-    def __exit__(self, *_: Any) -> None: ...
+    def __exit__(self, *_: Any) -> None:
+        self.live.stop()
 
     def say(self, line: str, style: str = "") -> None:
-        self.console.print(Text(line, style=style), soft_wrap=True)
+        self.console.print(Text(line, style=style), soft_wrap=not self.console.is_terminal)
 
     @property
     def progress(self) -> float:
@@ -62,15 +61,19 @@ class Board:
         return f"{self.runs - self.missing + self.ended}/{self.runs} runs{failures}"
 
     def begin(self, job: Job) -> None:
-        self.shares[job.name] = 0.0
+        self.shares[job.name], self.cells[job.name] = 0.0, ["loading", "", ""]
 
     def news(self, job: Job, word: str, *rest: Any) -> None:
-        if word == "step":
-            self.shares[job.name] = rest[0]
-        elif word == "place":
+        cells = self.cells.setdefault(job.name, ["", "", ""])  # it may come before the run begins
+        if word == "place":
             self.places[job.name] = rest[0]
         elif word == "note":
             self.say(f"{job.name}: {rest[0]}", "yellow")
+        elif word == "step":
+            self.shares[job.name] = rest[0]
+            cells[:2] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
+        elif word == "evaluation":
+            cells[2] = f"held-out {rest[0]}"
 
     def done(self, job: Job, summary: dict[str, Any]) -> None:
         self._end(job)
@@ -91,41 +94,6 @@ class Board:
         self.ended += 1
         self.shares.pop(job.name, None)
 
-    def tick(self) -> None: ...
-
-
-class LiveBoard(Board):
-    """One live table: a line for each run under way; runs that end are printed above it."""
-
-    def __init__(self, console: Console, sweep: Sweep, missing: int, workers: int):
-        super().__init__(console, sweep, missing, workers)
-        self.lines: dict[str, list[str]] = {}
-        self.live = Live(self, console=console, refresh_per_second=4, transient=True)
-
-    def __enter__(self) -> "LiveBoard":
-        super().__enter__()
-        self.live.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.live.stop()
-
-    def begin(self, job: Job) -> None:
-        super().begin(job)
-        self.lines[job.name] = ["loading", "", ""]
-
-    def news(self, job: Job, word: str, *rest: Any) -> None:
-        super().news(job, word, *rest)
-        line = self.lines.get(job.name, ["", "", ""])  # a note may come before it begins
-        if word == "step":
-            line[0], line[1] = f"step {rest[1]}", f"reward {rest[2]:.3f}"
-        elif word == "evaluation":
-            line[2] = f"held-out {rest[0]}"
-
-    def _end(self, job: Job) -> None:
-        super()._end(job)
-        self.lines.pop(job.name, None)
-
     def __rich__(self) -> Table:
         table = Table.grid(padding=(0, 2, 0, 0))
         width = self.console.width
@@ -136,7 +104,7 @@ class LiveBoard(Board):
             Text(self.left, style="bold"),
         )
         for name, share in self.shares.items():
-            step, *more = self.lines[name][:fits]
+            step, *more = self.cells[name][:fits]
             place = [self.places.get(name, "")] if self.places else []
             cells = map(Text, (step, *place, *more))
             table.add_row(Text(name), ProgressBar(1.0, share, width=20), *cells)

@@ -3,12 +3,11 @@
 import argparse
 import warnings
 
-from rlzoo.errors import RecipeError, Unfinished
+from rlzoo.errors import RecipeError, Unfinished, disk_is_full
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.words import read_options
-from rlzoo.runs.disk import disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
 from rlzoo.tools.sweep.folder import bring, check_folder, write_index
@@ -100,7 +99,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     from rlzoo.tools.compare.comparison import compare
     from rlzoo.tools.compare.html import write_report
     from rlzoo.tools.compare.tables import view
-    from rlzoo.tools.sweep.board import make_board
+    from rlzoo.tools.sweep.board import Board
 
     write_index(sweep)
     missing = [job for job in sweep.jobs if not job.done]
@@ -108,7 +107,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         runs = executor({})
         jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
         console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
-        with make_board(console, sweep, len(missing), jobs) as board:
+        with Board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
         bring(sweep)  # what ran on other machines
     failed = [job for job in sweep.jobs if not job.done]
@@ -124,7 +123,8 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         {"path": str(sweep.path), "report": str(report), **document(comparison)},
         lambda console: [
             *view(comparison, console.width),
-            f"every pair: rlzoo compare {sweep.path} --details; report: {report}",
+            f"report: {report}",
+            *([f"every pair: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
         ],
         status=1 if failed else 0,
     )

@@ -1,16 +1,11 @@
 """A sweep's folder: its index sweep.json, and whether it is this sweep's."""
 
-from typing import Any
-
-import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from rlzoo.errors import RunError
+from rlzoo.recipe.files import flatten
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import decoding_of
-from rlzoo.runs.record import flatten
-from rlzoo.runs.store import Store, small
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.store import open_store
 from rlzoo.tools.compare.records import read_sweep
 from rlzoo.tools.sweep.plan import Job, Sweep
 
@@ -31,17 +26,19 @@ def bring(sweep: Sweep) -> None:
     done here its numbers. Checkpoints and models stay there."""
     if not sweep.store:
         return
-    store = Store(sweep.store)
+    store = open_store(sweep.store)
     names = store.names()
     if "recipe.yaml" in names:
         raise RunError(f"--store: {sweep.store} holds a run, and is no sweep's; give another")
-    if INDEX in names and not (sweep.path / INDEX).exists():
-        store.fetch(sweep.path, lambda name: name == INDEX)
-    for job in sweep.jobs:
-        done = f"{job.name}/summary.json" in names
-        known = (job.path / "recipe.yaml").exists() or f"{job.name}/recipe.yaml" not in names
-        if not job.done and (done or not known):
-            (store / job.name).fetch(job.path, small)
+    missing = {
+        job.name
+        for job in sweep.jobs
+        if not job.done
+        and (f"{job.name}/summary.json" in names or not (job.path / "recipe.yaml").exists())
+    }
+    if not (sweep.path / INDEX).exists():
+        missing.add(INDEX)
+    store.fetch(sweep.path, lambda name: name.partition("/")[0] in missing, large=False)
 
 
 def write_index(sweep: Sweep) -> None:
@@ -61,21 +58,17 @@ def write_index(sweep: Sweep) -> None:
     index = {"words": sweep.words, "keys": keys, "rows": list(rows.values())}
     write_json(sweep.path / INDEX, index)
     if sweep.store:
-        Store(sweep.store).put(sweep.path / INDEX)
+        open_store(sweep.store).put(sweep.path / INDEX)
 
 
 def _check_same(job: Job) -> None:
     """A run that is there must be of the same recipe."""
-    file = job.path / "recipe.yaml"
     try:
-        there: Any = OmegaConf.to_container(OmegaConf.load(file))
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, yaml.YAMLError, OmegaConfBaseException):
-        return  # cut off by a kill or a full disk: the worker writes it again
-    here = job.recipe.stored()
-    old, new = ({k: v for k, v in flatten(t).items() if not k.startswith("run.")}
-                for t in (there if isinstance(there, dict) else {}, here))  # fmt: skip
+        there = RunFolder(job.path).recipe()
+    except (OSError, RunError):
+        return  # none yet, or cut off by a kill or a full disk: the worker writes it again
+    old, new = ({k: v for k, v in flatten(tree).items() if not k.startswith("run.")}
+                for tree in (there, job.recipe.stored()))  # fmt: skip
     # Runs from before evaluations had keys of their own decoded them somehow all the same.
     old, new = old and old | decoding_of(old), new | decoding_of(new)
     for key in sorted({*old, *new}):

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from rlzoo import stats
-from rlzoo.recipe.compose import Recipe
 from rlzoo.runs.columns import Columns
-from rlzoo.runs.record import Record, flat_config
+from rlzoo.runs.record import Record
 from rlzoo.tools.compare.records import differences, read_sweep
 from rlzoo.tools.sweep.plan import Sweep
 
@@ -49,9 +48,7 @@ def _seeds(sweep: Sweep, reference: bool) -> str:
 def _scale(sweep: Sweep) -> str:
     """Empty where all rows will be measured alike."""
     records = [
-        Record(
-            Columns(), Columns(), _flat(row.recipe), {"eval_metric": row.metric}, Path(row.label)
-        )
+        Record(Columns(), Columns(), row.flat, {"eval_metric": row.metric}, Path(row.label))
         for row in sweep.rows
     ]
     found = differences(records)
@@ -63,11 +60,3 @@ def _scale(sweep: Sweep) -> str:
         longest = max(row.recipe.config.rollout.max_new_tokens for row in sweep.rows)
         more = f"; eval.max_new_tokens={longest} measures all alike"
     return f"rows will not be on one scale ({what}){more}"
-
-
-def _flat(recipe: Recipe) -> dict:
-    from omegaconf import OmegaConf
-
-    tree = OmegaConf.to_container(recipe.config)
-    assert isinstance(tree, dict)
-    return flat_config({str(k): v for k, v in tree.items()}, recipe.name)

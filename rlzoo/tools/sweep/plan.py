@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,14 @@ from rlzoo.train.start import prepare
 
 @dataclass(frozen=True)
 class SweepRow:
-    """A configuration: its values of the swept keys, the words that make it, its recipe, and what
-    its runs will be compared by."""
+    """A configuration: its values of the swept keys, the words that make it, its recipe, also by
+    dotted keys, and what its runs will be compared by."""
 
     label: str
     values: Mapping[str, Any]
     words: tuple[str, ...]
     recipe: Recipe
+    flat: Mapping[str, Any]
     metric: str
 
     @property
@@ -59,25 +61,14 @@ class Job:
     recipe: Recipe
     store: str = ""
 
-    @property
-    def name(self) -> str:
-        return self.path.name
+    name = property(attrgetter("path.name"))
+    device = property(attrgetter("recipe.config.device"))
+    threads = property(attrgetter("recipe.config.run.threads"))
+    steps = property(attrgetter("recipe.config.train.steps"))
 
     @property
     def done(self) -> bool:
         return (self.path / "summary.json").is_file()
-
-    @property
-    def device(self) -> str:
-        return self.recipe.config.device
-
-    @property
-    def threads(self) -> int:
-        return self.recipe.config.run.threads
-
-    @property
-    def steps(self) -> int:
-        return self.recipe.config.train.steps
 
     @property
     def memory(self) -> float:
@@ -108,8 +99,7 @@ class Sweep:
     def _job(self, row: SweepRow, seed: int) -> Job:
         name = f"{row.slug}--seed{seed}"
         store = self.store and f"{self.store.rstrip('/')}/{name}"
-        path = self.path / name
-        return Job(path, row.label, _placed(row, seed, path), store)
+        return Job(self.path / name, row.label, _placed(row, seed, self.path / name), store)
 
 
 def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
@@ -146,7 +136,7 @@ def plan_sweep(
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
         rows.setdefault(
             repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
-            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, metric),
+            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, flat, metric),
         )
     slugs = sorted(row.slug for row in rows.values())
     for one, other in itertools.pairwise(slugs):

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -28,13 +29,13 @@ GONE = 100.0
 Tell = Callable[..., None]  # tell(word, *rest): what a board's `news` takes
 
 
+@dataclass
 class Told(Silent):
     """Tells what a run's display would show, a few times a second."""
 
-    def __init__(self, tell: Tell, every: float = 0.25):
-        self.tell = tell
-        self.every = every
-        self._last = 0.0
+    tell: Tell
+    every: float = 0.25
+    _last: float = 0.0
 
     def step(self, line: dict[str, Any], progress: float) -> None:
         now = time.monotonic()

@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> Result:
     def write(path: Path) -> None:
         path.write_text(page(traced), encoding="utf-8")
 
-    return Result(traced.as_json(), view, files={"html": write})
+    return Result(asdict(traced), view, files={"html": write})
 
 
 def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:

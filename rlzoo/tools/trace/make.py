@@ -11,10 +11,10 @@ from rlzoo.errors import UsageError
 from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.advantages import add_advantages, loss_mask
-from rlzoo.show.numbers import number
+from rlzoo.show.numbers import number, option_text
 from rlzoo.show.text import token_texts
 from rlzoo.tools.trace.explain import explain_credit, explain_shared, td_errors
-from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace, option_text
+from rlzoo.tools.trace.trace import CREDITED, Credit, Numbers, Token, Trace
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
 
@@ -130,14 +130,17 @@ def _kl(plan: Plan, batch: Batch) -> Tensor | None:
 
 
 def _clipped(plan: Plan, batch: Batch, cut: Cut) -> list[str] | None:
-    """What the policy loss says of clipping, by its metrics `*clipfrac*`, a word for each token:
-    `no`, `yes`, or the kind of clipping where the loss tells kinds apart."""
+    """What the policy loss holds back, by its metrics `*clipfrac*` and `pg_kept`, a word for each
+    token: `no`, `yes`, the kind of clipping where the loss tells kinds apart, or `left out`."""
     if "log_probs" not in batch or any(n not in batch for n in plan.policy_loss.needs):
         return None
     _, metrics = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})
     marks = {
         n.partition("clipfrac")[2].strip("_"): cut(m) for n, m in metrics.items() if "clipfrac" in n
     }
+
+    if "pg_kept" in metrics:
+        marks["left out"] = cut(1 - metrics["pg_kept"])
 
     def word(values: tuple[float | None, ...]) -> str:
         if all(v is None for v in values):

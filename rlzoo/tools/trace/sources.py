@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
-from rlzoo.errors import UsageError, first_line
+from rlzoo.errors import UsageError
 from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.draws import draw_examples
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
@@ -22,12 +22,12 @@ from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.experience import observe
 from rlzoo.rollout.sample import draw
-from rlzoo.runs.disk import read_json
-from rlzoo.runs.folder import RunFolder, saved_steps
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.tools.trace.make import make_trace
 from rlzoo.tools.trace.trace import CREDITED, Trace
 from rlzoo.train.checkpoint import damage, load_networks
+from rlzoo.train.record import read_batch, saved_batches
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 
@@ -50,7 +50,7 @@ def of_run(
 ) -> Trace:
     """A response of a run: from its last saved batch, else a fresh one of its last checkpoint."""
     plans = [make_plan(recipe, zoo) for recipe in recipes]
-    batches = sorted((folder.path / "batches").glob("step-*.safetensors"))
+    batches = saved_batches(folder.path)
     if batches and asked.prompt is None and not asked.fresh:
         return _saved(folder, _of_step(batches, asked.step), plans, zoo, asked.row)
     models = build_models(together(plans))
@@ -70,7 +70,7 @@ def of_run(
 
 def _of_step(saved: list[Path], step: int | None) -> Path:
     """The newest of some `step-N...`, or that of `step`."""
-    steps = {int(p.name.split(".")[0].removeprefix("step-")): p for p in saved}
+    steps = {step_of(p): p for p in saved}
     if step is None:
         return steps[max(steps)]
     if step not in steps:
@@ -130,7 +130,7 @@ def _fresh(
         example, scored = _example(models, asked, seen, like=drawn[0].answer)
         drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
     batch = observe(models, drawn, step, kl_coef, stream="trace")
-    _add_current(models, batch)
+    batch.update(models.current(batch))
     traced = make_trace(
         source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
     )
@@ -165,10 +165,12 @@ def _find_answer(models: Models, prompt: str) -> Example | None:
         generator = noise.generator(models.seed, f"prompts/search/{split_name}")
         met: set[str] = set()
         for _ in range(20):
-            items = models.plan.task.draw(split_name, SEARCHED, generator)
-            drawn = {item[0]: item for item in items}
+            items = draw_examples(
+                models.plan.task, models.plan.task_name, split_name, SEARCHED, generator
+            )
+            drawn = {str(item.prompt): item for item in items}
             if prompt in drawn:
-                return Example(*drawn[prompt])
+                return drawn[prompt]
             new = len(drawn.keys() - met)
             met |= drawn.keys()
             if new == 0 or new > 0.9 * SEARCHED:
@@ -191,16 +193,11 @@ def _as_answer(typed: str, like: Any) -> Any:
 
 def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: int) -> Trace:
     """A row of a saved batch; ratio and clipping are the final policy's."""
-    step = int(path.stem.removeprefix("step-"))
-    config = plans[0].recipe.config
+    step, config = step_of(path), plans[0].recipe.config
     models = Models(plans[0], build_policy(config), seed=config.seed)
     state, notes = _load(folder, None, models)
-    try:
-        columns: dict[str, Any] = dict(load_file(path, device=str(models.policy.device)))
-        columns |= read_json(path.with_suffix(".json"))
-        batch = Batch(columns.pop("response_mask"))
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path}: cannot be read: {first_line(error)}") from None
+    columns = read_batch(path, models.policy.device)
+    batch = Batch(columns.pop("response_mask"))
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     for name in ("log_probs", "entropy"):  # those after its step: here they are the final policy's
         columns.pop(name, None)
@@ -214,7 +211,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
                     f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
                     "do not hold; --fresh draws a batch that has it"
                 )
-    _add_current(models, batch)
+    batch.update(models.current(batch))
     # An adaptive coefficient has moved on since.
     lines = [r for r in folder.lines("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
     coef = lines[0][KL_COEF] if lines else config.kl.coef
@@ -230,12 +227,3 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
         f"start of step {step}."
     )
     return traced
-
-
-@torch.no_grad()
-def _add_current(models: Models, batch: Batch) -> None:
-    """`log_probs` and `entropy` of the policy as it is now."""
-    stats = models.policy.log_prob_stats
-    batch.update(
-        models.passes.map(batch, lambda c: stats(c, want=("entropy",), entropy_grad=False))
-    )

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlzoo.show.numbers import aligned, number
+from rlzoo.show.numbers import aligned, number, option_text
 from rlzoo.show.shade import Colour, largest, shade
 from rlzoo.show.text import printable
-from rlzoo.tools.trace.trace import Credit, Derivation, Numbers, Trace, option_text
+from rlzoo.tools.trace.trace import Credit, Derivation, Numbers, Trace
 
 # Batch column -> header, in the order of the table: whatever the estimator, and of each.
 SHARED = {

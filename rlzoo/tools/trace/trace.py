@@ -1,6 +1,5 @@
 """What a trace is: one response, a row per token, each number with its source.  No torch here."""
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +57,3 @@ class Trace:
     credits: list[Credit]
     derivations: list[Derivation] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def as_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-
-def option_text(value: Any) -> str:
-    """An option's value as a reader writes it."""
-    return f"{value:g}" if isinstance(value, float) else str(value)

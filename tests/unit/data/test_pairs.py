@@ -39,6 +39,12 @@ def test_demonstrations_may_be_text_or_messages(tmp_path, row, expected):
     assert read_demonstrations(write(tmp_path / "a.jsonl", [row])).rows == [expected]
 
 
+def test_a_column_that_was_named_has_no_stand_in(tmp_path):
+    file = write(tmp_path / "a.jsonl", [{"prompt": "p", "completion": "a"}])
+    with pytest.raises(DataError, match="no column 'response'"):
+        read_demonstrations(file, {"response": "response"})
+
+
 def test_columns_may_have_other_names(tmp_path):
     file = write(tmp_path / "a.jsonl", [{"q": "p", "good": "a", "bad": "b"}])
     names = {"prompt": "q", "chosen": "good", "rejected": "bad"}

@@ -104,14 +104,22 @@ def test_own_configs_come_first(zoo, tmp_path, monkeypatch):
     assert value(compose(["recipe=grpo"], zoo), "estimator.name") == "mc"
 
 
+def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("recipe: grpo\nactor:\n  lr: 1e-4\n")
+    with pytest.raises(RecipeError, match=r"recipe \(.*mine.yaml\): .* over defaults.yaml"):
+        compose([f"recipe={file}"], zoo)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], ["recipe=NAME is missing", "ppo_gae"]),
+        ([], ["which recipe?", "ppo_gae"]),
         (["recipe=ppo_gea"], ["'ppo_gea'", "did you mean 'ppo_gae'"]),
         (["recipe=ppo_gae,grpo"], ["rlzoo sweep"]),
         (["recipe=ppo_gae", "recipe=grpo"], ["twice"]),
         (["recipe=nowhere.yaml"], ["no file nowhere.yaml"]),
+        (["recipe=ppo_gae", "=3"], ["expected key=value, got '=3'"]),
         (["recipe=ppo_gae", "lam"], ["expected key=value, got 'lam'"]),
         (["recipe=ppo_gae", "estimator=gea"], ["estimator.name (command line)", "'gae'"]),
         (["recipe=ppo_gae", "estimator.lamm=1"], ["estimator.lamm (command line)", "'lam'"]),

@@ -16,15 +16,17 @@ from fsspec.implementations.memory import MemoryFileSystem
 import rlzoo
 from helpers.runs import StopAt, untimed
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished
-from rlzoo.runs import store as store_module
-from rlzoo.runs.disk import read_json
-from rlzoo.runs.folder import saved_steps, step_of, taken_up
-from rlzoo.runs.store import BEGUN, NOTE, Store
+from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageError
+from rlzoo.runs.disk import read_json, write_json
+from rlzoo.runs.folder import BEGUN, saved_steps, step_of, taken_up
+from rlzoo.runs.store import NOTE, kept_at, open_store
 from rlzoo.tools.sweep.folder import bring, check_folder, write_index
 from rlzoo.tools.sweep.plan import plan_sweep
 from rlzoo.tools.sweep.work import do
 from rlzoo.train.checkpoint import damage
+from rlzoo_zoo.stores import url as store_module
+from rlzoo_zoo.stores.url import NOTE as SENT
+from rlzoo_zoo.stores.url import Store
 
 WRITES = ("put_file", "mv", "rm_file", "pipe_file")
 
@@ -211,7 +213,7 @@ def writes_of(whole, place):
 def test_a_kill_at_any_write_leaves_a_whole_store(zoo, whole, tmp_path, monkeypatch):
     """At every third write of all uploads, or in its middle; a few are gone on with. The study
     does it at every one."""
-    monkeypatch.setattr(store_module, "sync", lambda path: None)
+    monkeypatch.setattr("os.fsync", lambda handle: None)
     done = writes_of(whole, tmp_path / "local")
     points = [(n, n % 2 == 0) for n in range(1, len(done) + 1, 3)]
     left, ends = strike(whole, tmp_path, points)
@@ -223,7 +225,7 @@ def test_a_kill_at_any_write_leaves_a_whole_store(zoo, whole, tmp_path, monkeypa
 
 @pytest.mark.study
 def test_every_store_that_a_kill_leaves_is_gone_on_with(zoo, whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "sync", lambda path: None)
+    monkeypatch.setattr("os.fsync", lambda handle: None)
     done = writes_of(whole, tmp_path / "local")
     points = [(n, half) for n in range(1, len(done) + 1) for half in (False, True)]
     left, _ = strike(whole, tmp_path, points)
@@ -361,6 +363,31 @@ def test_a_library_that_is_not_there_is_named():
         Store("nowhere://a/b")
 
 
+OTHER = """
+class Elsewhere:
+    def __init__(self, url):
+        self.url = url
+        url.removeprefix(b"vault://" if "broken" in url else "vault://")
+"""
+
+
+def test_another_plugin_may_keep_the_runs_of_a_protocol(tmp_path, monkeypatch):
+    info = tmp_path / "elsewhere-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[rlzoo.stores]\nvault = elsewhere_store:Elsewhere\n")
+    (tmp_path / "elsewhere_store.py").write_text(OTHER)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(open_store("vault://a/b")).__name__ == "Elsewhere"
+    assert open_store("vault://a/b").url == "vault://a/b"
+    with pytest.raises(RlzooError, match="Elsewhere raised TypeError: .*store.py:5"):
+        open_store("vault://broken")
+    assert isinstance(open_store("memory://a"), Store)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])  # nothing else is installed
+    with pytest.raises(UsageError, match="store: no plugin that is installed keeps runs at mem"):
+        open_store("memory://a")
+
+
 def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_path):
     url = f"file://{tmp_path}/there"
     started(micro, zoo, tmp_path / "one", url)
@@ -398,8 +425,7 @@ def test_an_older_copy_of_the_folder_becomes_what_the_store_is(whole, tmp_path):
     store.begin(local)
     shutil.copytree(local, tmp_path / "backup")
     store.push(become(local, whole.folders[2]))
-    note = (local / NOTE).read_text()
-    (tmp_path / "backup" / NOTE).write_text(note)
+    shutil.copy(local / SENT, tmp_path / "backup")
     taken_up(tmp_path / "backup", "memory://a")
     assert contents(tmp_path / "backup") == contents(local)
 
@@ -408,7 +434,7 @@ def test_a_damaged_note_or_fence_is_none(whole, tmp_path):
     local = become(tmp_path / "run", whole.folders[1])
     Store("memory://a").begin(local)
     for text in ("", "[]", '{"url": 1}', "{"):
-        (local / NOTE).write_text(text)
+        (local / SENT).write_text(text)
         fsspec.filesystem("memory").pipe("/a/.attempt", text.encode())
         assert taken_up(local, "memory://a").store.push(local) == 0
 
@@ -473,3 +499,12 @@ def test_a_run_that_was_done_elsewhere_is_not_done_again(zoo, micro, whole, tmp_
     Store(job.store).begin(become(tmp_path / "local", whole.folders[-1]))
     assert do(job, zoo, StopAt(1))["steps"] == 3
     assert (job.path / NOTE).exists()
+
+
+def test_a_note_of_before_stores_were_plugins_is_read(tmp_path):
+    url = "file:///mnt/runs/a"
+    note = {"url": url, "fence": {"attempt": 1}, "sent": {"recipe.yaml": [1, 2]}}
+    write_json(tmp_path / NOTE, note)
+    assert kept_at(tmp_path) == url
+    (tmp_path / NOTE).write_text(url)
+    assert kept_at(tmp_path) == url

@@ -10,6 +10,7 @@ import venv
 import pytest
 
 from rlzoo import RlzooError, checks, load_zoo
+from rlzoo.cli import main
 from rlzoo.plugin.component import KINDS
 from rlzoo.tools import new as scaffold
 
@@ -130,3 +131,19 @@ def test_a_folder_that_cannot_be_made(tmp_path):
 def test_a_class_keeps_the_name_that_was_asked_for(name, tmp_path):
     module = scaffold.new("task", name, tmp_path)[2]
     assert name in load_zoo(plugins=[module]).tasks
+
+
+def test_a_name_that_is_taken_is_said(tmp_path, capsys):
+    assert main(["new", "estimator", "gae", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert "estimator 'gae'" in said
+    assert "is there already" in said
+    assert main(["new", "estimator", "brand_new", "--dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_name_that_is_none_gets_the_nearest(tmp_path, capsys):
+    assert main(["new", "estimator", "my-est", "--dir", str(tmp_path)]) == 2
+    assert "'my_est' would be one" in capsys.readouterr().err
+    assert main(["new", "estimator", "class", "--dir", str(tmp_path)]) == 2
+    assert "would be" not in capsys.readouterr().err

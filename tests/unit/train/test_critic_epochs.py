@@ -73,6 +73,13 @@ def test_a_pass_that_serves_update_and_columns_is_made_where_both_take_one_step(
     assert make_plan(compose(["recipe=grpo", *more], zoo), zoo).one_update
 
 
+def test_without_a_critic_nobody_warms_up(zoo, words):
+    """As where an estimator is swept in a recipe that warms its critic up."""
+    _, _, steps, metrics = updated(zoo, words, "train.critic_warmup=5", recipe="grpo")
+    assert steps == {"actor": {2}}
+    assert metrics["train/skipped"] == 0
+
+
 def test_warm_up_and_lora_make_the_critics_passes(zoo, words):
     words = [*words, "critic.epochs=3"]
     before, after, steps, _ = updated(zoo, words, "train.critic_warmup=1")

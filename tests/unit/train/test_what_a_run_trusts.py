@@ -172,8 +172,8 @@ def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
     good = folder.path.parent / "good"
     shutil.copytree(folder.path, good)
     (good / "metrics.jsonl").write_text("[1]\n")
-    assert closing_tables(folder.summary(), folder, 80)[0].row_count == 2
-    assert closing_tables(folder.summary(), folder, 120)[0].row_count == 2
+    assert closing_tables(folder.summary(), folder, 80)[1].row_count == 2
+    assert closing_tables(folder.summary(), folder, 120)[1].row_count == 2
 
 
 def test_a_run_that_learns_nothing_ends_with_a_problem(trained, zoo, tmp_path, monkeypatch):

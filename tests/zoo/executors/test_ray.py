@@ -99,6 +99,7 @@ def cluster(by_local, place):
     from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets' paths must be short
+    Path("/tmp/ray").mkdir(exist_ok=True)  # Ray notes the address there, and does not make it
     small = {"object_store_memory": 80_000_000, "include_log_monitor": False}
     quick = {"period_ms": 500, "failure_threshold": 4, "initial_delay_ms": 0}
     with pytest.MonkeyPatch.context() as patch:
@@ -147,8 +148,6 @@ class Board:
 
     def failed(self, job, reason):
         self.said[job.name].append(("failed", reason))
-
-    def tick(self): ...
 
 
 def work(job, tell):

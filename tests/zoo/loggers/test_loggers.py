@@ -13,7 +13,6 @@ import rlzoo
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.train.start import resume
 
 LINES = [
     {"step": 0, "eval/accuracy": 0.25, "eval/score": 0.25},
@@ -53,7 +52,7 @@ def test_tensorboard_has_every_line_once_after_a_resume(zoo, words, tmp_path):
              f"run.dir={tmp_path}/run"]  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
         rlzoo.run("ppo_gae", words, zoo=zoo, display=Cut(3))
-    run = resume(tmp_path / "run", zoo=zoo)
+    run = rlzoo.resume(tmp_path / "run", zoo=zoo)
     events = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0})
     events.Reload()
     wanted = by_name(run.metrics)

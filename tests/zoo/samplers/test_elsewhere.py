@@ -27,11 +27,11 @@ def folder(request, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("folder", "lora"),
     [("llama", 0), ("llama", 2), ("tied", 0), ("tied", 2), ("gpt2", 0), ("gpt2", 2),
-     ("mixtral", 0)],
+     ("mixtral", 0), ("mixtral", 2)],
     indirect=["folder"],
 )  # fmt: skip
 def test_they_are_the_checkpoints(folder, lora, tmp_path):
-    """lora: the rank of adapters, 0 for none. Mixtral's experts, no linear layers, take none."""
+    """lora: the rank of adapters, 0 for none."""
     model = load_causal_lm(folder)
     if lora:
         add_lora(model, rank=lora, alpha=8.0, targets=None, base=str(folder))

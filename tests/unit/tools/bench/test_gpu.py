@@ -63,5 +63,5 @@ def test_nothing_is_timed_where_values_disagree(zoo, words, monkeypatch):
     from helpers.worlds import world_of
 
     monkeypatch.setitem(gpu.ROUNDING, "float32", -1.0)
-    told = gpu.case(world_of(zoo, words, "grpo"), {"what": "values", "tokens": 16})
+    told = gpu.values(world_of(zoo, words, "grpo"), {"tokens": 16})
     assert "nothing is timed" in told["error"]

@@ -1,6 +1,7 @@
 """Comparisons of made-up run folders, whose differences are known."""
 
 import argparse
+import io
 import json
 import re
 from statistics import fmean
@@ -62,6 +63,23 @@ TWO = {f"lam={lam:g}": (mean, {"estimator.lam": lam}) for lam, mean in ((0.5, 0.
 
 
 # ---------------------------------------------------------------- rows
+
+
+def test_a_long_reason_of_failure_leaves_the_tables_alone(tmp_path):
+    folder = made_up_sweep(tmp_path / "s", TWO, 2, failed=["lam=0.95"])
+    why = "estimator 'mine' (mine.py:3) raised ValueError: " + "a long reason " * 8
+    for path in folder.glob("*/failed.json"):
+        path.write_text(json.dumps({"reason": why}))
+    console = Console(width=80, record=True, file=io.StringIO())
+    for block in view(compare([folder]), 80):
+        console.print(block)
+    text = console.export_text()
+    assert " ".join(text.split()).count("raised ValueError") == 3  # the verdict, a note for each
+    lines = text.splitlines()
+    assert next(line.split() for line in lines if "lam=0.95" in line) == ["lam=0.95", "failed"]
+    assert next(line.split() for line in lines if line.startswith(" row"))[:3] == [
+        "row", "n", "final",
+    ]  # fmt: skip
 
 
 def test_a_sweep_labels_its_rows_once(tmp_path):

@@ -90,9 +90,10 @@ def test_a_saved_batch_through_many_estimators(run_folder, zoo, capsys):
 
 
 def test_a_saved_batch_is_read_with_the_estimators_own_numbers(run_folder, zoo):
-    from rlzoo.tools.diagnose.saved import diagnose_run, load_batch
+    from rlzoo.tools.diagnose.saved import diagnose_run
+    from rlzoo.train.record import read_batch, saved_batches
 
-    _, batch = load_batch(run_folder)
+    batch = read_batch(saved_batches(run_folder)[-1])
     document = diagnose_run(str(run_folder), ["estimator=gae,mc", "estimator.lam=1,0.5"])
     one, half, mc = document["estimators"]
     raw = zoo.estimators["gae"](batch, lam=0.5)["advantages"][batch["response_mask"].bool()]

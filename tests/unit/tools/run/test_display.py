@@ -10,6 +10,7 @@ import signal
 import pytest
 import torch
 
+import rlzoo
 from helpers.made_up_runs import made_up_run
 from rlzoo.cli import main
 from rlzoo.lm import threads
@@ -19,7 +20,6 @@ from rlzoo.show.console import SafeConsole
 from rlzoo.tools.run.command import make_display
 from rlzoo.tools.run.live import Panelled, Plain, cells, curve_text
 from rlzoo.tools.run.tables import closing_tables
-from rlzoo.train.start import run
 from rlzoo.train.stopping import FLAT, Flat
 
 LINE = {
@@ -199,7 +199,7 @@ def test_a_run_tells_its_phases_and_threads_and_that_nothing_is_right(
     """A reward that is never given: a random model that must spell."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     told, before = Told(), torch.get_num_threads()
-    done = run(
+    done = rlzoo.run(
         "ppo_gae",
         [*words, "task=reverse", "train.steps=11", "checkpoint.every=0", f"run.dir={tmp_path}/a"],
         zoo=zoo,

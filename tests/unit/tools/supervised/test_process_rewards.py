@@ -11,7 +11,7 @@ from transformers import AutoModelForTokenClassification, AutoTokenizer
 import rlzoo
 from helpers.worlds import make_world
 from rlzoo import RlzooError
-from rlzoo.data.pairs import read_solutions, read_verdicts
+from rlzoo.data.pairs import Solution, read_solutions, read_verdicts
 from rlzoo.errors import DataError
 from rlzoo.lm.process_reward_model import KIND, LABELS, cut, encode, score
 from rlzoo.lm.prompts import PromptFormat
@@ -182,6 +182,27 @@ def test_counts_of_a_report_by_hand():
     assert held["accuracy_of_right"] == held["first_error_found"] == 1
     late = process_reward.judged([[0.9, 0.9, 0.1]], [[1, 0, 0]])
     assert late["first_error_found"] == 0
+
+
+def test_steps_that_a_run_would_cut_are_counted_and_told():
+    solutions = [Solution("p", ("a\nb", "c", "d\n", "\n e"), (True,) * 4)]
+    assert process_reward.of_several(solutions, "\n") == 1
+    assert process_reward.of_several(solutions, ";") == 0
+    held = process_reward.judged([[0.9, 0.2]], [[1, 0]])
+    report = {"held_out": held, "separator": "\n", "steps_of_several": 1}
+    told = [str(line) for line in process_reward._judged(report, "")]
+    assert "1 steps hold the separator '\\n': a run takes each for several" in told
+    assert len(list(process_reward._judged({**report, "steps_of_several": 0}, ""))) == 3
+
+
+def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
+    scores, right = [0.3, 0.3, -1.0, 2.0, 0.3, 0.1], [True, False, False, True, True, False]
+    good, bad = ([s for s, x in zip(scores, right, strict=True) if x is y] for y in (True, False))
+    pairs = [(g > b) + 0.5 * (g == b) for g in good for b in bad]
+    assert implicit_reward.judged(scores, right)["above"] == sum(pairs) / len(pairs)
+    many = 100_000  # 2.5 billion pairs
+    found = implicit_reward.judged(list(range(many)), [i % 2 == 1 for i in range(many)])
+    assert found["above"] == pytest.approx(0.5, abs=1e-4)
 
 
 def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_dir, zoo):

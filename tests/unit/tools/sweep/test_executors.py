@@ -57,23 +57,23 @@ def test_slurm_is_refused_where_there_is_none(zoo, monkeypatch):
 
 
 def test_a_failure_is_written_into_the_run_s_folder(tmp_path):
-    said = []
-    shown = SimpleNamespace(print=lambda text, **_: said.append(str(text)))
+    shown = Console(file=io.StringIO(), width=200)
     sweep = SimpleNamespace(path=tmp_path, jobs=[1, 2])
     job = SimpleNamespace(name="a--seed0", path=tmp_path / "a--seed0")
     told = board.Board(shown, sweep, 2, 1)
     told.begin(job)
     told.failed(job, "no luck")
     assert json.loads((job.path / "failed.json").read_text()) == {"reason": "no luck"}
-    assert said == ["1/2 runs, 1 failed  a--seed0  failed: no luck"]
+    assert shown.file.getvalue() == "1/2 runs, 1 failed  a--seed0  failed: no luck\n"
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])
 def test_the_live_board_says_where_runs_are_also_of_one_that_waits(tmp_path, width):
     console = Console(width=width, force_terminal=True, color_system=None, file=io.StringIO())
-    told = board.LiveBoard(console, SimpleNamespace(path=tmp_path, jobs=[1, 2, 3]), 3, 2)
+    told = board.Board(console, SimpleNamespace(path=tmp_path, jobs=[1, 2, 3]), 3, 2)
     waits, here, there = (SimpleNamespace(name=f"grpo--seed{i}") for i in range(3))
     told.news(waits, "note", "waits for a node")
+    told.news(here, "evaluation", "accuracy .5")
     for job in (here, there):
         told.begin(job)
         told.news(job, "step", 0.5, 7, 0.25)

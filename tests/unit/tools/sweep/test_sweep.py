@@ -13,8 +13,7 @@ import pytest
 
 from helpers.forks import Context
 from rlzoo.cli import main
-from rlzoo.errors import RlzooError, RunError
-from rlzoo.runs.disk import disk_is_full
+from rlzoo.errors import RlzooError, RunError, disk_is_full
 from rlzoo.runs.lock import locked
 from rlzoo.tools.compare.command import document
 from rlzoo.tools.compare.comparison import compare

@@ -151,6 +151,16 @@ def test_ratio_and_clipping_of_typed_log_probs(zoo):
     assert plain.credits[0].clipped is None
 
 
+def test_tokens_that_the_loss_leaves_out_are_told(zoo):
+    """`high_entropy` learns from the most open ones alone; clipped ones among them stay told."""
+    traced = find(zoo, "--rewards", "0,0,1,0", "--values", ".3,.4,.6,.2", "--entropy", "2,.1,.3,1",
+                  "--old_log_probs", "-1,-1,-1,-1", "--log-probs", "-1,-1,-1,-3", "whiten=none",
+                  "policy_loss=high_entropy", "policy_loss.fraction=.5")  # fmt: skip
+    assert traced.credits[0].clipped == ["no", "left out", "left out", "low"]
+    text = screen(traced, 100)
+    assert text.count("left out") == 2
+
+
 # ---------------------------------------------------------------- the arithmetic is true
 
 

@@ -1,0 +1,1 @@
+"""Stores: where a run's folder is kept, too."""
