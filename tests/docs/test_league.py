@@ -8,6 +8,8 @@ import pytest
 from helpers.runs import StopAt, lines, untimed
 from helpers.scripts import script
 
+pytestmark = pytest.mark.process  # a league is played
+
 
 @pytest.fixture(scope="module")
 def scripts():

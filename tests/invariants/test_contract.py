@@ -8,6 +8,7 @@ import torch
 
 import rlzoo
 from helpers.architectures import ENDS, LORA, NEAR, SMALL, columns_of, ragged
+from helpers.grids import grid
 from helpers.odd_models import save_odd
 from helpers.runs import StopAt
 from helpers.worlds import step
@@ -23,7 +24,9 @@ from rlzoo.train.update import gradients
 CHECKPOINTED = "model.gradient_checkpointing=true"
 
 
-ZAMBA2 = pytest.param("zamba2", marks=pytest.mark.landing)  # its scan in plain torch takes seconds
+def some(*names, of):
+    """All of the names as parameters; those that are not the first `of` stand before a landing."""
+    return grid(names, always=names[:of].__contains__)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +91,10 @@ SMALL_WEIGHTS = {"initializer_range": 0.02}
 
 @pytest.mark.parametrize(
     ("name", "changes"),
-    [("llama4", {}), ("deepseek_v32", {}), ("doge", {}), ("jamba", SMALL_WEIGHTS),
-     ("lfm2", SMALL_WEIGHTS), ("falcon_h1", SMALL_WEIGHTS), ("falcon_alibi", {}),
-     ("minimax", {}), ("gemma3n", {})],
+    [("llama4", {}), ("doge", {}), ("lfm2", SMALL_WEIGHTS), ("falcon_alibi", {}),
+     *(pytest.param(name, changes, marks=pytest.mark.landing) for name, changes in
+       [("deepseek_v32", {}), ("jamba", SMALL_WEIGHTS), ("falcon_h1", SMALL_WEIGHTS),
+        ("minimax", {}), ("gemma3n", {})])],
     ids=str,
 )  # fmt: skip
 def test_trees_are_for_plain_full_attention_alone(make, odd, name, changes):
@@ -122,7 +126,9 @@ def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, 
 # ---------------------------------------------------------------- gradient checkpointing
 
 
-@pytest.mark.parametrize("name", [ZAMBA2, "phimoe", "mixtral", "falcon_alibi", "persimmon"])
+@pytest.mark.parametrize(
+    "name", some("mixtral", "falcon_alibi", "zamba2", "phimoe", "persimmon", of=2)
+)
 def test_checkpointing_recomputes_in_the_mode_of_the_forward_pass(make, odd, name):
     """Without router jitter, without dropout, whether layers ask for it or the whole model does."""
     found = []
@@ -153,7 +159,7 @@ def test_checkpointing_that_a_model_lacks_or_gets_wrong_is_refused(make, odd, mo
 # ---------------------------------------------------------------- sampling and scoring
 
 
-@pytest.mark.parametrize("name", ["rwkv", ZAMBA2, "nemotron_h", "recurrent_gemma"])
+@pytest.mark.parametrize("name", some("recurrent_gemma", "rwkv", "zamba2", "nemotron_h", of=1))
 def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=12", recipe="grpo")
     (note,) = world.notes
@@ -256,8 +262,8 @@ def test_a_model_whose_passes_overflow_is_refused(make):
 # ---------------------------------------------------------------- each learns, or says why not
 
 
-@pytest.mark.parametrize("name", ["falcon_alibi", "mixtral", "gemma3n", "opt_350m", "llama4",
-                                  "minimax", "mpt", "rwkv"])  # fmt: skip
+@pytest.mark.parametrize("name", some("mixtral", "gemma3n", "llama4", "falcon_alibi", "opt_350m",
+                                      "minimax", "mpt", "rwkv", of=3))  # fmt: skip
 def test_odd_models_take_a_step(make, odd, name):
     _, metrics = step(make(odd(name)))
     assert all(math.isfinite(value) for value in metrics.values())

@@ -77,6 +77,7 @@ def test_lora_trains_adapters_and_nothing_else(make, name, trunk):
 
 
 @pytest.mark.parametrize("trunk", ["own", pytest.param("shared", marks=pytest.mark.landing)])
+@pytest.mark.process
 def test_a_lora_checkpoint_holds_the_adapters_and_a_resumed_run_is_the_same(
     zoo, folders, tmp_path, trunk
 ):

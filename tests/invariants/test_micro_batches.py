@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from helpers.architectures import ENDS, columns_of, ragged
+from helpers.grids import grid
 from helpers.rewards_for_tests import LETTERS
 from helpers.runs import CLOCK
 from helpers.worlds import (
@@ -25,6 +26,7 @@ from rlzoo.train import update as update_steps
 from rlzoo.train.optimizer import make_optimizers
 from rlzoo.train.update import gradients, update
 
+SHARED = ["critic.trunk=shared"]
 CUTS = (
     ("grpo", []),
     ("rloo", ["critic.trunk=own"]),
@@ -38,12 +40,16 @@ CUTS = (
 )
 
 
-@pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.landing)])
-@pytest.mark.parametrize(("recipe", "extra"), CUTS)
-def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(
-    make, recipe, extra, few, monkeypatch
-):
+@pytest.mark.parametrize(
+    ("case", "few"),
+    grid(CUTS, [True, False],
+         always=lambda case, few: few and case[0] in ("grpo", "ppo_gae", "gspo")),
+    ids=str,
+)  # fmt: skip
+def test_how_rows_are_cut_padded_and_skipped_changes_no_parameter(make, case, few, monkeypatch):
     """In float64, as GPT-2 can: AdamW makes up to lr / eps times as much of a rounding error."""
+
+    recipe, extra = case
 
     def after(*words, left=0, right=0):
         world = make("gpt2", *extra, *words, "rollout.prompts=6", recipe=recipe)
@@ -199,9 +205,14 @@ EVERY = (
 )
 
 
-@pytest.mark.parametrize("size", [3, pytest.param(1, marks=pytest.mark.landing)])
-@pytest.mark.parametrize(("recipe", "extra"), EVERY)
-def test_micro_batches_change_no_parameter(zoo, words, recipe, extra, size):
+@pytest.mark.parametrize(
+    ("case", "size"),
+    # Plain ones are cut above, too.
+    grid(EVERY, [3, 1], always=lambda case, size: size == 3 and case[1] not in ([], SHARED)),
+    ids=str,
+)  # fmt: skip
+def test_micro_batches_change_no_parameter(zoo, words, case, size):
+    recipe, extra = case
     words = [*words, *extra, *LETTERS]
     whole, metrics = weights_after(zoo, words, recipe)
     cut, cut_metrics = weights_after(zoo, [*words, f"train.microbatch={size}"], recipe)

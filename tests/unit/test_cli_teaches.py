@@ -7,6 +7,7 @@ import resource
 import shlex
 import subprocess
 import sys
+from importlib.metadata import PathDistribution
 
 import pytest
 
@@ -187,6 +188,16 @@ def test_a_sketch_holds_what_the_zoo_holds(zoo):
             c.origin,
             c.distribution,
         )
+
+
+def test_a_sketch_asks_a_distribution_for_its_name_once(monkeypatch):
+    """That parses its whole METADATA; every module of the zoo asked twice."""
+    plain, read = PathDistribution.read_text, []
+    monkeypatch.setattr(
+        PathDistribution, "read_text", lambda self, name: read.append(name) or plain(self, name)
+    )
+    assert len(list(sketch())) > 90
+    assert 0 < read.count("METADATA") < 10
 
 
 @pytest.mark.parametrize(

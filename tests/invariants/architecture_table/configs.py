@@ -367,8 +367,7 @@ ARCHITECTURES: dict[str, dict[str, Any] | None] = {
 ATTENTION = {"falcon-alibi": "sdpa"}
 # The third that runs with all other tests: each kind of positions, attention, cache and fault.
 FIRST = (  # one of each kind of attention, position, cache and verdict: in every test run
-    *("gpt2", "llama", "gemma2", "falcon-alibi", "opt-projected", "bart", "phi3-longrope"),
-    *("llama-dynamic_rope", "deepseek_v32", "doge"),
+    *("gpt2", "llama", "gemma2", "falcon-alibi", "phi3-longrope", "llama-dynamic_rope", "bart"),
 )
 QUICK = (  # a third, before a change lands
     *("gpt2", "llama", "gemma2", "gemma3", "gpt_neo", "openai-gpt", "opt-projected", "bloom"),

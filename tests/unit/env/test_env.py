@@ -353,7 +353,7 @@ def test_the_vector_environment_is_its_rows(over, case, mode):
     assert np.array_equal(one_observation, observation)
     agree(one_info, info)
     ends, paid = np.zeros(2), 0.0
-    for _ in range(40):
+    for _ in range(30):
         actions = rng.choice(likely, 4)
         one, several = sync.step(actions), many.step(actions)
         for a, b in zip(one[:4], several[:4], strict=True):

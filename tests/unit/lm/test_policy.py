@@ -91,7 +91,7 @@ def test_truncate_by_hand():
 def test_a_pick_is_where_the_running_sum_passes(vocabulary, dtype):
     """As the plain running sum in float64 says, and never a token of probability 0."""
     torch.manual_seed(0)
-    rows = 200 if vocabulary < 2000 else 30
+    rows = 200 if vocabulary < 2000 else 60  # with 30 a slip of 1e-4 is missed
     logits = 3 * torch.randn(rows, vocabulary, dtype=dtype)
     logits[torch.rand(rows, vocabulary) < 0.5] = -torch.inf
     logits[:, 0] = 0

@@ -103,6 +103,7 @@ def test_it_stays_as_it_was(zoo, asked):
     assert last["actor/teacher_kl"] < first["actor/teacher_kl"]
 
 
+@pytest.mark.process
 def test_a_run_with_a_teacher_goes_on_the_same(zoo, asked, tmp_path):
     rlzoo.run("opd", [*asked, f"run.dir={tmp_path / 'whole'}"], zoo=zoo)
     with pytest.raises(KeyboardInterrupt):

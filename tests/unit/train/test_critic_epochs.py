@@ -104,6 +104,7 @@ def test_what_cannot_be_is_refused_in_one_line(zoo, words, word, says):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.process
 def test_a_run_that_was_cut_off_goes_on_to_the_same_metrics(zoo, words, tmp_path):
     words = [*words, *LETTERS, "critic.epochs=3", "critic.minibatches=1"]
     rlzoo.run("ppo_gae", [*words, f"run.dir={tmp_path / 'whole'}"], zoo=zoo)

@@ -134,6 +134,7 @@ def same_end(a, b):
         ("stop.max_kl=2.0", "KL to the reference", {0}),
     ],
 )
+@pytest.mark.process
 def test_a_run_ends_by_its_rule_and_so_does_one_that_was_cut_off(
     letters, tmp_path, rule, says, cuts
 ):

@@ -114,6 +114,16 @@ def test_demonstrations_are_right_and_wrong_and_well_formed(task):
         assert not (wrong[0] == "0" and len(wrong) > 1)
 
 
+@pytest.mark.parametrize("more", [{}, {"digits": 3, "min_digits": 1}])
+def test_additions_are_the_same_however_many_are_asked_for(more):
+    task = Addition(**more)
+    for split in ("train", "test"):
+        one, many = rng(), rng()
+        singly = [task.draw(split, 1, one)[0] for _ in range(40)]
+        assert singly == task.draw(split, 40, many)
+        assert torch.equal(one.get_state(), many.get_state())
+
+
 @pytest.mark.parametrize(
     ("text", "terminated", "expected"),
     [("42", True, 1), ("42", False, 0), ("43", True, 0), ("042", True, 0), ("", True, 0)],

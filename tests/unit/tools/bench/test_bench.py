@@ -131,6 +131,7 @@ def test_a_peer_gets_the_prompts_of_the_steps(spec):
     assert texts == drawn
 
 
+@pytest.mark.process
 def test_sampling_and_the_head_are_measured(spec):
     (one, _) = bench_cases.sampling(spec)["samples"]
     assert 16 <= one["tokens"] <= 16 * 5
@@ -139,6 +140,7 @@ def test_sampling_and_the_head_are_measured(spec):
         assert [s["tokens"] for s in found["samples"]] == [21, 21]
 
 
+@pytest.mark.process
 def test_estimators_are_measured_on_ragged_rows(zoo):
     base = {"rows": 16, "steps": 40, "warmup": 0, "repeat": 1}
     for name in list(zoo.estimators)[::5]:

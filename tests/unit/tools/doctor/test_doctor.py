@@ -416,6 +416,7 @@ def ask(capsys, path, *words):
     return status, capsys.readouterr().out
 
 
+@pytest.mark.process
 def test_a_healthy_run_yields_no_alarm(healthy, capsys):
     status, out = ask(capsys, healthy, "--json")
     document = json.loads(out)

@@ -29,6 +29,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize("verb", [sft, reward])
+@pytest.mark.process
 def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypatch, capsys):
     def train(out, *more):
         return verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / out, *more))

@@ -146,6 +146,7 @@ def test_rows_are_read_as_trls_trainer_reads_them():
     assert tokenizer.decode(ids) == "<eos>u|hi\na|x;".removeprefix("<eos>")
 
 
+@pytest.mark.process
 def test_it_learns_which_steps_are_right(trained):
     _, report = trained
     assert report["solutions"] == {"trained": 144, "held_out": 16, "bad_rows": 0, "too_long": 0}
@@ -289,6 +290,7 @@ def test_a_run_reads_it_as_dense_scores(trained, zoo, words, tmp_path):
 # ---------------------------------------------------------------- the implicit one
 
 
+@pytest.mark.process
 def test_an_implicit_reward_learns_what_is_right(tmp_path, model_dir, zoo, words):
     """Its log-ratio, as the column reads it, tells right from wrong; `prime` runs by it."""
     draw = torch.Generator().manual_seed(0)

@@ -92,6 +92,7 @@ def weights_of(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.process
 def test_a_reward_model_learns_what_is_preferred(tmp_path, model_dir, capsys):
     data = preference_file(tmp_path / "pairs.jsonl")
     words = ["train", data, "--model", model_dir, "--lr", "0.02", "--batch", "32", "--epochs"]
@@ -157,6 +158,7 @@ def test_labels_are_the_response_alone():
     assert padded["labels"].tolist() == [[-100, 1, -100], [-100, -100, 1]]
 
 
+@pytest.mark.process
 def test_a_supervised_start_learns_the_response_and_to_end(tmp_path, model_dir, capsys):
     generator = torch.Generator().manual_seed(0)
     rows = [{"prompt": letters(generator, 3) + ":", "completion": "ok"} for _ in range(240)]
