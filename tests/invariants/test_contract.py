@@ -336,6 +336,6 @@ def test_the_command_checks_a_model(odd, capsys):
     said = {line["name"]: line for line in json.loads(capsys.readouterr().out)}
     assert {"checkpointing", "saving", "sampling", "trees"} <= said.keys()
     assert all(line["passed"] for line in said.values())
-    assert main(["check", f"model={odd('recurrent_gemma')}", "device=cpu"]) == 1
+    assert main(["check", f"model={odd('zamba2')}", "device=cpu"]) == 1
     assert "nats from its score" in capsys.readouterr().out
     assert main(["check", "model=nope"]) == 2
