@@ -171,6 +171,9 @@ class _Head(torch.autograd.Function):
                     d_weight.addmm_(d_logits.t(), hidden[part])
             if d_bias is not None:
                 d_bias.add_(d_logits.sum(0))
+        if d_weight is None and ctx.needs_input_grad[1]:
+            # No row: ranks that share weights reduce the same ones all the same.
+            d_weight = torch.zeros_like(weight)
         d_weight = None if there else d_weight
         return (d_hidden, d_weight, d_bias, *[None] * 7)
 

@@ -49,3 +49,18 @@ def test_shards_make_the_same_run_and_checkpoints_fit_one_process_and_two(tmp_pa
                 torch.testing.assert_close(theirs[key], x, rtol=1e-7, atol=1e-9)
     config = (two / "model" / "config.json").read_text()
     assert config == (one / "model" / "config.json").read_text()
+
+
+@pytest.mark.landing
+def test_a_rank_whose_rows_are_all_left_out_reduces_with_the_other(tmp_path):
+    """A row to a pass, and of truncated ones no token counts."""
+    words = [*WORDS, "model=tiny", "task=addition", "rollout.max_new_tokens=3", "train.steps=2",
+             "rollout.truncation=drop", "train.microbatch=1", "train.minibatches=2",
+             "train.skip_no_signal=false", "model.dtype=float64"]  # fmt: skip
+    run("grpo", [*words, f"run.dir={tmp_path / 'one'}"])
+    two = ["run", "recipe=grpo", *words, "parallel.strategy=shard", f"run.dir={tmp_path / 'two'}"]
+    status, said = ranks(tmp_path, *[two] * 2)
+    assert status == 0, said
+    cut = [x["response/truncated"] for x in steps(tmp_path / "one") if x["step"]]
+    assert all(0 < share < 1 for share in cut), cut
+    assert_same_metrics(steps(tmp_path / "one"), steps(tmp_path / "two"), 1e-9)

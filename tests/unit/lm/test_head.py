@@ -197,3 +197,13 @@ def test_no_more_logits_are_held_than_a_chunk(entropy, monkeypatch):
         sum(x.sum() for x in out.values()).backward()
         head.full_kl(given[:3], given[:3])
     assert seen.elements == chunk
+
+
+def test_a_pass_without_a_chosen_token_has_a_gradient_of_zeros():
+    """Not none at all: ranks that share weights would reduce different ones."""
+    hidden, weight, b, ids = made_up(rows=0)
+    out = head.log_prob_stats(hidden, weight, b, ids, 1.0, None)
+    out["log_probs"].sum().backward()
+    assert weight.grad is not None
+    assert not weight.grad.any()
+    assert not b.grad.any()
