@@ -65,8 +65,9 @@ def checks_table(subjects: list[tuple[str, str, str, list[Any]]], *, brief: bool
     styles = {True: "green", False: "bold red", None: "dim"}
     table = Table(title="conformance", title_justify="left")
     columns = ("component", "passed", "n/a", "failed") if brief else ("check", "", "what")
-    for title in columns:
-        table.add_column(title, overflow="fold", no_wrap=title == "check")
+    longest = max((len(r.name) for *_, checked in subjects for r in checked), default=0)
+    for title in columns:  # the names of checks in one piece; a label may be a long path
+        table.add_column(title, overflow="fold", min_width=longest if title == "check" else None)
     faults: list[Any] = []
     for kind, name, file, checked in subjects:
         label = f"{kind} {name}"
