@@ -63,6 +63,7 @@ def workplace(tmp_path, monkeypatch):
 # ---------------------------------------------------------------- generated parts
 
 
+@pytest.mark.process
 def test_generated_docs_are_up_to_date(zoo):
     stale = [path.relative_to(ROOT).as_posix() for path in script("generate").stale(zoo)]
     assert stale == [], "run `python docs/generate.py`"
@@ -259,6 +260,7 @@ def runs(model_dir, tmp_path_factory):
     ]  # fmt: skip
 
 
+@pytest.mark.process
 def test_the_metrics_of_a_step_are_listed_and_no_others(runs):
     found = {k for run in runs for line in run.metrics if "reward/mean" in line for k in line}
     of_losses = set(listed("Metrics of losses"))
@@ -268,6 +270,7 @@ def test_the_metrics_of_a_step_are_listed_and_no_others(runs):
     assert found - of_losses - rewards == want - {"score/NAME"}
 
 
+@pytest.mark.process
 def test_the_metrics_of_an_evaluation_are_listed_and_no_others(runs):
     lines = [line for run in runs for line in run.metrics if "eval/score" in line]
     found = {key for line in lines for key in line}
@@ -276,6 +279,7 @@ def test_the_metrics_of_an_evaluation_are_listed_and_no_others(runs):
     assert found - rewards == set(listed("An evaluation's line")) - {"eval/reward/NAME"}
 
 
+@pytest.mark.process
 def test_the_other_files_of_a_run_are_listed(runs):
     assert set(runs[0].summary) - {"accuracy", "score"} == {
         key for key in listed("summary.json") if key in runs[0].summary

@@ -33,10 +33,20 @@ class Completions:
     def start(self):
         """Anew: with the weights that it began with."""
         self.model = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float32).eval()
-        self.server = _Server(("127.0.0.1", self.port), _handler(self))
+        self.server = self._bound()
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def _bound(self):
+        """At its port; a client of another process may hold that for a moment."""
+        for wait in (0.1, 0.5, 2.0, 8.0, None):
+            try:
+                return _Server(("127.0.0.1", self.port), _handler(self))
+            except OSError:
+                if wait is None:
+                    raise
+                time.sleep(wait)
 
     def die(self):
         """No more answers: connections that are open break, new ones are refused."""

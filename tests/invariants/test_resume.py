@@ -6,6 +6,8 @@ import rlzoo
 from helpers.runs import StopAt, lines, untimed
 from rlzoo.train.start import resume
 
+pytestmark = pytest.mark.process  # trainings that are cut off and go on
+
 
 def test_the_same_seed_twice_gives_the_same_metrics(zoo, words, tmp_path):
     for name in ("a", "b"):

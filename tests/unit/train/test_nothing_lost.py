@@ -15,6 +15,8 @@ from rlzoo.runs.lock import locked
 from rlzoo.train import checkpoint
 from rlzoo.train.start import resume
 
+pytestmark = pytest.mark.process  # trainings that are cut off and go on
+
 
 @pytest.mark.parametrize("more", [["checkpoint.keep=1"], ["checkpoint.every=3"]])
 def test_a_checkpoint_is_removed_only_where_another_is_whole(

@@ -14,6 +14,8 @@ from rlzoo.runs.display import Silent
 from rlzoo.train import update
 from rlzoo.train.checkpoint import write_manifest
 
+pytestmark = pytest.mark.process  # trainings that are cut off and go on
+
 
 class Heard(Silent):
     def __init__(self):
