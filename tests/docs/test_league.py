@@ -15,10 +15,13 @@ pytestmark = pytest.mark.process  # a league is played
 def scripts():
     """docs/league.py with a task that takes a second, and docs/league_page.py."""
     league, page = script("league"), script("league_page")
-    league.TASKS = {"addition": league.Task(("task=addition", "model=nano"), 120)}
-    league.COMMON = ("rollout.prompts=4", "rollout.samples=2", "train.steps=null",
-                     "eval.samples=8", "checkpoint.every=1", "run.samples=0")  # fmt: skip
-    return league, page
+    tasks = {"addition": league.Task(("task=addition", "model=nano"), 120)}
+    common = ("rollout.prompts=4", "rollout.samples=2", "train.steps=null", "eval.samples=8",
+              "checkpoint.every=1", "run.samples=0")  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:  # the gallery's tests read the same module
+        patch.setattr(league, "TASKS", tasks)
+        patch.setattr(league, "COMMON", common)
+        yield league, page
 
 
 @pytest.fixture(scope="module")

@@ -40,13 +40,11 @@ class Completions:
 
     def _bound(self):
         """At its port; a client of another process may hold that for a moment."""
-        for wait in (0.1, 0.5, 2.0, 8.0, None):
-            try:
+        for wait in (0.1, 0.5, 2.0, 8.0):
+            with contextlib.suppress(OSError):
                 return _Server(("127.0.0.1", self.port), _handler(self))
-            except OSError:
-                if wait is None:
-                    raise
-                time.sleep(wait)
+            time.sleep(wait)
+        return _Server(("127.0.0.1", self.port), _handler(self))
 
     def die(self):
         """No more answers: connections that are open break, new ones are refused."""
