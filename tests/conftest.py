@@ -102,6 +102,29 @@ def nobody_waits_for_the_disk():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def the_zoo_is_read_once():
+    """A verb loads it anew, 30 ms each time; where a test changes no plugin, what it finds is the
+    same."""
+    from rlzoo.plugin import registry
+
+    load, points, found = registry._load, registry.entry_points, {}
+
+    def once(plugins):
+        own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
+        others = plugins or os.environ.get("RLZOO_PLUGINS") or not own_alone
+        if others or registry.entry_points is not points:
+            return load(plugins)
+        where = tuple(sys.path)
+        if where not in found:
+            found[where] = load(plugins)
+        return found[where]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_load", once)
+        yield
+
+
 @pytest.fixture(scope="session")
 def zoo():
     from helpers.zoo import ZOO
