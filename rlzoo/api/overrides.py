@@ -5,7 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
+from rlzoo.recipe.words import quoted
 
+ODD = frozenset(",:[]{}#&*!|>%@`'\"\\")  # what YAML gives a meaning
 Overrides = str | Iterable[str] | Mapping[str, Any]
 
 
@@ -46,4 +48,7 @@ def _value(value: Any, swept: bool) -> str:
     if isinstance(value, list | tuple | range):
         inside = ",".join(_value(part, False) for part in value)
         return inside if swept else f"[{inside}]"
-    return str(value)
+    text = str(value)
+    # A text is one value, whatever it holds; in a sweep "0,0.5" is two rows, as on a command line.
+    odd = not text or any(c in ODD or c.isspace() for c in text)
+    return quoted(text) if odd and not swept else text

@@ -5,6 +5,7 @@ import pytest
 import rlzoo
 from rlzoo.api.overrides import as_words
 from rlzoo.errors import UsageError
+from rlzoo.recipe.compose import compose
 
 
 @pytest.mark.parametrize(
@@ -24,6 +25,15 @@ from rlzoo.errors import UsageError
 )
 def test_what_becomes_words(given, words):
     assert as_words(given) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a b", " a ", "", "a, b: {x}", "[x", "it's", "#x", "- a", "? a", "a=b", 'a "b" \\n', "a\n"],
+)
+def test_a_text_is_that_text(text, zoo):
+    recipe = compose(["recipe=grpo", *as_words({"model": {"system": text}})], zoo)
+    assert recipe.config.model.system == text
 
 
 def test_a_list_is_swept_by_a_sweep():
