@@ -20,15 +20,22 @@ def three_decimals(value: float) -> str:
     return f"{value:.3f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1g}"
 
 
+def signed(value: float) -> str:
+    """`+0.120`; no -0.000 of nothing."""
+    return f"{round(value, 3) + 0.0:+.3f}"
+
+
 def bracket(interval: stats.Interval) -> str:
     """`[.050, 1.190]`"""
-    low, high = (f"{v:.3f}".replace("0.", ".", 1 if abs(v) < 1 else 0) for v in interval)
+    low, high = (
+        f"{round(v, 3) + 0.0:.3f}".replace("0.", ".", 1 if abs(v) < 1 else 0) for v in interval
+    )
     return f"[{low}, {high}]"
 
 
 def difference(d: stats.Paired | stats.Contrast) -> str:
     """`+0.120 [.050, .190]`"""
-    mean = f"{d.mean + 0.0:+.3f}"  # no -0.000 of nothing
+    mean = signed(d.mean)
     return f"{mean} {bracket(d.interval)}" if d.interval else mean
 
 

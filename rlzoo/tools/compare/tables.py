@@ -11,7 +11,16 @@ from rich.text import Text
 
 from rlzoo import stats
 from rlzoo.show.curve import sparkline
-from rlzoo.show.numbers import NONE, bracket, chance, difference, small, thousands, three_decimals
+from rlzoo.show.numbers import (
+    NONE,
+    bracket,
+    chance,
+    difference,
+    signed,
+    small,
+    thousands,
+    three_decimals,
+)
 from rlzoo.tools.compare.comparison import (
     Comparison,
     Pair,
@@ -48,11 +57,16 @@ def _columns(c: Comparison, cells: Mapping[str, CellOf]) -> list[TableColumn]:
     return [TableColumn(name, list(map(cell, c.rows))) for name, cell in cells.items()]
 
 
+def _many(p: Pair) -> bool:
+    """Whether seeds can say anything of chance: one cannot."""
+    return p.contrast.n > 1
+
+
 def outcome_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
     """What was reached, against the reference; brief: with short headings."""
 
     def paired(cell: Callable[[Pair], str]) -> CellOf:
-        return lambda row: cell(p) if (p := c.pair(row, c.reference)) else NONE
+        return lambda row: cell(p) if (p := c.pair(row, c.reference)) and _many(p) else NONE
 
     def lead(row: ComparedRow) -> str:
         p = c.pair(row, c.reference)
@@ -136,19 +150,19 @@ def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
         return f"{bracket(p.signs.widest)} {100 * p.signs.level:.0f} %" if p.signs.widest else NONE
 
     def runs(p: Pair) -> str:
-        return f"{p.runs[0]:+.3f} {interval(p.runs[1])}" if p.runs else NONE
+        return f"{signed(p.runs[0])} {interval(p.runs[1])}" if p.runs else NONE
 
     columns = {
         "minus": cells(lambda p: p.b.label),
         "method (seeds)": cells(lambda p: difference(p.contrast)),
-        "p": cells(lambda p: small(p.contrast.p)),
+        "p": cells(lambda p: small(p.contrast.p) if _many(p) else NONE),
         "these runs (prompts)": cells(runs),
     }
     if not brief:
         columns |= {
             "shows": cells(lambda p: _number(c.detectable(p), 3)),
             "sampling": cells(lambda p: NONE if p.sampling is None else f"{p.sampling:.0%}"),
-            "signs p": cells(lambda p: small(p.p_signs)),
+            "signs p": cells(lambda p: small(p.p_signs) if _many(p) else NONE),
             "all seeds within": cells(widest),
         }
     return [TableColumn(name, found, left=name == "minus") for name, found in columns.items()]

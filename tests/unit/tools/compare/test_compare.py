@@ -247,7 +247,9 @@ def test_one_seed_has_no_interval_at_all(tmp_path):
     c = compare([tmp_path])
     assert document(c)["rows"][0]["interval"] is None
     assert any("one seed gives no interval" in note for note in c.notes)
-    assert "[" not in printed(c, 140).split("how it got there")[0]
+    table = printed(c, 140).split("how it got there")[0]
+    assert "[" not in table
+    assert "1.00" not in table  # neither a chance nor a p
 
 
 def test_equal_rows_and_single_rows_and_strangers(tmp_path):
@@ -375,6 +377,8 @@ def test_sparklines_share_a_scale_and_numbers_are_short():
     assert numbers.chance(1.0) == "1.00"
     assert numbers.chance(0.5) == ".50"
     assert numbers.bracket(stats.Interval(-0.05, 1.5)) == "[-.050, 1.500]"
+    assert numbers.bracket(stats.Interval(-0.0004, 0.5)) == "[.000, .500]"
+    assert [numbers.signed(x) for x in (-0.0004, 0.0, -0.12)] == ["+0.000", "+0.000", "-0.120"]
 
 
 def test_json_is_one_document(eight, capsys):
