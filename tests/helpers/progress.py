@@ -29,7 +29,7 @@ class Progress:
         self.all = count
         self._say(
             f"{count:,} tests: formulas, limits and gradients of each component; training, "
-            "resuming, models; the docs, executed; killed processes. Some 5 minutes on two free "
+            "resuming, models; the docs, executed; killed processes. Some 3 minutes on two free "
             "cores."
         )
         self._reporter()._show_progress_info = False  # it counts letters, and there are none

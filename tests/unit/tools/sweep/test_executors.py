@@ -16,7 +16,6 @@ from rlzoo_zoo.executors import slurm
 
 def test_options_stand_behind_the_executor_and_words_of_the_recipe_anywhere(zoo):
     words = ["sweep", "recipe=grpo", "--on", "slurm", "minutes=60", "cluster=local", "seed=0,1"]
-    pytest.importorskip("submitit", reason="the extra `slurm`")
     arguments = parse(words)
     options, left = sort_words(arguments.on, arguments.words, zoo)
     executor = read_executor(arguments.on, options, zoo)
@@ -122,7 +121,6 @@ def test_slurm_shows_how_far_a_run_is(tmp_path):
 
 def test_a_slurm_job_that_is_lost_is_sent_again(tmp_path, monkeypatch):
     """submitit's jobs, pretended: the first two tries of a run are lost; another's never come."""
-    pytest.importorskip("submitit", reason="the extra `slurm`")
     sent = []
 
     class Handle:
