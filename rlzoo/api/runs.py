@@ -195,7 +195,7 @@ def run(
 
     Ctrl-C, or a notebook's stop button, ends it after its step with a checkpoint and raises
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
-    ComponentError, RunError.
+    ComponentError, RunError, StoreError.
     """
     zoo = zoo or load_zoo()
     words = [f"recipe={recipe}", *as_words(overrides), *as_words(keys)]

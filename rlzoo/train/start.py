@@ -69,7 +69,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
 def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Trained:
     """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
 
-    Raises RecipeError (before any model loads), ComponentError, RunError.
+    Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
     """
     plan = prepare(recipe, zoo)
     ranks = _alike_ranks(recipe, zoo)
