@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from common import put, table
-from rlzoo.tools.advise.pilot import advise
+from rlzoo_lab.advise.pilot import advise
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "advise.md"

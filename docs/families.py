@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from common import plan_of
-from rlzoo.checks.made_up import made_up
 from rlzoo.plugin.component import Component
 from rlzoo.recipe.plan import Plan
+from rlzoo_lab.checks.made_up import made_up
 
 HERE = Path(__file__).resolve().parent
 CONFIGS = HERE.parent / "configs" / "recipes"

@@ -31,7 +31,7 @@ from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo.stats import t_interval
-from rlzoo.tools.doctor.rules import RULES
+from rlzoo_lab.doctor.rules import RULES
 
 CONFIGS = ROOT / "configs"
 
@@ -313,16 +313,18 @@ def floors() -> list[str]:
     config = configparser.ConfigParser()
     config.read(ROOT / ".importlinter")
     layers = config["importlinter:contract:floors"]["layers"].split()
-    return [name for name in layers if name not in ("|", "__main__")]
+    return [f"rlzoo/{name}" for name in layers if name not in ("|", "__main__")]
 
 
 def packages_block(zoo: Zoo) -> str:
     rows = []
-    for name in floors():
-        folder = ROOT / "rlzoo" / name
+    for name in ["plugins/rlzoo_lab", *floors()]:
+        folder = ROOT / name
         if not folder.is_dir():
-            file = f"rlzoo/{name}.py"
-            rows.append([f"[{name}](../{file})", cell(first_line(ROOT / file)), ""])
+            file = f"{name}.py"
+            rows.append(
+                [f"[{name.removeprefix('rlzoo/')}](../{file})", cell(first_line(ROOT / file)), ""]
+            )
             continue
         for inner in [folder, *sorted(p.parent for p in folder.glob("*/__init__.py"))]:
             path = inner.relative_to(ROOT).as_posix()
@@ -331,9 +333,29 @@ def packages_block(zoo: Zoo) -> str:
                 for p in sorted(inner.glob("*.py"))
                 if p.stem != "__init__"
             ]
-            label = f"[{path.removeprefix('rlzoo/')}](../{path})"
+            label = f"[{path.removeprefix('rlzoo/').removeprefix('plugins/')}](../{path})"
             rows.append([label, cell(first_line(inner / "__init__.py")), ", ".join(modules)])
     return table(["package", "what it is for", "modules"], rows)
+
+
+def doors_block(zoo: Zoo) -> str:
+    """What the lab may import of the core: all that its contract does not forbid."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / ".importlinter")
+    closed = config["importlinter:contract:doors"]["forbidden_modules"].split()
+    below = tuple(f"{name}." for name in closed)
+    rows = []
+    for name in floors():
+        names = [
+            ".".join(p.relative_to(ROOT).with_suffix("").parts)
+            for p in [ROOT / f"{name}.py", *sorted((ROOT / name).rglob("[a-z]*.py"))]
+            if p.is_file()
+        ]
+        doors = [n for n in names if n not in closed and not n.startswith(below)]
+        short = [n.removeprefix(name.replace("/", ".") + ".") for n in doors]
+        if doors:
+            rows.append([name.removeprefix("rlzoo/"), ", ".join(short) if names[1:] else "all"])
+    return table(["package", "modules that the lab may import"], rows)
 
 
 def first_line(path: Path) -> str:
@@ -347,7 +369,7 @@ def public_block(zoo: Zoo) -> str:
     for module, names in PUBLIC.items():
         home = import_module(module)
         rows = []
-        for name in names or vars(home).get("__all__") or own_functions(home):
+        for name in names or getattr(home, "__all__", ()) or own_functions(home):
             said = SAID.get(name) or (inspect.getdoc(getattr(home, name)) or "").split("\n\n")[0]
             if not name.startswith("_"):
                 rows.append([f"`{name}`", cell(" ".join(said.split()))])
@@ -578,12 +600,12 @@ def vllm_block(zoo: Zoo) -> str:
 
 
 def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo.api`: what each is for, then each with signature and docstring."""
+    """The functions of `rlzoo_lab.api`: what each is for, its signature and its docstring."""
     found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
     found = {
         name: f
         for name, f in found.items()
-        if inspect.isfunction(f) and f.__module__.startswith("rlzoo.api.")
+        if inspect.isfunction(f) and f.__module__.startswith("rlzoo_lab.api.")
     }
     docs = {name: inspect.getdoc(f) or "" for name, f in found.items()}
     rows = [[f"[{n}](#{n})", cell(" ".join(docs[n].split("\n\n")[0].split()))] for n in found]
@@ -641,7 +663,7 @@ def families_block(name: str) -> Callable[[Zoo], str]:
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
-    "docs/design.md": {"packages": packages_block},
+    "docs/design.md": {"packages": packages_block, "doors": doors_block},
     "docs/plugin-authors.md": {"public": public_block},
     "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},

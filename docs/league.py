@@ -178,7 +178,7 @@ def _play(cell: Cell) -> Cell:
 
 def advise_all(folder: Path, tasks: list[str], seeds: int) -> dict[str, list[dict[str, Any]]]:
     """What the advisor says of each task and seed, from the first tenth of the budget."""
-    from rlzoo.tools.advise.pilot import advise
+    from rlzoo_lab.advise.pilot import advise
 
     found: dict[str, list[dict[str, Any]]] = {}
     for task in tasks:

@@ -161,7 +161,7 @@ def explained() -> str:
 
 
 def ceiling() -> str:
-    from rlzoo.tools.diagnose.branches import diagnose_branches
+    from rlzoo_lab.diagnose.branches import diagnose_branches
 
     lines = []
     rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}

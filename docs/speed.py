@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from common import with_block
-from rlzoo.tools.bench.tables import markdown, sections
+from rlzoo_lab.bench.tables import markdown, sections
 
 PAGE = Path(__file__).resolve().parent / "speed.md"
 

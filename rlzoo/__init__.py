@@ -1,23 +1,26 @@
 """rlzoo: a plugin-based zoo of token-level RL algorithms for language models.
 
 Names are imported on first use (PEP 562), so that `rlzoo --help` loads no torch. The floors, from
-the top; a package imports those below it, never one beside or above it (`lint-imports`):
+the top; a package imports those below it, never one at its side or above it (`lint-imports`):
 
-    __main__, api                 the verbs as functions; a run as an object
+    __main__                      `python -m rlzoo`
     cli                           the command line; a verb is looked up by name
-    tools                         what stands behind each verb
-    train                         the loop, the update, checkpoints
-    rollout, env                  from prompts to a batch; the same rules for gymnasium
-    lm, oracle, checks            language models; exact truth; the conformance kit
+    train                         the loop, checkpoints
+    step                          one training step: columns, advantages, update
+    rollout, env                  from prompts to responses; the same rules for gymnasium
+    lm                            language models: policy, reference, critic
+    accel                         what makes them fast: ranks, caches, graphs, packing
     mdp, runs                     the batch and the rules of an episode; run folders
-    recipe, parallel              from words to a plan; several processes
-    plugin, data, show            components; rows of data; numbers and figures as text
+    recipe                        from words to a plan
+    plugin, data, format          components; rows of data; numbers and texts as text
     ops, stats, errors            tensors; plain numbers; faults that a user can mend
+    checks, oracle                faces of the lab's, where it is installed
     registration                  tells gymnasium of the environment
 """
 
 from importlib import import_module
 
+from rlzoo.plugin.installed import names
 from rlzoo.registration import register_with_gymnasium
 
 __version__ = "0.1.0"
@@ -33,23 +36,8 @@ _HOMES = {
     "hookimpl": "rlzoo.plugin.hookspecs",
     "secret": "rlzoo.plugin.permissions",
     "load_zoo": "rlzoo.plugin.registry",
-    "new": "rlzoo.tools.new",
+    "new": "rlzoo.cli.new",
     "open_recipe": "rlzoo.train.start",
-    "Run": "rlzoo.api.runs",
-    "load_run": "rlzoo.api.runs",
-    "resume": "rlzoo.api.runs",
-    "run": "rlzoo.api.runs",
-    "advise": "rlzoo.api.verbs",
-    "check": "rlzoo.api.verbs",
-    "compare": "rlzoo.api.verbs",
-    "diagnose": "rlzoo.api.verbs",
-    "doctor": "rlzoo.api.verbs",
-    "evaluate": "rlzoo.api.verbs",
-    "export": "rlzoo.api.verbs",
-    "report": "rlzoo.api.verbs",
-    "sweep": "rlzoo.api.verbs",
-    "trace": "rlzoo.api.verbs",
-    "verb": "rlzoo.api.verbs",
     "group_mean": "rlzoo.ops",
     "group_std": "rlzoo.ops",
     "group_sum": "rlzoo.ops",
@@ -63,14 +51,15 @@ _HOMES = {
 }
 
 
-__all__ = ["__version__", *_HOMES]
-
-
 def __getattr__(name):
-    if name not in _HOMES:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name == "__all__":
+        return ["__version__", *_HOMES, *(n for n, point in names().items() if point.attr)]
+    if name.startswith("__") or name not in names():
         raise AttributeError(f"module 'rlzoo' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return names()[name].load()
 
 
 def __dir__():
-    return sorted(__all__)
+    return sorted(__getattr__("__all__"))

@@ -24,9 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 FORKING = (
     "tests/processes/",
-    "tests/unit/tools/sweep/",
-    "tests/unit/tools/bench/",
-    "tests/unit/test_cli.py",
+    "tests/lab/sweep/",
+    "tests/lab/bench/",
+    "tests/unit/cli/test_cli.py",
 )
 
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from rlzoo.show import figure, page
-from rlzoo.show.curve import sparkline
-from rlzoo.show.numbers import count, show_bytes, thousands, three_decimals
+from rlzoo.format.curve import sparkline
+from rlzoo.format.numbers import count, show_bytes, thousands, three_decimals
+from rlzoo_lab.pages import figure, page
 
 
 def test_a_page_escapes_its_text_and_has_both_themes():

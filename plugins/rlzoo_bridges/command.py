@@ -7,11 +7,15 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from rlzoo.show.text import folded
-from rlzoo.tools.verb import Result
+from rlzoo.cli.verb import Result
+from rlzoo.format.text import folded
 from rlzoo_bridges.hosts import HOSTS, find_host
 
 USAGE = "verl|skyrl|slime|trl [recipe=NAME key=value ...]"
+EXAMPLES = (
+    ("rlzoo bridge trl", "what TRL can take of the zoo"),
+    ("rlzoo bridge verl recipe=grpo", "the lines that start grpo in verl"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

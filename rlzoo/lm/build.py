@@ -4,8 +4,14 @@ from typing import Any
 
 import torch
 
+from rlzoo.accel import recompute, threads
+from rlzoo.accel.device import pick_device
+from rlzoo.accel.memory import sampling_copy, sampling_dtype
+from rlzoo.accel.ranks import ALONE, Ranks
+from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.shard import shard
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, recompute, threads
+from rlzoo.lm import contract
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     add_lora,
@@ -17,13 +23,8 @@ from rlzoo.lm.loading import (
     resolve_path,
     trunk_of,
 )
-from rlzoo.lm.memory import sampling_copy, sampling_dtype
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
-from rlzoo.lm.sampling_copy import SamplingCopy
-from rlzoo.parallel.device import pick_device
-from rlzoo.parallel.ranks import ALONE, Ranks
-from rlzoo.parallel.shard import shard
 from rlzoo.recipe.plan import Plan
 
 

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from rlzoo.accel import recompute
+from rlzoo.accel.layout import align
 from rlzoo.errors import ModelError
-from rlzoo.lm import recompute
 from rlzoo.lm.decode import plain_cache
-from rlzoo.lm.layout import align
 from rlzoo.lm.loading import load_causal_lm
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel import attention, recompute
+from rlzoo.accel.layout import align
 from rlzoo.errors import ModelError
-from rlzoo.lm import attention, recompute
-from rlzoo.lm.layout import align
 from rlzoo.lm.loading import trunk_of
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import widen

@@ -3,8 +3,8 @@
 transformers' models, with a loop of our own around them, because it may do what theirs may not:
 prompts that occur several times (a group's) are read once, rows that have ended leave the batch,
 and each row's noise is its own, so that neither moves a token. One loop for both caches of
-`rlzoo.lm.cache`: they say how often it looks at the rows. Models whose cache cannot give up rows go
-through `model.generate`.
+`rlzoo.accel.cache`: they say how often it looks at the rows. Models whose cache cannot give up rows
+go through `model.generate`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlzoo.accel.graphs import Graph, Step
 from rlzoo.errors import ModelError
-from rlzoo.lm.graphs import Graph, Step
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.call import check
@@ -42,7 +42,7 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
-    from rlzoo.lm.cache import Fixed, Growing  # transformers is there by now
+    from rlzoo.accel.cache import Fixed, Growing  # transformers is there by now
 
     first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)

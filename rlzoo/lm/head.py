@@ -5,8 +5,8 @@ positions go through in chunks, softmax is done in place, and the backward pass 
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that no more logits are held at a time than `rlzoo.lm.memory.room` says, whatever the batch and
-the vocabulary.
+so that no more logits are held at a time than `rlzoo.accel.memory.room` says, whatever the batch
+and the vocabulary.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rlzoo.lm import memory
+from rlzoo.accel import memory
 
 
 def chunk_rows(vocabulary: int, device: torch.device) -> tuple[int, int]:

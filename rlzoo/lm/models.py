@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel.ranks import ALONE, Ranks
+from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.meter import Meter
 from rlzoo.lm.passes import Passes
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
-from rlzoo.parallel.ranks import ALONE, Ranks
-from rlzoo.parallel.shard import whole
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 

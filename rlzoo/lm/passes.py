@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rlzoo.accel.layout import lengths, pack
+from rlzoo.accel.memory import room
+from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError
-from rlzoo.lm.layout import lengths, pack
-from rlzoo.lm.memory import room
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
-from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.plugin.border import out_of_memory
 
 Columns = Mapping[str, Any]

@@ -15,16 +15,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlzoo.accel import attention, recompute
+from rlzoo.accel.layout import Aligned, align, trees_pay
+from rlzoo.accel.memory import activations, room
+from rlzoo.accel.sampling_copy import SamplingCopy
+from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
-from rlzoo.lm import attention, contract, head, recompute
+from rlzoo.lm import contract, head
 from rlzoo.lm.decode import decode, few_rows, wide
-from rlzoo.lm.layout import Aligned, align, trees_pay
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
-from rlzoo.lm.memory import activations, room
-from rlzoo.lm.sampling_copy import SamplingCopy
 from rlzoo.mdp.batch import widen
 from rlzoo.ops import on_host, pick, put
-from rlzoo.parallel.shard import whole
 from rlzoo.plugin.border import out_of_memory
 
 

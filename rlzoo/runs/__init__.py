@@ -6,6 +6,7 @@ May import `recipe`, `parallel` and what lies below. No torch and no model.
     disk         files written aside, synced and renamed; whether the disk is full
     display      what a run tells whoever watches it; `Silent` says nothing
     evaluations  what an evaluation found prompt by prompt, and how it decoded
+    comparable   what makes runs comparable: task, budget, evaluation
     folder       a run's folder: made, opened, listed, appended to
     lock         one writer at a time
     metrics      metrics by name: what a line of metrics.jsonl may hold

@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from rlzoo.accel.shard import spread_like, whole_tensors
 from rlzoo.errors import CheckpointError
-from rlzoo.parallel.shard import spread_like, whole_tensors
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of

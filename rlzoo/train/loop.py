@@ -4,10 +4,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from rlzoo.accel import threads
+from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, RunError, Unfinished
-from rlzoo.lm import threads
 from rlzoo.lm.build import build_models
-from rlzoo.parallel.ranks import ALONE, Ranks
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate
@@ -16,6 +16,8 @@ from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
+from rlzoo.step.delayed import FILE
+from rlzoo.step.trainer import Trainer
 from rlzoo.train import stopping
 from rlzoo.train.checkpoint import (
     keep_best,
@@ -25,10 +27,8 @@ from rlzoo.train.checkpoint import (
     prune,
     save_checkpoint,
 )
-from rlzoo.train.delayed import FILE
 from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
-from rlzoo.train.trainer import Trainer
 
 LINES = ("metrics.jsonl", "samples.jsonl")
 IN_VAIN = 20  # steps in a row without any update, which end a run

@@ -8,15 +8,15 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from rlzoo.accel.shard import whole_tensors
 from rlzoo.errors import RunError, first_line
+from rlzoo.format.text import token_texts
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
-from rlzoo.parallel.shard import whole_tensors
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import read_json, sync, write_json
 from rlzoo.runs.folder import RunFolder, saved_steps
 from rlzoo.runs.metrics import GREEDY
-from rlzoo.show.text import token_texts
 from rlzoo.train import checkpoint, stopping
 
 

@@ -21,8 +21,8 @@ from rlzoo.runs.lock import locked
 from rlzoo.runs.store import is_url, kept_at
 
 if TYPE_CHECKING:  # torch
-    from rlzoo.parallel.ranks import Ranks
-    from rlzoo.train.trainer import Trainer
+    from rlzoo.accel.ranks import Ranks
+    from rlzoo.step.trainer import Trainer
 
 
 class Trained(NamedTuple):
@@ -39,9 +39,9 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     training: False leaves out what only training needs, the model that the critic starts from.
     """
     plan = make_plan(recipe, zoo)
+    from rlzoo.accel.device import pick_device
     from rlzoo.lm.build import critic_folder
     from rlzoo.lm.loading import resolve_path
-    from rlzoo.parallel.device import pick_device
 
     resolve_path(recipe.config.model.path, recipe.blame("model.path"))
     for domain, taught in plan.teachers.items() if training else ():
@@ -61,7 +61,7 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     zoo = zoo or load_zoo()
     plan = prepare(compose([f"recipe={recipe}", *overrides], zoo), zoo)
     from rlzoo.lm.build import build_models
-    from rlzoo.train.trainer import Trainer
+    from rlzoo.step.trainer import Trainer
 
     return Trainer(build_models(plan))
 
@@ -137,7 +137,7 @@ def _sent(path: str | Path, url: str) -> Trained:
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
     """This process among all of the run, which have the same recipe and the same code."""
-    from rlzoo.parallel.ranks import check_alike, open_ranks
+    from rlzoo.accel.ranks import check_alike, open_ranks
 
     ranks = open_ranks(recipe.config.device)
     if ranks.count > 1:

@@ -51,7 +51,7 @@ def counted(lora: bool, fixed: bool) -> dict:
     with pretend_gpu() as gpu:
         one = policy(lora)
         if fixed:
-            from rlzoo.lm.sampling_copy import SamplingCopy
+            from rlzoo.accel.sampling_copy import SamplingCopy
 
             one.static, one.sampled_in = True, "bfloat16"
             one.sampled_by = SamplingCopy(one.model, torch.bfloat16)

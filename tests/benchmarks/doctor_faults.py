@@ -126,7 +126,7 @@ def advantages(change):
 
 def stale_log_probs(zoo):
     """old_log_probs are of the policy a step before."""
-    from rlzoo.train import trainer
+    from rlzoo.step import trainer
 
     plain, kept = trainer.Trainer.update, {}
 
@@ -149,7 +149,7 @@ def stale_log_probs(zoo):
 
 def noisy_log_probs(zoo):
     """old_log_probs in a precision of two digits."""
-    from rlzoo.train import trainer
+    from rlzoo.step import trainer
 
     plain = trainer.Trainer.update
 
@@ -464,8 +464,8 @@ def train(case: Case, folder: Path, seed: int, zoo: Any) -> None:
 
 def judge(case: Case, folder: Path) -> dict[str, Any]:
     from rlzoo.runs.folder import open_folder
-    from rlzoo.tools.doctor.command import examine
-    from rlzoo.tools.doctor.series import read_run
+    from rlzoo_lab.doctor.command import examine
+    from rlzoo_lab.doctor.series import read_run
 
     if (folder / "refused.txt").exists():
         text = (folder / "refused.txt").read_text()

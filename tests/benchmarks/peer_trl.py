@@ -2,7 +2,7 @@
 
     python -P tests/benchmarks/peer_trl.py '{"trainer": "...", "settings": {...}, ...}'
 
-prints one JSON line, as `rlzoo.tools.bench.cases` does. It runs in an interpreter that has TRL and
+prints one JSON line, as `rlzoo_lab.bench.cases` does. It runs in an interpreter that has TRL and
 need not have rlzoo, so it imports nothing of it.
 """
 
@@ -24,7 +24,7 @@ Sample = dict[str, Any]
 
 # The reward, the clock and the memory of rlzoo's side, by path: nothing is imported from there.
 COMMON = runpy.run_path(
-    str(Path(__file__).resolve().parents[2] / "rlzoo" / "tools" / "bench" / "common.py")
+    str(Path(__file__).resolve().parents[2] / "plugins" / "rlzoo_lab" / "bench" / "common.py")
 )
 reward, cpu_seconds, peak_mb = (COMMON[name] for name in ("reward", "cpu_seconds", "peak_mb"))
 

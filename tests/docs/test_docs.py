@@ -14,13 +14,13 @@ import torch
 import rlzoo
 from helpers import ROOT
 from helpers.scripts import script
-from rlzoo import checks
-from rlzoo.checks.made_up import made_up
-from rlzoo.cli import VERBS, brought, main, parse
+from rlzoo.cli import every_verb, main, parse
 from rlzoo.plugin import hookspecs
 from rlzoo.plugin.component import KINDS
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab import checks
+from rlzoo_lab.checks.made_up import made_up
 
 DOCS = ROOT / "docs"
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
@@ -84,7 +84,7 @@ def test_every_marked_block_is_filled_and_every_component_has_its_page(zoo):
 
 def test_the_doctor_asks_for_metrics_of_the_table():
     from rlzoo.runs.metrics import METRICS
-    from rlzoo.tools.doctor.rules import RULES
+    from rlzoo_lab.doctor.rules import RULES
 
     names = {m.name for m in METRICS}
     asked = {metric for rule in RULES for metric in rule.metrics}
@@ -194,7 +194,7 @@ def test_commands_that_are_shown_exist(page, workplace, zoo, monkeypatch, capsys
             for key, value in environment.items():
                 monkeypatch.setenv(key, value)
             if not [w for w in words if w.startswith("-")]:
-                assert words[0] in VERBS or words[0] in brought(), f"rlzoo {shlex.join(words)}"
+                assert words[0] in every_verb(), f"rlzoo {shlex.join(words)}"
             try:
                 arguments = parse(words)
             except SystemExit as done:
@@ -211,13 +211,13 @@ def test_commands_in_running_text_exist():
         if page.is_file():
             text = page.read_text(encoding="utf-8")
             shown = re.findall(r"`rlzoo ([a-z]+)\b[^`]*`", text)
-            unknown = [word for word in shown if word not in {*VERBS, *brought(), "help"}]
+            unknown = [word for word in shown if word not in {*every_verb(), "help"}]
             assert unknown == [], name_of(page)
 
 
 def test_every_command_is_in_the_docs():
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES if page.is_file())
-    assert [name for name in VERBS if f"rlzoo {name}" not in text] == []
+    assert [name for name in every_verb() if f"rlzoo {name}" not in text] == []
 
 
 # ---------------------------------------------------------------- what is listed

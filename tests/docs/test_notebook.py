@@ -8,7 +8,7 @@ import re
 import pytest
 
 from helpers import ROOT
-from rlzoo.cli import VERBS
+from rlzoo.cli import every_verb
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
@@ -23,7 +23,7 @@ SMALLER = {
 }
 STOPPED = """
 import os, signal
-from rlzoo.api.notebook import Notebook
+from rlzoo_lab.api.notebook import Notebook
 
 class Impatient(Notebook):
     def step(self, line, progress):
@@ -159,6 +159,6 @@ def test_no_page_imports_what_is_internal():
 def test_verbs_that_the_python_page_leaves_out_are_known():
     import rlzoo
 
-    missing = {name for name in VERBS if name not in rlzoo.__all__}
+    missing = {name for name in every_verb() if name not in rlzoo.__all__}
     assert missing <= {"plugins", "recipes", "show", "base", "eval", "bench", "sft", "reward",
-                       "report", "help"}  # fmt: skip
+                       "report", "help", "bridge"}  # fmt: skip

@@ -348,17 +348,17 @@ def preload():
     import transformers.trainer  # noqa: F401
 
     import rlzoo.cli
-    import rlzoo.tools.export
-    import rlzoo.tools.run.command
-    import rlzoo.tools.supervised.reward
-    import rlzoo.tools.supervised.sft
-    import rlzoo.tools.sweep.command
-    import rlzoo.tools.sweep.work
+    import rlzoo.cli.run.command
     import rlzoo.train.loop
+    import rlzoo_lab.export
+    import rlzoo_lab.supervised.reward
+    import rlzoo_lab.supervised.sft
+    import rlzoo_lab.sweep.command
+    import rlzoo_lab.sweep.work
     from rlzoo.plugin.registry import load_zoo
 
     torch.set_num_threads(1)
     zoo = load_zoo()
-    for module in (rlzoo.tools.run.command, rlzoo.train.start, rlzoo.tools.export,
-                   rlzoo.tools.sweep.command, rlzoo.tools.sweep.work):  # fmt: skip
+    for module in (rlzoo.cli.run.command, rlzoo.train.start, rlzoo_lab.export,
+                   rlzoo_lab.sweep.command, rlzoo_lab.sweep.work):  # fmt: skip
         module.load_zoo = lambda: zoo

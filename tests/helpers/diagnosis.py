@@ -3,11 +3,11 @@
 import argparse
 
 from helpers.zoo import ZOO
-from rlzoo.oracle.episodes import enumerate_episodes, make_columns
-from rlzoo.oracle.means import EstimatorInWorld
-from rlzoo.oracle.worlds import make_critic
-from rlzoo.tools.diagnose import command as diagnose
-from rlzoo.tools.diagnose import exact as exact_diagnosis
+from rlzoo_lab.diagnose import command as diagnose
+from rlzoo_lab.diagnose import exact as exact_diagnosis
+from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
+from rlzoo_lab.oracle.means import EstimatorInWorld
+from rlzoo_lab.oracle.worlds import make_critic
 
 SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
 

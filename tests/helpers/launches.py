@@ -7,7 +7,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rlzoo.lm.graphs import waits
+from rlzoo.accel.graphs import waits
 
 # Views, which launch nothing.
 FREE = {

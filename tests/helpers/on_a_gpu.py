@@ -7,8 +7,8 @@ from helpers.pretend_gpu import pretend_gpu
 from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout import experience, responses
-from rlzoo.train import trainer
+from rlzoo.rollout import responses
+from rlzoo.step import experience, trainer
 
 UNTOLD = ("timing_s/", "perf/")
 

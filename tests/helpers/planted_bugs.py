@@ -11,12 +11,12 @@ from functools import wraps
 import torch
 
 from helpers.zoo import ZOO
-from rlzoo import checks
-from rlzoo.checks import tasks
-from rlzoo.checks.subject import Subject
 from rlzoo.ops import collapse, expand, next_action
 from rlzoo.plugin.columns import WITH_GRADIENT
 from rlzoo.plugin.component import needs_of
+from rlzoo_lab import checks
+from rlzoo_lab.checks import tasks
+from rlzoo_lab.checks.subject import Subject
 
 LOSSES = ("policy_losses", "value_losses", "kl_penalties")
 PER_TOKEN = ("estimators", "aggregations", *LOSSES)

@@ -7,10 +7,10 @@ from rlzoo.lm.build import build_models
 from rlzoo.lm.policy import Policy
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.experience import experience
-from rlzoo.train.optimizer import make_optimizers
-from rlzoo.train.trainer import Trainer
-from rlzoo.train.update import update
+from rlzoo.step.experience import experience
+from rlzoo.step.optimizer import make_optimizers
+from rlzoo.step.trainer import Trainer
+from rlzoo.step.update import update
 
 KNOWN = {}  # words and zoo -> their recipe, and the zoo, so that no other takes its id
 

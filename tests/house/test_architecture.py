@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 
 import rlzoo
+import rlzoo_lab
 
 CORE = Path(rlzoo.__file__).parent
+LAB = Path(rlzoo_lab.__file__).parent
 ALGORITHMIC = (
     "estimators", "policy_losses", "value_losses", "kl_penalties", "aggregations", "tasks",
     "rewards",
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
-TORCH_FREE = ("api", "recipe", "data", "show", "runs", "stats", "cli", "plugin.registry",
-              "tools.compare", "tools.doctor", "tools.eval.command",
-              "tools.export", "tools.report", "tools.sweep", "tools.trace.command",
-              "tools.diagnose.command",
-              "tools.supervised.fit", "tools.supervised.base", "tools.supervised.sft",
-              "tools.supervised.reward", "tools.verb", "tools.check", "tools.new")  # fmt: skip
+TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "cli.guide",
+              "cli.verb", "cli.new", "cli.completion", "cli.catalog.show", "cli.catalog.plugins",
+              "cli.catalog.recipes", "cli.catalog.tables", "checks", "oracle")  # fmt: skip
+TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "report", "sweep", "pages",
+                  "trace.command", "diagnose.command", "supervised.fit", "supervised.base",
+                  "supervised.sft", "supervised.reward", "check", "table")  # fmt: skip
 
 
 def strings(tree):
@@ -50,10 +52,12 @@ def test_the_core_names_no_component(zoo):
 @pytest.mark.process
 def test_the_torch_free_modules_stay_so():
     modules = []
-    for name in TORCH_FREE:
-        path = CORE / name.replace(".", "/")
-        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
-        modules += [".".join(("rlzoo", *f.relative_to(CORE).with_suffix("").parts)) for f in files]
+    for home, names in ((CORE, TORCH_FREE), (LAB, TORCH_FREE_LAB)):
+        for name in names:
+            path = home / name.replace(".", "/")
+            files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+            inside = [f.relative_to(home.parent).with_suffix("") for f in files]
+            modules += [".".join(f.parts).removesuffix(".__init__") for f in inside]
     code = (
         "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
         "    assert 'torch' not in sys.modules, name"

@@ -19,30 +19,35 @@ LINT = "from importlinter.cli import lint_imports_command as lint; lint()"
 FLOORS = "Imports go down the floors only"
 CIRCLES = "No circle among packages or modules"
 VERBS = "Verbs do not know each other"
-BLIND = "The core does not know the zoo"
+BLIND = "The core knows neither zoo nor lab nor bridges"
+LAB = "What verbs share lies below them"
+DOORS = "The lab comes in by the core's doors"
 STRANGER = "The zoo comes in by a stranger's path"
 BRIDGES = "A trainer is known to its own bridge alone"
 READING = "What reads a run needs no model"
 
 pytestmark = pytest.mark.process  # lint-imports, as a command
 
-SHARED = ("__init__", "completion", "guide", "verb")  # modules of tools that are no verb
+SHARED = ("__init__", "api", "checks", "oracle", "pages", "table")  # of the lab, and no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [
     (FLOORS, "rlzoo/ops.py", "from rlzoo.plugin.columns import COLUMNS"),
     (FLOORS, "rlzoo/mdp/noise.py", "def f():\n    from rlzoo.train import loop  # inside, too"),
-    (FLOORS, "rlzoo/show/numbers.py", "import rlzoo.data.files  # beside it"),
+    (FLOORS, "rlzoo/format/numbers.py", "import rlzoo.data.files  # beside it"),
     (FLOORS, "rlzoo/elsewhere/__init__.py", '"""A package on no floor."""'),
     (CIRCLES, "rlzoo/recipe/keys.py", "from rlzoo.recipe import compose"),
-    (CIRCLES, "rlzoo/mdp/batch.py", "def f():\n    from rlzoo.lm import layout"),
-    (VERBS, "rlzoo/tools/doctor/rules.py", "from rlzoo.tools.eval import pass_at_k"),
-    (VERBS, "rlzoo/tools/sweep/plan.py", "from rlzoo.tools.trace import trace"),
+    (CIRCLES, "rlzoo/mdp/batch.py", "def f():\n    from rlzoo.lm import passes"),
+    (VERBS, "plugins/rlzoo_lab/doctor/rules.py", "from rlzoo_lab.eval import pass_at_k"),
+    (VERBS, "plugins/rlzoo_lab/sweep/plan.py", "from rlzoo_lab.trace import trace"),
     (BLIND, "rlzoo/train/loop.py", "def f():\n    from rlzoo_zoo.estimators import gae"),
-    (BLIND, "rlzoo/cli.py", "def f():\n    from rlzoo_bridges import command"),
+    (BLIND, "rlzoo/cli/__init__.py", "def f():\n    from rlzoo_bridges import command"),
+    (BLIND, "rlzoo/cli/run/tables.py", "def f():\n    from rlzoo_lab.compare import verdict"),
+    (DOORS, "plugins/rlzoo_lab/trace/make.py", "from rlzoo.lm.decode import decode"),
+    (LAB, "plugins/rlzoo_lab/oracle/tree.py", "from rlzoo_lab.diagnose import exact"),
     (BRIDGES, "plugins/rlzoo_bridges/columns.py", "def f():\n    import verl"),
     (STRANGER, GAE, "from rlzoo.mdp.batch import Batch"),
     (STRANGER, GAE, "from rlzoo.lm.loading import load_causal_lm  # below the face"),
-    (READING, "rlzoo/tools/compare/tables.py", "def f():\n    from rlzoo.mdp import batch"),
+    (READING, "plugins/rlzoo_lab/compare/tables.py", "def f():\n    from rlzoo.mdp import batch"),
     (READING, "rlzoo/runs/record.py", "def f():\n    import torch"),
 ]
 
@@ -53,7 +58,7 @@ def broken(place):
     words = [sys.executable, "-c", LINT, "--no-cache"]
     done = subprocess.run(words, cwd=place, env=environment, capture_output=True, text=True)
     verdicts = re.findall(r"^(.*?) (KEPT|BROKEN)\b", done.stdout, re.MULTILINE)
-    assert len(verdicts) == 7, done.stdout + done.stderr
+    assert len(verdicts) == 9, done.stdout + done.stderr
     return {name for name, verdict in verdicts if verdict == "BROKEN"}
 
 
@@ -90,9 +95,9 @@ def test_every_verb_is_in_the_contract_of_verbs():
     config = configparser.ConfigParser()
     config.read(ROOT / ".importlinter")
     listed = config["importlinter:contract:verbs"]["modules"].split()
-    there = [path.stem for path in (ROOT / "rlzoo" / "tools").iterdir()
+    there = [path.stem for path in (ROOT / "plugins" / "rlzoo_lab").iterdir()
              if path.suffix == ".py" or (path / "__init__.py").is_file()]  # fmt: skip
-    verbs = {f"rlzoo.tools.{name}" for name in there} - {f"rlzoo.tools.{x}" for x in SHARED}
+    verbs = {f"rlzoo_lab.{name}" for name in there} - {f"rlzoo_lab.{x}" for x in SHARED}
     assert set(listed) == verbs
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import rlzoo
+import rlzoo_lab
 
-CORE = Path(rlzoo.__file__).parent
-ROOT = CORE.parent
+HOMES = [Path(package.__file__).parent for package in (rlzoo, rlzoo_lab)]
 LINES, FUNCTION = 450, 80
 # What `rlzoo --help` must not load: an import inside a function keeps one of these out.
 HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "gymnasium", "pluggy"}
@@ -22,12 +22,12 @@ ALLOWED: dict[tuple[str, str], str] = {
 }
 
 
-def name_of(path):
-    parts = path.relative_to(ROOT).with_suffix("").parts
+def name_of(path, home):
+    parts = path.relative_to(home.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {name_of(path): path for path in sorted(CORE.rglob("*.py"))}
+FILES = {name_of(path, home): path for home in HOMES for path in sorted(home.rglob("*.py"))}
 PACKAGES = [name for name, path in FILES.items() if path.name == "__init__.py"]
 
 
@@ -118,9 +118,9 @@ def test_an_import_that_is_not_at_the_top_keeps_something_heavy_out():
 
 
 def test_names_of_packages_that_were_public_still_are():
-    from rlzoo.oracle import Oracle, enumerate_episodes, make_columns, make_tree
     from rlzoo.recipe import compose
+    from rlzoo_lab.oracle import Oracle, enumerate_episodes, make_columns, make_tree
 
     assert all(map(callable, (Oracle, enumerate_episodes, make_columns, make_tree, compose)))
     with pytest.raises(ImportError):
-        from rlzoo.oracle import nothing_of_that_name  # noqa: F401
+        from rlzoo_lab.oracle import nothing_of_that_name  # noqa: F401

@@ -12,14 +12,14 @@ from helpers.grids import grid
 from helpers.odd_models import save_odd
 from helpers.runs import StopAt
 from helpers.worlds import step
+from rlzoo.accel import recompute
 from rlzoo.cli import main
 from rlzoo.errors import ModelError
-from rlzoo.lm import recompute
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.train.trainer import Trainer
-from rlzoo.train.update import gradients
+from rlzoo.step.trainer import Trainer
+from rlzoo.step.update import gradients
 
 CHECKPOINTED = "model.gradient_checkpointing=true"
 

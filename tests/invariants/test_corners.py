@@ -5,10 +5,10 @@ import torch
 
 from helpers.architectures import LORA
 from helpers.worlds import rolled
-from rlzoo.rollout.experience import Experience
-from rlzoo.train.optimizer import make_optimizers
-from rlzoo.train.trainer import Trainer
-from rlzoo.train.update import gradients, update
+from rlzoo.step.experience import Experience
+from rlzoo.step.optimizer import make_optimizers
+from rlzoo.step.trainer import Trainer
+from rlzoo.step.update import gradients, update
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

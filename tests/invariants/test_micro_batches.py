@@ -16,15 +16,15 @@ from helpers.worlds import (
     weights_after,
     with_gradient,
 )
+from rlzoo.accel.layout import align, lengths, pack
 from rlzoo.errors import RlzooError
 from rlzoo.lm.critic import Critic
-from rlzoo.lm.layout import align, lengths, pack
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
-from rlzoo.rollout.experience import Experience
-from rlzoo.train import update as update_steps
-from rlzoo.train.optimizer import make_optimizers
-from rlzoo.train.update import gradients, update
+from rlzoo.step import update as update_steps
+from rlzoo.step.experience import Experience
+from rlzoo.step.optimizer import make_optimizers
+from rlzoo.step.update import gradients, update
 
 SHARED = ["critic.trunk=shared"]
 CUTS = (

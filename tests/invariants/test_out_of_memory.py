@@ -11,8 +11,8 @@ from helpers.worlds import rolled, state_of, step, watch_passes, with_gradient
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.ops import numbers
-from rlzoo.train.trainer import Trainer
-from rlzoo.train.update import gradients
+from rlzoo.step.trainer import Trainer
+from rlzoo.step.update import gradients
 
 SHARED = ["critic.trunk=shared"]
 
@@ -117,7 +117,7 @@ def test_out_of_memory_halves_the_passes_once_and_changes_nothing(make, monkeypa
 
 def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
     """It is what fills the memory; the update makes smaller ones."""
-    from rlzoo.train import update as module
+    from rlzoo.step import update as module
 
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)

@@ -7,9 +7,9 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, weights_after
-from rlzoo.lm import memory
+from rlzoo.accel import memory
+from rlzoo.accel.layout import align, lengths
 from rlzoo.lm.critic import Critic
-from rlzoo.lm.layout import align, lengths
 from rlzoo.lm.policy import Policy
 
 ROWS = ["rollout.prompts=4", "rollout.samples=8"]

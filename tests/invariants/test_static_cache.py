@@ -12,8 +12,9 @@ from helpers.grids import grid
 from helpers.launches import Launches
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
+from rlzoo.accel import graphs
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, graphs
+from rlzoo.lm import contract
 from rlzoo.lm.decode import Rows
 from rlzoo.lm.loading import UNWANTED
 from rlzoo.lm.policy import Policy

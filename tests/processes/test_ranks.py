@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from helpers.forks import ranks
 from helpers.launch import WORDS, launch
 from helpers.runs import assert_same_metrics, lines
+from rlzoo.accel.ranks import Ranks
 from rlzoo.cli import main
 from rlzoo.mdp.batch import Batch, concatenate
-from rlzoo.parallel.ranks import Ranks
 
 
 @pytest.mark.landing

@@ -34,7 +34,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from authors.sources import Source, branch, functions  # noqa: E402
 
 from helpers.zoo import ZOO  # noqa: E402
-from rlzoo.checks.made_up import made_up  # noqa: E402
+from rlzoo_lab.checks.made_up import made_up  # noqa: E402
 
 Columns = dict[str, Any]
 Pair = tuple[str, Tensor, Tensor]  # "value" or "gradient", ours, theirs

@@ -7,7 +7,7 @@ import pytest
 
 import rlzoo
 from rlzoo.stats import mean_over, share_over, t_interval, wilson
-from rlzoo.tools.eval.policy import evaluate_policy
+from rlzoo_lab.eval.policy import evaluate_policy
 
 
 def test_different_prompts_with_one_response_each_have_the_plain_intervals():
@@ -72,9 +72,9 @@ def small(tmp_path_factory, model_dir):
 
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
+    from rlzoo.cli.run.tables import beside_earlier
     from rlzoo.runs.evaluations import read_evaluation
     from rlzoo.runs.record import read_record
-    from rlzoo.tools.run.tables import beside_earlier
 
     arrays = read_evaluation(small.path, 1)
     line = [m for m in small.metrics if "eval/score" in m][-1]
@@ -91,7 +91,7 @@ def test_a_small_file_gives_an_interval_over_its_prompts(small):
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_an_evaluation_of_it_does_too(small, greedy):
-    from rlzoo.tools.eval.tables import eval_tables
+    from rlzoo_lab.eval.tables import eval_tables
 
     words = ["eval.top_k=1"] * greedy
     document, rows = evaluate_policy(str(small.path), words, ks=[1], responses=1)

@@ -24,8 +24,8 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import left_pad
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo.step.update import gradients
 from rlzoo.train.record import save_model
-from rlzoo.train.update import gradients
 
 TEMPERATURE, ENTROPY_COEF, CLIP = 0.7, 0.1, 0.2
 WORDS = [

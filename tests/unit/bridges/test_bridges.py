@@ -5,6 +5,7 @@ That a trainer takes what is said here is tried with the trainers: tests/referen
 
 from argparse import Namespace
 from functools import cache
+from importlib.metadata import EntryPoint
 
 import pytest
 import torch
@@ -299,7 +300,8 @@ def test_the_table_and_the_document():
 
 
 def test_a_verb_comes_by_its_entry_point(monkeypatch, capsys):
-    monkeypatch.setattr(cli, "brought", lambda: {"bridge": "rlzoo_bridges.command"})
+    point = EntryPoint("bridge", "rlzoo_bridges.command", "rlzoo.verbs")
+    monkeypatch.setattr(cli, "brought", lambda: {"bridge": point})
     assert cli.main(["bridge", "skyrl", "recipe=grpo"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("python -m rlzoo_bridges.skyrl \\\n")

@@ -22,9 +22,9 @@ from rlzoo.env.kl_reward import KLRewardWrapper
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import ComponentError, RlzooError
-from rlzoo.rollout.advantages import add_rewards
-from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.step.advantages import add_rewards
+from rlzoo.step.columns import add_columns
 
 ENV = "rlzoo/TokenMDP-v0"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

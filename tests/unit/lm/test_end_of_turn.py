@@ -13,8 +13,8 @@ from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
-from rlzoo.tools import export
-from rlzoo.tools.supervised import sft
+from rlzoo_lab import export
+from rlzoo_lab.supervised import sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (

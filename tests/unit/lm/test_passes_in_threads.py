@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import torch
 from transformers import masking_utils
 
-from rlzoo.lm import attention
+from rlzoo.accel import attention
 
 
 def test_another_thread_is_not_within():

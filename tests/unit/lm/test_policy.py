@@ -9,10 +9,10 @@ from rlzoo.lm.build import build_models
 from rlzoo.lm.decode import few_rows, pick, truncate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.train.critic_quality import explained
-from rlzoo.train.metrics import batch_metrics
+from rlzoo.step.columns import add_columns
+from rlzoo.step.critic_quality import explained
+from rlzoo.step.metrics import batch_metrics
 
 
 def rolled(zoo, words, recipe="ppo_gae"):
@@ -152,7 +152,7 @@ def test_a_critic_with_bins_predicts_inside_its_support(zoo, words):
 
 
 def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
-    from rlzoo.rollout.advantages import add_advantages, add_rewards
+    from rlzoo.step.advantages import add_advantages, add_rewards
 
     world, batch = rolled(zoo, [*words, *LETTERS, "estimator.lam=0.0", "kl.place=none"])
     add_rewards(world.plan, batch, 0.0)

@@ -19,7 +19,7 @@ from rlzoo.lm.build import build_models
 from rlzoo.lm.reward_model import RewardModel, encode, longest
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.supervised import reward as trainer
+from rlzoo_lab.supervised import reward as trainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz:"
 PROMPTS, RESPONSES = ["ab:", "abcdef:", "q:"], ["cd", "e", "xyzxyz"]

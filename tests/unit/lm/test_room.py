@@ -9,7 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import make_world
-from rlzoo.lm import head, memory
+from rlzoo.accel import memory
+from rlzoo.lm import head
 
 GIB = 2**30
 

@@ -11,7 +11,7 @@ from rlzoo.lm import reward_model
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued
 from rlzoo.mdp.turns import Conversation, Turns
-from rlzoo.tools.supervised import sft
+from rlzoo_lab.supervised import sft
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}|{{ m.content }}<|im_end|>|{% endfor %}"

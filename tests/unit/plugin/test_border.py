@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import rlzoo
-from rlzoo import checks
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.plugin.border import border, told
 from rlzoo.plugin.call import own
@@ -18,6 +17,7 @@ from rlzoo.plugin.component import read_component
 from rlzoo.plugin.watch import Watch
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Bound, make_plan
+from rlzoo_lab import checks
 
 
 class Own(BaseException):

@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 import rlzoo
-from rlzoo import checks
 from rlzoo.cli import main
+from rlzoo.cli.catalog.tables import names_view
 from rlzoo.errors import RecipeError, UnknownName
 from rlzoo.plugin.registry import OWN
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.catalog.tables import names_view
+from rlzoo_lab import checks
 
 SOURCE = """
     from rlzoo import hookimpl

@@ -20,11 +20,11 @@ from rlzoo.mdp.turns import Turns, ends_turn, resume
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.advantages import add_advantages, add_rewards
-from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.responses import resources
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.train.update import gradients
+from rlzoo.step.advantages import add_advantages, add_rewards
+from rlzoo.step.columns import add_columns
+from rlzoo.step.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 

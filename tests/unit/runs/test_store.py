@@ -20,10 +20,10 @@ from rlzoo.errors import RlzooError, RunError, StoreError, Unfinished, UsageErro
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import BEGUN, saved_steps, step_of, taken_up
 from rlzoo.runs.store import NOTE, kept_at, open_store
-from rlzoo.tools.sweep.folder import bring, check_folder, write_index
-from rlzoo.tools.sweep.plan import plan_sweep
-from rlzoo.tools.sweep.work import do
 from rlzoo.train.checkpoint import damage
+from rlzoo_lab.sweep.folder import bring, check_folder, write_index
+from rlzoo_lab.sweep.plan import plan_sweep
+from rlzoo_lab.sweep.work import do
 from rlzoo_zoo.stores import url as store_module
 from rlzoo_zoo.stores.url import NOTE as SENT
 from rlzoo_zoo.stores.url import Store

@@ -10,9 +10,9 @@ from helpers.worlds import sampled, state_of, world_of
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.train.optimizer import make_optimizers
+from rlzoo.step.optimizer import make_optimizers
+from rlzoo.step.update import update
 from rlzoo.train.start import resume
-from rlzoo.train.update import update
 
 
 def updated(zoo, words, *more, recipe="ppo_gae", step=0):

@@ -8,14 +8,14 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, world_of
-from rlzoo.oracle.episodes import enumerate_episodes
-from rlzoo.oracle.tree import make_tree
-from rlzoo.oracle.worlds import WORLDS, make_critic, make_world
-from rlzoo.tools.diagnose.against import critic_against
-from rlzoo.tools.diagnose.branch_rollouts import Reference
-from rlzoo.tools.diagnose.checkpoints import critic_error
-from rlzoo.train import critic_quality as quality
-from rlzoo.train.metrics import batch_metrics, critic_metrics
+from rlzoo.step import critic_quality as quality
+from rlzoo.step.metrics import batch_metrics, critic_metrics
+from rlzoo_lab.diagnose.against import critic_against
+from rlzoo_lab.diagnose.branch_rollouts import Reference
+from rlzoo_lab.diagnose.checkpoints import critic_error
+from rlzoo_lab.oracle.episodes import enumerate_episodes
+from rlzoo_lab.oracle.tree import make_tree
+from rlzoo_lab.oracle.worlds import WORLDS, make_critic, make_world
 
 
 def draw(n=400, seed=0):

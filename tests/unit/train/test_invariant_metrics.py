@@ -5,9 +5,9 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, sampled, world_of
-from rlzoo.train.metrics import batch_metrics
-from rlzoo.train.optimizer import make_optimizers
-from rlzoo.train.update import update
+from rlzoo.step.metrics import batch_metrics
+from rlzoo.step.optimizer import make_optimizers
+from rlzoo.step.update import update
 
 FIRST = "actor/first_ratio_gap"
 

@@ -103,7 +103,7 @@ def test_control_c_loses_no_step_and_says_how_to_go_on(zoo, words, tmp_path):
 
 
 def test_the_command_line_prints_what_goes_on(words, tmp_path, monkeypatch, capsys):
-    from rlzoo.tools.run import command
+    from rlzoo.cli.run import command
 
     def stopped(*_):
         error = KeyboardInterrupt("stopped after step 2")

@@ -6,8 +6,8 @@ import rlzoo
 from helpers.runs import StopAt
 from rlzoo.errors import ModelError
 from rlzoo.recipe.compose import compose
-from rlzoo.tools.sweep.plan import plan_sweep
 from rlzoo.train.start import prepare
+from rlzoo_lab.sweep.plan import plan_sweep
 
 MISSING = "critic.init=./no/such/critic"
 

@@ -6,10 +6,10 @@ from safetensors.torch import load_file
 
 import rlzoo
 from helpers.runs import StopAt, lines, untimed
+from rlzoo.cli.catalog.memory import estimate
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.tools.catalog.memory import estimate
 from rlzoo.train.start import open_recipe, resume
 
 # Weights that differ from step to step, though a random model earns no reward.

@@ -8,7 +8,7 @@ from helpers.worlds import rolled, state_of, weights_after, world_of
 
 def test_mini_batches_keep_groups_whole_for_a_loss_that_looks_at_them(zoo, words):
     from rlzoo.mdp.noise import generator
-    from rlzoo.train.update import _minibatches
+    from rlzoo.step.update import _minibatches
 
     for loss, whole in (("tpo", True), ("ppo_clip", False)):
         world = world_of(zoo, [*words, f"policy_loss={loss}"], "grpo")

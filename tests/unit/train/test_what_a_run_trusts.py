@@ -11,7 +11,7 @@ import rlzoo
 from rlzoo.errors import CheckpointError, ComponentError, RunError, Unfinished
 from rlzoo.runs import provenance
 from rlzoo.runs.display import Silent
-from rlzoo.train import update
+from rlzoo.step import update
 from rlzoo.train.checkpoint import write_manifest
 
 pytestmark = pytest.mark.process  # trainings that are cut off and go on
@@ -163,8 +163,8 @@ def test_a_damaged_file_of_a_run_is_one_line(cut, zoo, name, text):
 
 
 def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
+    from rlzoo.cli.run.tables import closing_tables
     from rlzoo.runs.folder import RunFolder
-    from rlzoo.tools.run.tables import closing_tables
 
     folder = RunFolder(trained[0])
     for i, text in enumerate(["[]", "{", '{"task": "reverse"}']):

@@ -2,8 +2,8 @@
 
 import torch
 
-from rlzoo.checks.made_up import made_up
 from rlzoo.plugin.call import call
+from rlzoo_lab.checks.made_up import made_up
 
 F64 = torch.float64
 

@@ -8,8 +8,8 @@ from rlzoo.lm.build import build_models
 from rlzoo.ops import group_degenerate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.step.columns import add_columns
 
 
 def rolled(zoo, words, recipe, prompts=4):

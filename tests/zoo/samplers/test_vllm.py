@@ -13,8 +13,8 @@ from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.columns import add_columns
 from rlzoo.rollout.sample import collect, draw
+from rlzoo.step.columns import add_columns
 
 
 class Engine:

@@ -1,0 +1,23 @@
+"""The lab: what studies runs, and the verbs that do it. Comes in by entry points, as anybody's.
+
+May import the core. Verbs do not know each other; a sweep alone ends in a comparison, and a report
+asks the doctor. A module with `add_arguments` imports no torch at its top.
+
+    advise      which estimator to prefer, by a short pilot
+    api         the Python face: a function for each verb, and a run as an object
+    bench       what a step costs
+    check       the conformance kit on one component
+    checks      the conformance kit
+    compare     which configuration is better, by how much, and how sure that is
+    diagnose    estimators against the exact truth
+    doctor      what a run's metrics say is wrong
+    eval        how good a policy is: accuracy, pass@k, maj@k
+    export      a run's model as a transformers folder
+    oracle      token MDPs small enough to visit every prefix, so that the truth is exact
+    pages       HTML pages and pictures
+    report      one page of a run: its trend, a step's groups, a response's tokens
+    supervised  `base`, `sft`, `reward train`: models before reinforcement learning
+    sweep       rows of runs, in worker processes
+    table       the verbs, for `rlzoo help`
+    trace       one response, a row per token
+"""

@@ -1,0 +1,89 @@
+"""A made-up world that pays like the pilot's task, with a critic as good as the pilot's: there the
+true gradient is known, and so is what each estimator's is worth."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.noise import generator
+from rlzoo.recipe.plan import Plan
+from rlzoo.runs.metrics import EXPLAINED_VARIANCE, LENGTH
+from rlzoo.step.advantages import whitened
+from rlzoo.step.update import first_gradient
+from rlzoo_lab.oracle import Oracle, make_columns, make_tree, make_world
+from rlzoo_lab.oracle.episodes import EpisodeTable
+
+LONGEST = 9  # steps of a world of two tokens: 511 states
+
+BATCHES = 48
+
+EARLY = 0.05  # of what is paid: less before the last token counts as nothing
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a pilot's last step: a world that pays alike, the responses' mean length, V's mean over
+    the returns' mean, and the share of the returns' variance that V explains."""
+
+    world: str
+    length: float
+    level: float
+    explained: float
+
+
+def facts_of(batch: Batch, metrics: Mapping[str, float]) -> Facts:
+    """The world: `outcome` where the last token is paid alone; else `words` where what is paid
+    before is more than noise about 0, and `key_noise` where it is not."""
+    on, scores = batch["response_mask"].bool(), batch["scores"].double()
+    later = on.flip(1).cumsum(1).flip(1) > 1  # tokens that another follows
+    before = scores[on & later]
+    world = "outcome"
+    if before.abs().sum() > EARLY * scores[on].abs().sum():
+        lasting = before.mean().abs() > 3 * before.std() / len(before) ** 0.5
+        world = "words" if lasting else "key_noise"
+    level = metrics.get("values/mean", 0.0) / (metrics.get("returns/mean") or 1.0)
+    explained = metrics.get(EXPLAINED_VARIANCE, 0.0)
+    return Facts(world, metrics[LENGTH], *(min(max(x, 0.0), 1.0) for x in (level, explained)))
+
+
+def cosines(plans: Sequence[Plan], facts: Facts, rows: int, samples: int) -> np.ndarray:
+    """(C,) the mean cosine of the gradient of a batch of `rows` with the true one, as the recipe
+    makes it of advantages: whitening, loss and aggregation are its own."""
+    horizon = min(max(2, round(facts.length)), LONGEST)
+    if facts.world == "words":  # of three tokens
+        horizon = max(6, horizon - horizon % 3)
+    oracle = make_world(facts.world, make_tree(vocabulary=2, horizon=horizon, stops=False))
+    mean = (oracle.visits * oracle.v).sum() / oracle.visits.sum()
+    critic = facts.level * mean + facts.explained * (oracle.v - mean)
+    star, draw = oracle.gradient(), generator(0, "advise/standin")
+    found = np.zeros((BATCHES, len(plans)))
+    for k in range(BATCHES):
+        episodes = _episodes(oracle, rows, draw)
+        columns = make_columns(oracle, episodes, critic)
+        columns["group_ids"] = torch.arange(rows) // samples
+        for c, plan in enumerate(plans):
+            raw = plan.estimator(columns)["advantages"]
+            columns["entropy"] = torch.special.entr(oracle.pi).sum(-1)[episodes.states]
+            pull = first_gradient(plan, columns, whitened(plan, columns, raw))
+            g = torch.zeros_like(star)
+            g.index_put_((episodes.states, episodes.actions), -pull, accumulate=True)
+            g -= oracle.pi * g.sum(-1, keepdim=True)
+            found[k, c] = (g * star).sum() / (g.norm() * star.norm()).clamp(min=1e-300)
+    return found.mean(0)
+
+
+def _episodes(oracle: Oracle, rows: int, draw: torch.Generator) -> EpisodeTable:
+    """Rows of the policy, all as long as the world."""
+    at = torch.zeros(rows, dtype=torch.long)
+    steps = []
+    for _ in range(oracle.tree.horizon):
+        choice = torch.multinomial(oracle.pi[at], 1, generator=draw)[:, 0]
+        side = 2 * torch.randint(2, (rows,), generator=draw) - 1
+        steps.append((at, choice, oracle.rewards[at, choice] + side * oracle.coin[at, choice]))
+        at = oracle.tree.child[at, choice].clamp(min=0)
+    states, actions, scores = (torch.stack(x, 1) for x in zip(*steps, strict=True))
+    flat = torch.full((rows,), 1 / rows, dtype=torch.float64)
+    return EpisodeTable(states, actions, scores, flat, torch.zeros_like(at), flat.long() - 1)

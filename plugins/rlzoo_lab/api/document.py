@@ -1,0 +1,132 @@
+"""What a verb found, as a mapping that shows itself: as a terminal would show it, in a notebook as
+HTML."""
+
+import contextlib
+import io
+import sys
+from collections.abc import Iterable
+from os import PathLike, fspath
+from typing import Any
+
+from rlzoo.cli import find_verb, parse
+from rlzoo.cli.verb import Result, work
+from rlzoo.errors import UsageError
+from rlzoo.format.text import printable
+from rlzoo.plugin.permissions import allow_env
+
+WIDTH = 120  # characters, of a view
+# Readable on white and on black: (normal, bright) in the order of ANSI.
+_COLOURS = [(20, 20, 20), (205, 60, 50), (20, 140, 85), (170, 120, 0), (45, 115, 200),
+            (170, 75, 150), (0, 140, 155), (140, 140, 140)]  # fmt: skip
+
+
+class _Shown:
+    """The view of a result. `status`: what the process would exit with, 0 where all is well."""
+
+    _result: Result
+
+    @property
+    def status(self) -> int:
+        return self._result.status
+
+    def __repr__(self) -> str:
+        console = self._printed()
+        return console.export_text(styles=False).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        from rich.terminal_theme import TerminalTheme
+
+        theme = TerminalTheme((255, 255, 255), (0, 0, 0), _COLOURS, _COLOURS)
+        style = "white-space:pre;overflow-x:auto;line-height:1.3;font-family:monospace"
+        form = f'<pre style="{style}">{{code}}</pre>'
+        return self._printed().export_html(theme=theme, code_format=form, inline_styles=True)
+
+    def _printed(self) -> Any:
+        from rlzoo.format.console import SafeConsole
+
+        console = SafeConsole(
+            file=io.StringIO(), width=WIDTH, record=True, force_jupyter=False, force_terminal=False
+        )
+        for part in [*self._result.view(console), *self._result.notes]:
+            if isinstance(part, str):
+                console.print(printable(part), markup=False, highlight=False, soft_wrap=True)
+            else:
+                console.print(part)
+        return console
+
+
+class Document(_Shown, dict):
+    """What `--json` prints, as a dict; in a notebook, or printed, what a terminal shows."""
+
+    def __init__(self, result: Result):
+        super().__init__(result.document)
+        self._result = result
+
+    def __reduce__(self) -> Any:  # a copy, or one that is pickled, is the plain document
+        return dict, (dict(self),)
+
+
+class Rows(_Shown, list):
+    """As Document, of a verb whose document is a list."""
+
+    def __init__(self, result: Result):
+        super().__init__(result.document)
+        self._result = result
+
+    def __reduce__(self) -> Any:
+        return list, (list(self),)
+
+
+Found = Any  # a Document or Rows
+
+
+def perform(
+    verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, console: Any = None
+) -> Found:
+    """What a verb finds out for these words and options; files that they name are written.
+
+    words: as on the command line; paths and runs are taken as they are.
+    options: (name, value): None and False leave it out, True gives it alone; a list is written with
+        commas, a list of lists with semicolons too.
+    console: where a verb prints what it is at; its own where none is given.
+    Raises RlzooError, as the command line would print it.
+    """
+    argv = [verb, *map(_word, words)]
+    for name, value in options:
+        if value is None or value is False:
+            continue
+        flag = "--" + name.replace("_", "-")
+        argv.append(flag if value is True else f"{flag}={_text(value)}")
+    arguments = _parsed(argv)
+    arguments.console = console
+    with allow_env(arguments.allow_env):
+        result = work(find_verb(verb), arguments)
+    return (Rows if isinstance(result.document, list) else Document)(result)
+
+
+def _word(word: Any) -> str:
+    if isinstance(word, PathLike):
+        text = fspath(word)
+        return f"./{text}" if text.startswith("-") else text  # a folder, not an option
+    return str(word)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        between = ";" if any(isinstance(v, list | tuple) for v in value) else ","
+        return between.join(map(_text, value))
+    return str(fspath(value) if isinstance(value, PathLike) else value)
+
+
+def _parsed(argv: list[str]) -> Any:
+    """argparse ends the process where an option is wrong; here it is an error as any other."""
+    find_verb(argv[0])  # imported before what is said goes aside: that is for a moment alone
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            arguments = parse(argv)
+        sys.stderr.write(said.getvalue())
+        return arguments
+    except SystemExit:
+        lines = said.getvalue().strip().splitlines() or ["it cannot be asked for so"]
+        raise UsageError(lines[-1].removeprefix(f"rlzoo {argv[0]}: error: ")) from None

@@ -1,0 +1,144 @@
+"""What a run shows in a notebook while it goes: one output of HTML, drawn again in its place.
+
+It needs no widgets and no script. It draws every half second at first and every ten seconds in a
+long run, never for more than a hundredth of the time, and draws at most some hundred points.
+"""
+
+import sys
+import time
+import warnings
+from typing import Any
+
+from rlzoo.errors import first_line
+from rlzoo.runs.display import Silent
+from rlzoo.runs.metrics import REWARD, evaluation_text
+from rlzoo_lab.api.picture import Thinned, bar, block, curve, faint, finite, numbers, text
+
+LEAST, MOST = 0.5, 10.0  # seconds between two drawings
+SHARE = 0.01  # of the time, at most, for drawing
+NOTES = 4  # that stay on screen
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel, which shows HTML; IPython in a terminal is none."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel")
+
+
+if in_notebook():  # tqdm, which transformers imports, asks for widgets that nobody here needs
+    warnings.filterwarnings("ignore", message="IProgress not found")
+
+
+class Notebook(Silent):
+    """Progress, curve, numbers and notes of one run; as a context it says how that ended."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        self.title, self.where, self.facts = "", "", ""
+        self.doing, self.left, self.asked = "loading the models", "", ""
+        self.curve = Thinned()
+        self.evaluations: list[dict[str, Any]] = []
+        self.last: dict[str, Any] = {}
+        self.notes: list[str] = []
+        self.progress = 0.0
+        self.first: float | None = None  # progress after the first step, where time is counted from
+        self.began = self.next = time.monotonic()
+
+    def start(self, plan: Any, folder: Any) -> None:
+        config = plan.recipe.config
+        model = config.model.name or config.model.path
+        self.title = f"{plan.recipe.name}: {model} on {plan.task_name}"
+        self.where = str(folder.path)
+        self.draw()
+
+    def phase(self, name: str) -> None:
+        self.doing = name
+        if time.monotonic() >= self.next:
+            self.draw()
+
+    def ready(self, facts: str) -> None:
+        self.facts = facts
+
+    def stopping(self) -> None:
+        self.asked = "; stopping after this step"
+        super().stopping()
+
+    def step(self, line: dict[str, Any], progress: float) -> None:
+        now = time.monotonic()
+        if self.first is None:
+            self.first, self.began = progress, now
+        elif progress > self.first:
+            left = (now - self.began) / (progress - self.first) * (1 - progress)
+            self.left = f", {left:.0f} s left" if left < 90 else f", {left / 60:.0f} min left"
+        reward = finite(line.get(REWARD))
+        if reward is not None:
+            self.curve.add((line["step"], reward))
+        self.last, self.progress, self.doing = line, progress, ""
+        if now >= self.next:
+            self.draw()
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.evaluations.append(line)
+        self.doing = ""
+        self.draw()
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        self.draw()
+
+    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+        self.progress, self.left = 1.0, ""
+        self.doing = f"finished in {summary['seconds']:.0f} s"
+        self.draw()
+
+    def __enter__(self) -> "Notebook":
+        return self
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or self.handle is None:
+            return
+        said = first_line(error) if str(error) else "interrupted"
+        again = f"rlzoo.resume({self.where!r}) goes on"
+        self.left = self.asked = ""
+        if isinstance(error, KeyboardInterrupt):
+            self.doing = f"{said}; {again}"
+            # As IPython asks an error to show itself: whoever pressed stop needs no traceback.
+            error._render_traceback_ = lambda: [self.doing]  # type: ignore[attr-defined]
+        else:
+            self.doing = f"failed: {said}"
+        self.draw()
+
+    def draw(self) -> None:
+        from IPython.display import display
+
+        began = time.monotonic()
+        page = {"text/html": self.html(), "text/plain": f"{self.title}: {self.now()}"}
+        if self.handle is None:
+            self.handle = display(page, raw=True, display_id=True)
+        else:
+            self.handle.update(page, raw=True)
+        now = time.monotonic()
+        wait = min(MOST, max(LEAST, (now - self.began) / 100))
+        self.next = now + max(wait, (now - began) / SHARE)
+
+    def now(self) -> str:
+        """Where it is, in words."""
+        at = f"step {self.last['step']}{self.left}{self.asked}" if self.last else ""
+        return "; ".join(filter(None, [at, self.doing]))
+
+    def html(self) -> str:
+        """The output as it is now."""
+        beside = ", ".join(filter(None, [self.facts, self.where]))
+        parts = [
+            f"<b>{text(self.title)}</b> {faint(text(beside))}",
+            bar(self.progress),
+            f"<div>{text(self.now())}</div>",
+            numbers(self.last),
+            curve(self.curve.points, self.evaluations),
+        ]
+        if self.evaluations:
+            line = self.evaluations[-1]
+            held_out = f"held-out at step {line['step']}: {evaluation_text(line)}"
+            parts.append(f"<div>{text(held_out)}</div>")
+        parts += [f"<div style='opacity:.75'>{text(note)}</div>" for note in self.notes[-NOTES:]]
+        return block(parts)

@@ -1,0 +1,242 @@
+"""Train, go on, open: a run as an object."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.run.command import make_display
+from rlzoo.cli.run.live import SHOWN
+from rlzoo.errors import RunError, UsageError, nearest
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.runs.display import Silent
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
+from rlzoo.runs.record import Record, failure, read_record
+from rlzoo.runs.store import copy_of
+from rlzoo.train import start
+from rlzoo_lab.api import picture, verbs
+from rlzoo_lab.api.document import Found
+from rlzoo_lab.api.figures import draw
+from rlzoo_lab.api.notebook import Notebook, in_notebook
+from rlzoo_lab.api.overrides import Overrides, as_words
+
+SAMPLES = 6  # that a run shows of itself
+KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps
+
+
+@dataclass(repr=False)
+class Run:
+    """A run: its folder, and what stands there. It shows itself in a notebook.
+
+    path: the run folder. summary: what summary.json says; empty while the run is not finished.
+
+    Files are read when they are asked for first, and no model is loaded for them; `load_run` opens
+    the folder anew. A run is taken wherever a path is: `rlzoo.compare(a, b)`.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self._folder = RunFolder(Path(self.path).absolute())  # wherever one goes meanwhile
+
+    def __fspath__(self) -> str:
+        """Its path as it was given, as long as that leads there."""
+        same = Path(self.path).absolute() == self._folder.path
+        return str(self.path if same else self._folder.path)
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """A dict for each line of metrics.jsonl, steps and evaluations in the order of time."""
+        return list(self._folder.lines("metrics.jsonl"))
+
+    @cached_property
+    def steps(self) -> list[dict[str, Any]]:
+        """A dict for each training step, metric -> number; docs/metrics.md has names and units."""
+        return [line for line in self.metrics if not is_evaluation(line)]
+
+    @cached_property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """A dict for each evaluation on held-out prompts, metric -> number."""
+        return [line for line in self.metrics if is_evaluation(line)]
+
+    @cached_property
+    def samples(self) -> list[dict[str, Any]]:
+        """A dict for each response that was kept: step, prompt, response, answer, score,
+        truncated."""
+        return list(self._folder.lines("samples.jsonl"))
+
+    @cached_property
+    def recipe(self) -> dict[str, Any]:
+        """Every setting, resolved, as a tree of dicts. Raises RunError where it is damaged."""
+        return self._folder.recipe()
+
+    @property
+    def state(self) -> str:
+        """`finished`, `failed: ...` or `unfinished`."""
+        if self.summary:
+            return "finished"
+        reason = failure(self._folder.path)
+        return f"failed: {reason}" if reason else "unfinished"
+
+    def frame(self, what: str = "steps") -> Any:
+        """`steps`, `evaluations` or `samples` as a pandas DataFrame, a row each. Raises UsageError
+        where pandas is not installed."""
+        if what not in ("steps", "evaluations", "samples"):
+            raise UsageError(f"frame: of steps, evaluations or samples. Got {what!r}")
+        try:
+            import pandas
+        except ImportError:
+            raise UsageError("frame needs pandas: pip install pandas") from None
+        rows = pandas.DataFrame(getattr(self, what))
+        return rows.set_index("step") if what != "samples" and len(rows) else rows
+
+    def plot(self, *metrics: str) -> Any:
+        """A matplotlib Figure: metrics of steps, one below the other; without any the reward, with
+        the held-out scores and their 95 % intervals. Raises UsageError for a metric that the run
+        does not have."""
+        known = dict.fromkeys(name for line in self.steps for name in line)
+        for name in metrics:
+            if name not in known:
+                raise UsageError(f"plot: no metric {name!r} in {self.path}{nearest(name, known)}")
+        return draw(self, metrics)
+
+    def trace(self, row: int = 0, overrides: Overrides = (), **options: Any) -> Found:
+        """One response, token by token: `rlzoo.trace(run, overrides, row=row, ...)`."""
+        return verbs.trace(self, overrides, row=row, **options)
+
+    def evaluate(self, overrides: Overrides = (), **options: Any) -> Found:
+        """How good its policy is: `rlzoo.evaluate(run, overrides, ...)`."""
+        return verbs.evaluate(self, overrides, **options)
+
+    def doctor(self) -> Found:
+        """What is wrong with it, in words: `rlzoo.doctor(run)`."""
+        return verbs.doctor(self)
+
+    def report(self, out: str | os.PathLike[str] | None = None) -> Found:
+        """Its page, written to `out`, or report.html in its folder: `rlzoo.report(run, out)`."""
+        return verbs.report(self, out)
+
+    def export(self, folder: str | os.PathLike[str], **options: Any) -> Found:
+        """Its model as a transformers folder: `rlzoo.export(run, folder, ...)`."""
+        return verbs.export(self, folder, **options)
+
+    @cached_property
+    def _record(self) -> Record:
+        """The little of it that is shown: a run of a million steps fits, too."""
+        return read_record(self._folder.path, wanted=KEPT.__contains__)
+
+    def __repr__(self) -> str:
+        n = len(self._record.steps)
+        done = f"{n} step{'s' * (n != 1)}"
+        what, held = picture.held_out(self._record.evaluations)
+        score = (
+            f", {what} {' -> '.join(f'{h[1]:.3f}' for h in [held[0], held[-1]])}" if held else ""
+        )
+        return f"<Run {str(self.path)!r}: {self.state}, {done}{score}>"
+
+    def _repr_html_(self) -> str:
+        said = {k: self.summary.get(k) for k in ("recipe", "model", "task", "estimator", "seed")}
+        title = ", ".join(f"{k} {v}" for k, v in said.items() if v is not None)
+        seconds = picture.finite(self.summary.get("seconds"))
+        steps, evaluations = self._record.steps, self._record.evaluations
+        state = [self.state, f"{len(steps)} steps"]
+        state += [] if seconds is None else [f"{seconds:.0f} s"]
+        if self.state == "unfinished":
+            state.append(f"rlzoo.resume({str(self.path)!r}) goes on")
+        parts = [
+            f"<b>Run</b> <code>{picture.text(self.path)}</code><br>{picture.text(title)}",
+            f"<div>{picture.faint(picture.text(', '.join(state)))}</div>",
+            picture.curve(self._record.points(REWARD), evaluations),
+            picture.scores(evaluations),
+            picture.numbers(steps[-1]) if steps else "",
+            picture.samples(deque(self._folder.lines("samples.jsonl"), SAMPLES)),
+        ]
+        return picture.block(parts)
+
+
+def load_run(path: str | os.PathLike[str]) -> Run:
+    """Open a run folder, finished or not; no model is loaded, and none need be there.
+
+    Raises RunError where the folder is none, or its summary is damaged.
+    """
+    path = copy_of(path)
+    if (path / "sweep.json").is_file():
+        runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
+        raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
+    folder = open_folder(path)
+    return Run(folder.path, folder.summary())
+
+
+def run(
+    recipe: str,
+    overrides: Overrides | None = None,
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    store: str | None = None,
+    **keys: Any,
+) -> Run:
+    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; leaves a run folder.
+
+    recipe: a name, or a recipe's file. overrides: words of the command line,
+        ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more of them, lam=0.9.
+    zoo: the components to choose from; those that `load_zoo()` finds.
+    display: True shows the run while it goes, False does not; without a word it is shown in a
+        notebook, and silent elsewhere. Or an object with the methods of
+        `rlzoo.runs.display.Silent`.
+    store: a URL that the folder is kept at, too, after each checkpoint: "s3://bucket/a".
+
+    Ctrl-C, or a notebook's stop button, ends it after its step with a checkpoint and raises
+    KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
+    ComponentError, RunError, StoreError.
+    """
+    zoo = zoo or load_zoo()
+    words = [f"recipe={recipe}", *as_words(overrides), *as_words(keys)]
+    composed = compose(words, zoo)
+    with _shown(display) as shown:
+        return Run(*start.start(composed, zoo, shown, store))
+
+
+def resume(
+    path: str | os.PathLike[str],
+    *,
+    zoo: Zoo | None = None,
+    display: Any = None,
+    trust_remote_code: bool = False,
+    dir: str | Path | None = None,
+) -> Run:
+    """Go on with an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
+
+    path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
+    run code that comes with the model, whatever the run's own recipe says. dir: the folder that the
+    run of a URL goes on in; runs/ and its name. Raises RunError where it is finished, or no run
+    folder.
+    """
+    more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir}
+    with _shown(display) as shown:
+        return Run(*start.resume(os.fspath(path), zoo=zoo, display=shown, **more))
+
+
+@contextmanager
+def _shown(display: Any) -> Iterator[Any]:
+    """The display that is meant; one that is made here is closed here."""
+    if display is None:
+        display = in_notebook()
+    if display is True and in_notebook():
+        with Notebook() as shown:
+            yield shown
+    elif display is True:
+        shown = make_display()
+        try:
+            yield shown
+        finally:
+            shown.close()
+    else:
+        yield Silent() if display is False else display

@@ -1,0 +1,220 @@
+"""The cases of `rlzoo bench`: one of them, in a process of its own.
+
+    python -m rlzoo_lab.bench.cases '{"case": "step", ...}'
+
+prints one JSON line. A case is warmed up, then repeated; each repeat gives its tokens, CPU and wall
+seconds, and the process its peak memory, so that no case's memory hides another's;
+for the same reason each case imports what it needs itself.
+"""
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import rlzoo
+from rlzoo.runs.display import Silent
+from rlzoo_lab.bench.common import (
+    Sample,
+    Spec,
+    Told,
+    cpu_seconds,
+    held_mb,
+    measure,
+    peak_mb,
+    steps_of,
+)
+
+
+def model(spec: Spec) -> Told:
+    """Makes a workload's model: a Llama of random weights, seed 0, and its tokenizer, saved as a
+    transformers folder.
+
+    ends: the probability of EOS at each token, or None for what random weights give it (1 / V).
+    """
+    from rlzoo.lm.tiny import CHARACTERS, build_model, build_tokenizer
+
+    tokenizer = build_tokenizer()
+    special = len(tokenizer) - len(CHARACTERS)
+    tokenizer.add_tokens([f" {i}" for i in range(len(CHARACTERS), spec["vocabulary"] - special)])
+    torch.manual_seed(0)
+    made = build_model(spec["architecture"], tokenizer)
+    if spec["ends"] is not None:
+        _end_at(made, tokenizer.eos_token_id, spec["ends"])
+    made.save_pretrained(spec["folder"])
+    tokenizer.save_pretrained(spec["folder"])
+    return {"parameters": sum(p.numel() for p in made.parameters())}
+
+
+@torch.no_grad()
+def _end_at(made: Any, eos: int, share: float) -> None:
+    """Give EOS about the probability `share` after any text: the first coordinate of every
+    embedding is 1, so that it stays well above 0 to the last layer, and EOS alone answers to it."""
+    read, write = made.get_input_embeddings().weight, made.get_output_embeddings().weight
+    read[:, 0] = 1.0
+    ids = torch.randint(len(read), (64, 16), generator=torch.Generator().manual_seed(0))
+    height = made.base_model(input_ids=ids)[0][..., 0].mean()
+    odds = share / (1 - share) * (len(write) - 1)
+    write[eos, 0] += torch.tensor(odds).log() / height
+
+
+def _models(spec: Spec) -> Any:
+    from rlzoo.lm.build import build_models
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+
+    zoo = load_zoo()
+    models = build_models(make_plan(compose(spec["words"], zoo), zoo))
+    torch.set_num_threads(spec["threads"])
+    return models
+
+
+def prompts(spec: Spec) -> Told:
+    """The prompts of the steps that `step` takes, for a peer: the same, in the same order."""
+    from rlzoo.rollout.sample import draw
+
+    models = _models(spec)
+    n = models.plan.recipe.config.rollout.prompts
+    steps = spec["warmup"] + spec["repeat"]
+    texts = [e.prompt for i in range(steps) for e in draw(models, "train", n, "train", i)]
+    return {"prompts": texts}
+
+
+def step(spec: Spec) -> Told:
+    """A whole training step: prompts, sampling, scoring, columns, advantages, update."""
+    from rlzoo.step.trainer import Trainer
+
+    trainer = Trainer(_models(spec))
+    trainer.clock = cpu_seconds  # what else runs lengthens wall seconds
+    return measure(steps_of(trainer), spec)
+
+
+def sampling(spec: Spec) -> Told:
+    """Prompts, sampling and scoring: what a rollout is before its columns."""
+    from rlzoo.rollout.sample import collect, draw
+
+    models = _models(spec)
+    rollout = models.plan.recipe.config.rollout
+
+    def once(i: int) -> Sample:
+        before = models.meter.tokens
+        examples = draw(models, "train", rollout.prompts, "train", i)
+        collect(models, examples, rollout.samples, stream="train", step=i)
+        return {"tokens": models.meter.tokens - before}
+
+    return measure(once, spec)
+
+
+def head(spec: Spec) -> Told:
+    """Log-probs and entropy of one mini-batch, and the gradient of the log-probs.
+
+    how: `score` is the policy's own head, `plain` what one writes first: logits in float32,
+    log_softmax, gather; `trunk` only the model below it.
+    """
+    policy = _models(spec).policy
+    rows, steps, before = spec["rows"], spec["steps"], 8  # prompt tokens
+    draw = torch.Generator().manual_seed(0)
+    size = policy.model.config.vocab_size
+    ids = torch.randint(3, size, (rows, before + steps), generator=draw)
+    upstream = torch.randn(rows, steps, generator=draw) / (rows * steps)
+    ones = torch.ones(rows, before + steps)
+    columns = {
+        "prompt_ids": ids[:, :before],
+        "prompt_mask": ones[:, :before],
+        "response_ids": ids[:, before:],
+        "response_mask": ones[:, before:],
+        "response_attention": ones[:, before:],
+    }
+
+    def score() -> torch.Tensor:
+        return policy.log_prob_stats(columns, want=("entropy",), entropy_grad=False)["log_probs"]
+
+    def plain() -> torch.Tensor:
+        logits = policy.model(input_ids=ids, use_cache=False).logits[:, before - 1 : -1]
+        log_pi = (logits.float() / policy.temperature).log_softmax(-1)
+        with torch.no_grad():
+            _ = -(log_pi.exp() * log_pi).sum(-1)
+        return log_pi.gather(-1, columns["response_ids"][..., None]).squeeze(-1)
+
+    def trunk() -> torch.Tensor:
+        return policy.model.base_model(input_ids=ids, use_cache=False)[0][:, before:].mean(-1)
+
+    run = {"score": score, "plain": plain, "trunk": trunk}[spec["how"]]
+    loaded = held_mb()
+
+    def once(i: int) -> Sample:
+        (upstream * run()).sum().backward()
+        policy.model.zero_grad(set_to_none=True)
+        return {"tokens": rows * steps}
+
+    return {**measure(once, spec), "loaded_mb": loaded}
+
+
+def estimator(spec: Spec) -> Told:
+    """One estimator, as a run calls it, on made-up columns: ragged rows with holes, groups of 8."""
+    from rlzoo.plugin.registry import load_zoo
+    from rlzoo_lab.checks.made_up import made_up
+
+    zoo = load_zoo()
+    component = zoo.estimators[spec["name"]]
+    rows, steps = spec["rows"], spec["steps"]
+    draw = torch.Generator().manual_seed(0)
+    length = torch.randint(steps // 2, steps + 1, (rows, 1), generator=draw)
+    place = torch.arange(steps)
+    hole = torch.randint(0, steps, (rows, 1), generator=draw)
+    on = (place < length) & ~((place >= hole) & (place < hole + steps // 40))
+    groups = torch.arange(rows) // 8
+    columns = made_up(zoo, mask=on.double(), groups=groups, dtype=torch.float32)
+    columns = {name: columns[name] for name in (*component.needs, "response_mask")}
+    tokens = int(on.sum())
+
+    def once(i: int) -> Sample:
+        component(columns)
+        return {"tokens": tokens}
+
+    return measure(once, spec)
+
+
+def device(spec: Spec) -> Told:
+    """A case of `rlzoo bench gpu`."""
+    from rlzoo_lab.bench import gpu
+
+    what = spec["what"]
+    return gpu.limits(spec) if what == "limits" else gpu.CASES[what](_models(spec), spec)
+
+
+def first_metric(spec: Spec) -> Told:
+    """From the start of this process to the first number of a run: imports, recipe, models, the
+    evaluation of the starting policy. It ends the process."""
+
+    class FirstOnly(Silent):
+        def evaluation(self, found: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+    with contextlib.suppress(KeyboardInterrupt):
+        words = [*spec["words"], f"run.dir={spec['folder']}"]
+        rlzoo.run(spec["recipe"], words, display=FirstOnly())
+    return {"samples": [{"tokens": 0, "cpu": cpu_seconds()}]}
+
+
+CASES: dict[str, Callable[[Spec], Told]] = {
+    f.__name__: f for f in (model, prompts, step, sampling, head, estimator, device, first_metric)
+}
+
+
+def main(text: str) -> None:
+    line, sys.stdout = sys.stdout, sys.stderr  # whatever else prints must not spoil the one line
+    spec = json.loads(text)
+    torch.set_num_threads(spec["threads"])
+    told = CASES[spec["case"]](spec)
+
+    versions = {"rlzoo": rlzoo.__version__, "torch": torch.__version__}
+    print(json.dumps({**told, "peak_mb": peak_mb(), "versions": versions}), file=line)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,201 @@
+"""`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
+
+Each case runs in a process of its own, one after the other; what stands in a table is the median of
+its repeats. `--against` measures another checkout of rlzoo beside this one, `--peer trl` TRL on the
+same model, prompts and reward.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlzoo import __version__
+from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError, nearest
+from rlzoo.recipe.files import find_config, list_configs
+from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
+from rlzoo_lab.bench.runner import CASES, INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
+from rlzoo_lab.bench.scaling import write_plot
+from rlzoo_lab.bench.tables import markdown, sections, tables
+
+WHOLE = "all"
+RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes
+USUAL = "small"  # the default of --model, and of `gpu`:
+SHAPES = {"cuda": "gpu-0.5b,gpu-1.5b", "cpu": "gpu-micro"}
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add(
+        "parts", nargs="*", metavar="CASE", help=f"{', '.join(PARTS)}; none or {WHOLE}: all but gpu"
+    )
+    add("--recipes", default=RECIPES, help="of step and startup")
+    add("--model", help=f"of configs/bench: {', '.join(list_configs('bench'))}; {USUAL} by itself")
+    add("--device", default="cuda", help="of gpu; cpu: the same code, at micro shapes")
+    add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
+    add("--threads", type=int, default=1, help="CPU threads of torch")
+    add("--against", metavar="DIR", help="another checkout of rlzoo, measured beside this one")
+    add("--peer", choices=["trl"], help="measure steps in TRL as well")
+    add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
+    add("--plot", metavar="FILE", help="of scaling: .svg or .png")
+    add("--out", metavar="FILE", help="write the JSON document there, tables beside it as .md")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    document = measure(arguments)
+
+    def write(path: Path) -> None:
+        text = json.dumps(document, indent=1, ensure_ascii=False)
+        path.write_text(text + "\n", encoding="utf-8")
+        made = [
+            f"## {title.capitalize()}\n\n{markdown(rows)}" for title, rows in sections(document)
+        ]
+        path.with_suffix(".md").write_text("\n\n".join(made) + "\n", encoding="utf-8")
+
+    failed = any("error" in row for row in document["rows"])
+    return Result(
+        document,
+        lambda _: tables(document),
+        status=int(failed),
+        files={"out": write, "plot": partial(write_plot, document["rows"])},
+    )
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Everything that is asked for, measured: the document that --json prints."""
+    parts = parts_of(arguments)
+    check(arguments, parts)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="rlzoo-bench-") as folder:
+        bench = Bench(arguments, Path(folder))
+        for part in parts:
+            workloads = workloads_of(arguments, part)
+            for workload in workloads if part in OF_A_MODEL else workloads[:1]:
+                model = {"model": workload["name"]} if part in OF_A_MODEL else {}
+                for row in PARTS[part](bench, workload):
+                    rows.append({"part": part, **model, **row})
+                    _tell(rows[-1])
+    return {
+        "version": __version__,
+        "machine": machine(),
+        "threads": arguments.threads,
+        "rows": with_ratios(rows),
+    }
+
+
+def workloads_of(arguments: argparse.Namespace, part: str) -> list[Spec]:
+    """The workloads of a part, those that are asked for or its own."""
+    kind = arguments.device.partition(":")[0]
+    names = arguments.model or (SHAPES.get(kind, USUAL) if part == "gpu" else USUAL)
+    found = [workload_of(name) for name in names.split(",")]
+    for workload in found:
+        workload["repeat"] = arguments.repeat or workload["repeat"]
+        if part == "gpu" and "long" not in workload:
+            raise UsageError(f"--model: {workload['name']} is no shape of gpu, it says no `long`")
+    return found
+
+
+def parts_of(arguments: argparse.Namespace) -> list[str]:
+    """The parts to measure."""
+    known = [*PARTS, WHOLE]
+    for part in arguments.parts:
+        if part not in known:
+            raise UsageError(
+                f"bench: no case {part!r}{nearest(part, known)} (there are: {', '.join(known)})"
+            )
+    everything = not arguments.parts or WHOLE in arguments.parts
+    return [p for p in PARTS if p in arguments.parts or (everything and p != "gpu")]
+
+
+def check(arguments: argparse.Namespace, parts: list[str]) -> None:
+    """Raises UsageError for what cannot be measured, before anything runs."""
+    for name in ("repeat", "threads"):
+        value = getattr(arguments, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1. Got {value}")
+    for name in arguments.recipes.split(","):
+        if find_config("recipes", name) is None:
+            hint = nearest(name, list_configs("recipes"))
+            raise UsageError(f"--recipes: no recipe {name!r}{hint}")
+    tree = arguments.against
+    if tree and not any((Path(tree) / folder).is_dir() for folder in CASES):
+        raise UsageError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
+    if arguments.peer:
+        _check_peer(arguments, parts)
+    for part in parts:
+        workloads_of(arguments, part)
+    if "gpu" in parts:
+        _check_device(arguments.device)
+    for python in arguments.peer_python or ():
+        if not Path(python).is_file():
+            raise UsageError(f"--peer-python: no such file {python!r}")
+    if arguments.plot and "scaling" not in parts:
+        raise UsageError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
+    if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
+        raise UsageError(f"--plot: {arguments.plot!r} must end in .svg or .png")
+    for name in ("plot", "out"):
+        file = getattr(arguments, name)
+        if file and not Path(file).parent.is_dir():
+            raise UsageError(f"--{name}: {file!r} is to lie in a folder that does not exist")
+
+
+def _check_device(name: str) -> None:
+    import torch
+
+    from rlzoo.accel.device import pick_device
+
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(
+            f"bench gpu: torch {torch.__version__} finds no CUDA device here; `rlzoo bench gpu "
+            "--device cpu` runs the same code on the CPU, at micro shapes"
+        )
+    pick_device(name, "--device")
+
+
+def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
+    option = f"--peer {arguments.peer}"
+    if "step" not in parts:
+        raise UsageError(f"{option} measures steps. Got bench {' '.join(parts)}")
+    if not PEER.is_file():
+        raise UsageError(f"{option}: its side, tests/benchmarks/{PEER.name}, needs a checkout")
+    if not arguments.peer_python and not importlib.util.find_spec("trl"):
+        raise UsageError(
+            f"{option}: it is not installed here; in an environment of its own {INSTALL}, and "
+            "name its Python by --peer-python"
+        )
+
+
+def workload_of(name: str) -> Spec:
+    """A workload of configs/bench."""
+    workload = read_config("bench", name)
+    if workload is None:
+        known = list_configs("bench")
+        raise UsageError(
+            f"--model: no workload {name!r}{nearest(name, known)} (there are: {', '.join(known)})"
+        )
+    return {"name": name, **workload}
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = [x for x in info.read_text().splitlines() if x.startswith("model name")]
+        model = names[0].partition(":")[2].strip() if names else model
+    return {"cpu": model, "cores": os.cpu_count(), "system": platform.system()}
+
+
+def _tell(row: Row) -> None:
+    clock = "CPU" if "cpu_seconds" in row else "wall"
+    seconds = row.get(f"{clock.lower()}_seconds", 0)
+    what = row.get("error") or f"{seconds:.3g} {clock} s, {row['peak_mb']:.0f} MB"
+    name = " ".join(filter(None, [row["part"], row.get("model"), row["case"], row["by"]]))
+    print(f"{name}: {what}", file=sys.stderr)

@@ -1,0 +1,161 @@
+"""`rlzoo bench gpu`: how much of a device a step uses.
+
+What the device can do is measured first: how fast it copies, and its matrix products. Generation
+reads all weights for each token, so it is told as a share of the copy's bandwidth. An update is
+matrix products, and so are the columns that it is made with, so they are told together as MFU: 6
+FLOP for each weight that is trained and token, 2 for each of a reference, over the product's peak.
+Prompts are not counted. Values come first: log-probs in float32 on the CPU and as a run has them on
+the device.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from rlzoo.lm.head import log_prob_stats
+from rlzoo.step.trainer import Trainer
+from rlzoo_lab.bench.common import measure, peak_mb, steps_of
+from rlzoo_lab.bench.runner import Row
+
+# Mean difference of log-probs (nats) that rounding explains, by what the device computes in.
+ROUNDING = {"float32": 1e-4, "bfloat16": 0.05}
+
+
+def synchronize(where: torch.device) -> None:
+    if where.type == "cuda":
+        torch.cuda.synchronize(where)
+
+
+def seconds(function: Callable[[], Any], where: torch.device, repeat: int) -> float:
+    """The best of `repeat` calls' wall time, after one that is not timed."""
+    times = []
+    for _ in range(repeat + 1):
+        synchronize(where)
+        began = time.perf_counter()
+        function()
+        synchronize(where)
+        times.append(time.perf_counter() - began)
+    return min(times[1:])
+
+
+def peak(where: torch.device) -> float:
+    """MiB: the most that tensors of a device took, or this process."""
+    return torch.cuda.max_memory_allocated(where) / 2**20 if where.type == "cuda" else peak_mb()
+
+
+def limits(spec: Mapping[str, Any]) -> Row:
+    """Bytes a second of a copy (read and written), FLOP a second of a square matrix product in the
+    dtype of a run's passes."""
+    where = torch.device(spec["device"])
+    large = where.type == "cuda"
+    x = torch.zeros(2**28 if large else 2**22, device=where)
+    y = torch.empty_like(x)
+    copied = 2 * x.numel() * 4 / seconds(lambda: y.copy_(x), where, 5)
+    n, dtype = (8192, torch.bfloat16) if large else (256, torch.float32)
+    a = torch.randn(n, n, device=where, dtype=dtype)
+    rate = 2 * n**3 / seconds(lambda: a @ a, where, 5)
+    name = torch.cuda.get_device_name(where) if large else "CPU"
+    return {"copy_gb_s": copied / 1e9, "matmul_tflops": rate / 1e12, "device": name,
+            "peak_device_mb": peak(where)}  # fmt: skip
+
+
+def rows_of(policy: Any, rows: int, tokens: int) -> dict[str, torch.Tensor]:
+    """Made-up rows of 8 prompt tokens and `tokens` of a response, on the policy's device."""
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(3, policy.vocabulary, (rows, 8 + tokens), generator=draw)
+    ids, ones = ids.to(policy.device), torch.ones(rows, 8 + tokens, device=policy.device)
+    return {
+        "prompt_ids": ids[:, :8],
+        "prompt_mask": ones[:, :8],
+        "response_ids": ids[:, 8:],
+        "response_mask": ones[:, 8:],
+        "response_attention": ones[:, 8:],
+    }
+
+
+def values(models: Any, spec: Mapping[str, Any]) -> Row:
+    """Log-probs in float32 on the CPU, and as a run on the device has them; an `error` where they
+    are further apart than rounding explains."""
+    policy = models.policy
+    columns = rows_of(policy, 4, spec["tokens"] // 4)
+    with torch.no_grad():
+        there = policy.log_probs(columns).float().cpu()
+        kind = "bfloat16" if policy.halves else "float32"
+        policy.model.to("cpu")
+        policy.autocast = False
+        here = policy.log_probs({n: x.cpu() for n, x in columns.items()})
+    off = (there - here).abs()
+    mean = float(off.mean())
+    told: Row = {"off_mean": mean, "off_max": float(off.max()), "computes_in": kind}
+    if not mean <= ROUNDING[kind]:
+        told["error"] = (
+            f"log-probs in {kind} are {mean:.2g} nats from the CPU's in float32 on "
+            f"average, where rounding explains {ROUNDING[kind]:g}: nothing is timed"
+        )
+    return {**told, "tokens": spec["tokens"]}
+
+
+def step(models: Any, spec: Mapping[str, Any]) -> Row:
+    """A training step, phase by phase; generation's share of the copy, the update's MFU."""
+    where, policy = models.policy.device, models.policy
+    trainer = Trainer(models)
+
+    def clock() -> float:
+        synchronize(where)
+        return time.perf_counter()
+
+    trainer.clock = clock
+    measured = measure(steps_of(trainer), spec, clock)["samples"]
+    samples = [{name: s[name] for name in ("tokens", "wall", "phases")} for s in measured]
+    typical = sorted(samples, key=lambda s: s["wall"])[len(samples) // 2]
+    weights = sum(w.numel() for w in policy.model.parameters())
+    # Weights are read once for each token of all rows.
+    read = models.plan.recipe.config.rollout.max_new_tokens * weights * (2 if policy.halves else 4)
+    trained = weights
+    if models.critic is not None and not models.shared:
+        trunk = models.critic.trunk
+        trained += sum(w.numel() for w in trunk.parameters())
+        trained -= trunk.get_input_embeddings().weight.numel()  # looked up
+    frozen = weights if models.reference is not None else 0
+    work = (6 * trained + 2 * frozen) * typical["tokens"]
+    learning = typical["phases"]["columns"] + typical["phases"]["update"]
+    return {
+        "samples": samples,
+        "copy_share": read / typical["phases"]["gen"] / spec["limits"]["copy_gb_s"] / 1e9,
+        "mfu": work / learning / spec["limits"]["matmul_tflops"] / 1e12,
+        "peak_device_mb": peak(where),
+    }
+
+
+def head(models: Any, spec: Mapping[str, Any]) -> Row:
+    """Log-probs and entropy of one long response, and their gradient: all but the logits is small
+    beside these at a large vocabulary."""
+    policy = models.policy
+    where = policy.device
+    columns = rows_of(policy, 1, spec["tokens"])
+    hidden = torch.randn(
+        spec["tokens"], policy.model.get_output_embeddings().weight.shape[1], device=where
+    ).requires_grad_(True)
+    weight = policy.model.get_output_embeddings().weight
+
+    def once() -> None:
+        with policy.precision():
+            found = log_prob_stats(
+                hidden, weight, None, columns["response_ids"][0], entropy=True, accumulate=True
+            )
+        found["log_probs"].sum().backward()
+
+    took = seconds(once, where, spec["repeat"])
+    work = 6 * weight.numel() * spec["tokens"]
+    return {
+        "tokens": spec["tokens"],
+        "wall_seconds": took,
+        "tokens_per_wall_second": spec["tokens"] / took,
+        "mfu": work / took / spec["limits"]["matmul_tflops"] / 1e12,
+        "peak_device_mb": peak(where),
+    }
+
+
+CASES = {f.__name__: f for f in (values, step, head)}

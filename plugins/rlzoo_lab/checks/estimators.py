@@ -1,0 +1,185 @@
+"""Checks of advantage estimators: who is praised, for what, against which baseline."""
+
+import torch
+
+from rlzoo.errors import RlzooError
+from rlzoo.ops import next_action
+from rlzoo_lab.checks import made_up
+from rlzoo_lab.checks.made_up import PER_TOKEN_REWARDS, REWARD_COLUMNS, RIGHT
+from rlzoo_lab.checks.subject import NotApplicable, Subject, same, show
+
+_PER_RESPONSE = {"sequence_rewards", "sequence_scores", "score_components"}
+_TEACHER = {"teacher_log_probs", "teacher_kl"}
+
+
+def reward_raises_its_own_advantage(s: Subject) -> None:
+    """More reward for an action never lowers its advantage, and does raise some."""
+    s.require(*REWARD_COLUMNS)
+    for options in s.variants():
+        _own_gain(s, options, in_sum=True)
+        if set(PER_TOKEN_REWARDS) & set(s.needs):
+            _own_gain(s, options, in_sum=False)  # so that a sum over the response hides nothing
+
+
+def teacher_raises_what_it_prefers(s: Subject) -> None:
+    """A teacher that finds a chosen token likelier never lowers its advantage, and raises some."""
+    column = next((n for n in s.needs if n.endswith("teacher_log_probs")), "teacher_log_probs")
+    s.require(column)
+    for options, columns in s.trials():
+        before, gains = s.call(columns, **options)["advantages"], []
+        for row, at in columns["response_mask"].nonzero()[:8].tolist():
+            liked = columns[column].clone()
+            liked[row, at] += 1e-3
+            more = s.call({**columns, column: liked}, **options)["advantages"]
+            gains.append(float((more - before)[row, at]))
+        assert min(gains) > -1e-9, (
+            f"a token that the teacher finds likelier gets less{show(options)}: the other sign?"
+        )
+        assert max(gains) > 1e-9, f"the teacher is not heard{show(options)}"
+
+
+def past_reward_is_no_credit(s: Subject) -> None:
+    """A reward that came before an action leaves that action's advantage alone."""
+    s.require(*PER_TOKEN_REWARDS)
+    coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *_exotic_per_token(s)} & set(s.needs)
+    if coarse:
+        raise NotApplicable(f"may give credit to whole segments ({', '.join(sorted(coarse))})")
+    for options, columns in s.trials():
+        mask = columns["response_mask"].bool()
+        before = s.call(columns, **options)["advantages"]
+        for row in (mask.sum(1) > 1).nonzero()[:, 0]:
+            first = int(mask[row].nonzero()[0])
+            more = made_up.paid_more(columns, int(row), first, RIGHT)
+            gap = (s.call(more, **options)["advantages"] - before)[row, first + 1 :]
+            assert float(gap.abs().max()) < 1e-9, (
+                f"a reward counts for actions after it{show(options)}: one too late?"
+            )
+
+
+def exact_values_leave_nothing(s: Subject) -> None:
+    """Where rewards are certain and values exact, there is no advantage; off by one, there is."""
+    s.require("values")
+    if "rewards" not in s.needs or "group_ids" in s.needs:
+        raise NotApplicable("compares with more than the values")
+    for options, columns in s.trials():
+        if "bootstrap_values" not in s.needs:
+            columns["bootstrap_values"] = torch.zeros_like(columns["bootstrap_values"])
+        gamma: float | torch.Tensor = 1.0
+        if "gamma" in s.component.options:
+            gamma = options.get("gamma", s.component.options["gamma"].default)
+        mask, rewards, end = (columns[n] for n in ("response_mask", "rewards", "bootstrap_values"))
+        if "turn_ids" in s.needs:  # it discounts by turns
+            turns = columns["turn_ids"].to(rewards)
+            inside = next_action(turns, mask) == turns
+            gamma = torch.full_like(turns, float(gamma)).masked_fill(inside, 1)
+        values = torch.zeros_like(rewards)
+        for _ in range(mask.shape[1]):  # V = r + gamma V', until it has gone through all steps
+            values = (rewards + gamma * next_action(values, mask, end)) * mask
+        columns["values"] = columns["value_preds"] = values
+        # On its own data the sampler is the policy.
+        columns["sampler_log_probs"] = columns["log_probs"] = columns["old_log_probs"]
+        result = s.component(columns, **options)
+        worst = float(result["advantages"].abs().max())
+        assert worst < 1e-9, (
+            f"advantages up to {worst:.3g} under exact values{show(options)}: values off by one?"
+        )
+        gap = float((result["returns"] - values).abs().max())
+        assert gap < 1e-9, f"returns miss the exact values by {gap:.3g}{show(options)}"
+
+
+def baseline_is_the_groups_own(s: Subject) -> None:
+    """If a constant on all rewards changes nothing, neither does one on a single group's."""
+    columns = _with_group_baseline(s)
+    before = s.call(columns)
+    for group in columns["group_ids"].unique():
+        own = columns["group_ids"] == group
+        fault = "a constant on one group's rewards changes advantages: a baseline across groups?"
+        same(s.call(_raised(columns, own)), before, fault)
+
+
+ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
+
+
+def equal_rewards_give_zeros(s: Subject) -> None:
+    """No signal, no advantage: equal rewards (.1 + .2 and .3 are) and groups of one give 0."""
+    _with_group_baseline(s)
+    rewards = set(REWARD_COLUMNS) & set(s.needs)
+    if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
+        raise NotApplicable("sees more than one reward per response")
+    for dtype, tiny in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
+        for options in s.variants():
+            plain = s.batch(dtype=dtype)
+            even = torch.arange(len(plain["group_ids"])) % 2 == 0
+            nearly = torch.where(even, 0.1 + 0.2, 0.3).to(dtype)
+            if dtype == torch.float32:
+                nearly = torch.where(even, nearly, torch.nextafter(nearly, nearly + 1))
+            alone = s.batch(dtype=dtype, groups=torch.arange(len(even)).flip(0))
+            for case, columns in (
+                (f"rewards that are equal up to rounding{ROUNDING}", made_up.paid(plain, nearly)),
+                ("groups of one", alone),
+            ):
+                worst = float(s.call(columns, **options)["advantages"].abs().max())
+                assert worst <= tiny, (
+                    f"advantages up to {worst:.3g} from {case}{show(options)}; they are to be 0 "
+                    "where rlzoo.group_degenerate(rewards, group_ids)"
+                )
+
+
+def discount_is_marked(s: Subject) -> None:
+    """An option called gamma or discount is annotated `rlzoo.Discount`: metrics and diagnose
+    discount by what is declared so, and where nothing is, not at all."""
+    named = [name for name in s.component.options if name in ("gamma", "discount")]
+    if not named:
+        raise NotApplicable("has no option called gamma or discount")
+    for name in named:
+        marked = s.component.options[name].discount
+        assert marked, f"its option {name!r} is not marked: annotate it as rlzoo.Discount"
+
+
+def _own_gain(s: Subject, options: dict, *, in_sum: bool) -> None:
+    columns = s.batch()
+    mask = columns["response_mask"].bool()
+    before = s.call(columns, **options)["advantages"]
+    for place, end in (("first", 0), ("last", -1)):
+        gains = []
+        for row in (mask.any(1) & (columns["sequence_scores"] < RIGHT)).nonzero()[:, 0].tolist():
+            at = int(mask[row].nonzero()[end])
+            more = made_up.paid_more(columns, row, at, RIGHT, in_sum=in_sum)
+            gains.append((s.call(more, **options)["advantages"] - before)[row, at])
+        gain = torch.stack(gains)
+        what = f"when the reward of the {place} action rises, its advantage"
+        assert bool((gain >= -1e-9).all()), f"{what} falls{show(options)}"
+        assert bool((gain > 1e-9).any()), f"{what} stays{show(options)}: reward misplaced?"
+
+
+def _exotic_per_token(s: Subject) -> list[str]:
+    return [name for name in s.exotic() if s.zoo.columns[name].shape in ("BT", "BTK")]
+
+
+def _raised(columns: made_up.Columns, rows: torch.Tensor) -> made_up.Columns:
+    """One more reward for each of `rows` (B,) bool that acts."""
+    mask = columns["response_mask"].bool()
+    for row in (rows & mask.any(1)).nonzero()[:, 0]:
+        at = int(mask[row].nonzero()[-1])
+        columns = made_up.paid_more(columns, int(row), at, 1.0)
+        columns["score_components"][row, 1:] += 1.0
+    return columns
+
+
+def _with_group_baseline(s: Subject) -> made_up.Columns:
+    """A batch, if `s` is seen to subtract a baseline: a constant on all rewards cancels."""
+    s.require("group_ids")
+    s.require(*REWARD_COLUMNS)
+    columns = s.batch(mask=torch.ones_like(s.batch()["response_mask"]))
+    try:
+        same(s.call(_raised(columns, columns["group_ids"] > -1)), s.call(columns), "")
+    except (AssertionError, RlzooError):
+        raise NotApplicable("the level of the rewards matters to it") from None
+    return columns
+
+
+ALL = (
+    reward_raises_its_own_advantage, teacher_raises_what_it_prefers, past_reward_is_no_credit,
+    exact_values_leave_nothing,
+    baseline_is_the_groups_own, equal_rewards_give_zeros, discount_is_marked,
+)  # fmt: skip

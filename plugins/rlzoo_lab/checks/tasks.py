@@ -1,0 +1,336 @@
+"""Checks of tasks: objects that draw prompts and score responses."""
+
+from collections.abc import Callable, Hashable, Iterator
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.mdp.batch import take
+from rlzoo.plugin.component import Example, needs_of
+from rlzoo_lab.checks.made_up import Columns
+from rlzoo_lab.checks.subject import NotApplicable, Subject, equal, others, show
+
+PROMPTS = 12
+SPLITS = ("train", "test")
+MOST = 64  # tokens of a made-up response
+
+
+def made_as_declared(s: Subject) -> None:
+    """Its options alone make it, and it has `draw` and `score`."""
+    for options, task in _made(s):
+        for method in ("draw", "score"):
+            assert callable(getattr(task, method, None)), f"has no method {method!r}{show(options)}"
+
+
+def draws_by_the_generator(s: Subject) -> None:
+    """The generator alone decides what is drawn: n Examples of either split, the same again."""
+    for options, task in _made(s):
+        for split in SPLITS:
+            before = torch.get_rng_state()
+            drawn, again = _draw(task, split), _draw(task, split)
+            assert torch.equal(before, torch.get_rng_state()), "draws from the global generator"
+            assert drawn == again, f"draws other {split} prompts from the same generator"
+            assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts{show(options)}"
+            for example in drawn:
+                right = isinstance(example, Example) and isinstance(example.prompt, str)
+                assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
+            assert task.draw(split, 0, torch.Generator()) == [], "draws something when asked for 0"
+
+
+def scores_are_finite(s: Subject) -> None:
+    """(B,) or (B, T), finite, of right, wrong, empty and truncated responses alike."""
+    for options, task, columns in _answered(s):
+        scores = _score(task, columns)
+        shape = tuple(columns["response_mask"].shape)
+        assert tuple(scores.shape) in (shape, shape[:1]), (
+            f"scores are {tuple(scores.shape)}, not (B,) or (B, T) = {shape}{show(options)}"
+        )
+        assert scores.is_floating_point(), f"scores are {scores.dtype}, not a float{show(options)}"
+        assert bool(torch.isfinite(scores).all()), f"scores are not finite{show(options)}"
+        if scores.ndim == 2:
+            off = scores[~columns["response_mask"].bool()]
+            assert not off.any(), f"scores tokens where no action is{show(options)}: misplaced?"
+
+
+def scores_repeat(s: Subject) -> None:
+    """The same responses get the same scores, in any order of rows; inputs stay as they were."""
+    for options, task, columns in _answered(s):
+        order = torch.randperm(len(columns["answers"]), generator=torch.Generator().manual_seed(0))
+        before = torch.get_rng_state()
+        fresh = deepcopy(columns)
+        scores = _score(task, columns)
+        for name in needs_of(task.score):
+            unchanged = equal(columns[name], fresh[name])
+            assert unchanged, f"score changes its input {name!r} in place{show(options)}"
+        assert torch.equal(before, torch.get_rng_state()), "score draws random numbers"
+        assert torch.equal(scores, _score(task, fresh)), (
+            f"scores differ when repeated{show(options)}"
+        )
+        assert torch.equal(scores[order], _score(task, take(columns, order))), (
+            f"the score of a response depends on the other rows{show(options)}"
+        )
+
+
+def scores_are_causal(s: Subject) -> None:
+    """A score per token needs no later token: cut the response, and what was paid stays paid."""
+    per_token = False
+    for options, task, columns in _answered(s):
+        scores = _score(task, columns)
+        if scores.ndim == 1:
+            continue
+        if hasattr(task, "respond"):
+            raise NotApplicable("a conversation: the environment looks, step by step")
+        per_token = True
+        for width in range(columns["response_mask"].shape[1]):
+            cut = _score(task, _prefix(columns, width))[:, :width]
+            gap = (cut - scores[:, :width]).abs()
+            assert not gap.numel() or float(gap.max()) < 1e-6, (
+                f"the score of a token depends on later tokens{show(options)}: one too early?"
+            )
+    if not per_token:
+        raise NotApplicable("scores whole responses")
+
+
+def answers_row_by_row(s: Subject) -> None:
+    """`respond` answers each row by itself, a text or None, the same again; so do `state_keys`."""
+    for options, task, columns in _answered(s):
+        if not hasattr(task, "respond"):
+            raise NotApplicable("holds no conversation")
+        stops = getattr(task, "stops", ())
+        fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
+        assert fits, f"stops are no tuple of texts, but {stops!r}{show(options)}"
+        examples = _draw(task, "train")
+        said = [
+            (e, turns[:k])
+            for e, turns in zip(examples, columns["turns"], strict=True)
+            for k in range(1, len(turns) + 1, 2)
+        ]
+        said += [(e, ["?!"]) for e in examples]
+        begun = [(e, turns[:k]) for e, turns in said for k in range(0, len(turns), 2)]
+        _each_by_itself(task, "respond", said, options, lambda x: x is None or isinstance(x, str))
+        if hasattr(task, "state_keys"):
+            _each_by_itself(task, "state_keys", begun, options, lambda x: isinstance(x, Hashable))
+
+
+def _each_by_itself(
+    task: Any,
+    name: str,
+    rows: list[tuple[Example, list[str]]],
+    options: dict,
+    fits: Callable[[Any], bool],
+) -> None:
+    method = getattr(task, name)
+    given = _told([e for e, _ in rows], [turns for _, turns in rows])
+
+    def call(index: list[int]) -> list[Any]:
+        picked = take(given, torch.tensor(index))
+        return method(*(picked[n] for n in needs_of(method)))
+
+    before, fresh = torch.get_rng_state(), deepcopy(given)
+    answers = call(list(range(len(rows))))
+    assert isinstance(answers, list), (
+        f"{name} gives {type(answers).__name__}, no list{show(options)}"
+    )
+    assert len(answers) == len(rows), (
+        f"{name} gives {len(answers)} for {len(rows)} rows{show(options)}"
+    )
+    wrong = [x for x in answers if not fits(x)]
+    assert not wrong, f"{name} gives {type(wrong[0]).__name__}{show(options)}" if wrong else ""
+    assert torch.equal(before, torch.get_rng_state()), f"{name} draws random numbers"
+    assert given["turns"] == fresh["turns"], f"{name} changes its input 'turns' in place"
+    alone = [call([i])[0] for i in reversed(range(len(rows)))][::-1]
+    assert alone == answers, f"what {name} gives a row depends on the others{show(options)}"
+
+
+def padding_is_not_scored(s: Subject) -> None:
+    """A wider batch scores alike: appended padding changes nothing."""
+    for options, task, columns in _answered(s):
+        steps = columns["response_mask"].shape[1]
+        wide = _each_token(columns, lambda x: torch.nn.functional.pad(x, (0, 5)))
+        scores, wider = _score(task, columns), _score(task, wide)
+        wider = wider[:, :steps] if wider.ndim == 2 else wider
+        assert torch.equal(scores, wider), f"scores padding{show(options)}"
+
+
+def right_is_right(s: Subject) -> None:
+    """`is_correct` is a bool per response; what `demonstrate` calls right is, and scores more."""
+    for options, task, columns in _answered(s):
+        columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
+        if not hasattr(task, "is_correct"):
+            raise NotApplicable("has no notion of right")
+        correct = task.is_correct(*(columns[n] for n in needs_of(task.is_correct)))
+        assert isinstance(correct, Tensor), f"is_correct gives {type(correct).__name__}, no tensor"
+        assert correct.dtype == torch.bool, f"is_correct gives {correct.dtype}, not bool"
+        assert correct.shape == (len(columns["answers"]),), "is_correct is not (B,)"
+        kinds = columns["kinds"]
+        if getattr(task, "one_answer", False):
+            # The answer itself, for demonstrations may be of several.
+            said = [str(a) for a in columns["answers"]]
+            given = columns | {"responses": said, "turns": [[text] for text in said]}
+            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            assert bool(marks.all()), f"has one_answer, and Example.answer is wrong{show(options)}"
+            given = given | {"responses": [f"{text} " for text in said]}
+            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            assert not marks.any(), f"has one_answer, and others are right too{show(options)}"
+        if not hasattr(task, "demonstrate"):
+            continue
+        scores = _score(task, columns)
+        total = scores.sum(-1) if scores.ndim == 2 else scores
+        right, wrong = kinds == 0, kinds == 1
+        assert bool(correct[right].all()), f"its right demonstrations are wrong{show(options)}"
+        assert not correct[wrong].any(), f"its wrong demonstrations are right{show(options)}"
+        assert float(total[right].mean()) > float(total[wrong].mean()), (
+            f"right responses score no more than wrong ones{show(options)}"
+        )
+
+
+def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
+    """The task at its defaults, then with each option changed."""
+    try:
+        yield {}, s.component()
+    except (RlzooError, ImportError) as error:
+        raise NotApplicable(f"not to be had here: {error}") from None
+    except ValueError as error:
+        if any(o.default == "" for o in s.component.options.values()):  # one that must be set
+            raise NotApplicable(f"wants its options set: {error}") from None
+        raise
+    for name, option in s.component.options.items():
+        for value in others(option):
+            try:
+                yield {name: value}, s.component(**{name: value})
+            except (RlzooError, ValueError):  # options that only go together
+                continue
+
+
+def _draw(task: Any, split: str) -> list[Example]:
+    return task.draw(split, PROMPTS, torch.Generator().manual_seed(0))
+
+
+def _score(task: Any, columns: Columns) -> Tensor:
+    return torch.as_tensor(task.score(*(columns[name] for name in needs_of(task.score))))
+
+
+def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
+    """Options, task, and drawn prompts with right, wrong, empty and cut-off responses."""
+    for options, task in _made(s):
+        draw = torch.Generator().manual_seed(1)
+        examples = _draw(task, "train")
+        rows, kinds = [], []
+        for i, example in enumerate(examples):
+            right, wrong = [str(example.answer)], ["?" + str(example.answer)]
+            if hasattr(task, "demonstrate"):
+                right, wrong = (
+                    [x] if isinstance(x, str) else x[::2] for x in task.demonstrate(example, draw)
+                )
+            kind = i % 5  # right, wrong, empty, right but cut off, not even begun
+            turns, over = _talk(task, example, (right, wrong, [""], right, [])[kind])
+            if kind == 3 and len(turns) % 2:
+                over = False  # the last turn has no end
+            kinds.append(kind)
+            rows.append((turns, over))
+        columns = _encoded(examples, rows, getattr(task, "stops", ()), torch.tensor(kinds))
+        unknown = [n for n in needs_of(task.score) if n not in columns]
+        if unknown:
+            raise NotApplicable(f"scores by {', '.join(unknown)}, which only a run has")
+        yield options, task, columns
+
+
+def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool]:
+    """The turns that follow when the policy says `said`, and whether the episode is over."""
+    turns: list[str] = []
+    for text in said:
+        turns.append(text[: MOST - 1])
+        told = _told([example], [turns]) if hasattr(task, "respond") else {}
+        (answer,) = task.respond(*(told[n] for n in needs_of(task.respond))) if told else (None,)
+        if not isinstance(answer, str):
+            return turns, True
+        turns.append(answer)
+    return turns, False
+
+
+def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
+    """What an environment is told of some rows."""
+    return {
+        "prompts": [_text(e) for e in examples],
+        "messages": [
+            [{"role": "user", "content": e.prompt}] if isinstance(e.prompt, str) else e.prompt
+            for e in examples
+        ],
+        "answers": [e.answer for e in examples],
+        "prompt_index": torch.tensor([e.index for e in examples]),
+        "turns": deepcopy(turns),
+    }
+
+
+def _text(example: Example) -> str:
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n".join(m["content"] for m in example.prompt)
+
+
+def _encoded(
+    examples: list[Example],
+    rows: list[tuple[list[str], bool]],
+    stops: tuple[str, ...],
+    kinds: Tensor,
+) -> Columns:
+    """Rollout columns as if each character were a token, of (turns, whether it is over)."""
+    tokens = [_tokens(turns, over, stops) for turns, over in rows]
+    steps = max(len(row) for row in tokens) + 2
+    mask, ids, attention, turn_ids = (torch.zeros(len(tokens), steps) for _ in range(4))
+    for row, said in enumerate(tokens):
+        for t, (token, turn) in enumerate(said):
+            ids[row, t] = ord(token) if token else 1
+            turn_ids[row, t], mask[row, t], attention[row, t] = turn, turn > 0, 1
+    noise = torch.rand(mask.shape, generator=torch.Generator().manual_seed(2))
+    terminated = torch.tensor([over for _, over in rows])
+    return _told(examples, [turns for turns, _ in rows]) | {
+        "kinds": kinds,
+        "responses": ["".join(turns) for turns, _ in rows],
+        "response_tokens": [[token for token, turn in said if turn] for said in tokens],
+        "response_ids": ids.long(),
+        "response_mask": mask,
+        "response_attention": attention,
+        "turn_ids": turn_ids.long(),
+        "terminated": terminated,
+        "truncated": ~terminated,
+        "noise": noise * mask,
+    }
+
+
+def _tokens(turns: list[str], over: bool, stops: tuple[str, ...]) -> list[tuple[str, int]]:
+    """(character, turn of the policy or 0) of a row; EOS, "", ends a turn that no stop ends."""
+    tokens: list[tuple[str, int]] = []
+    for k, text in enumerate(turns):
+        turn = k // 2 + 1 if k % 2 == 0 else 0
+        tokens += [(char, turn) for char in text]
+        ends = over or k + 1 < len(turns)
+        if turn and ends and not text.endswith(stops):
+            tokens.append(("", turn))
+    return tokens
+
+
+def _each_token(columns: Columns, change: Callable[[Tensor], Tensor]) -> Columns:
+    """`columns` with `change` made to each that is (B, T)."""
+    two = (n for n, x in columns.items() if isinstance(x, Tensor) and x.ndim == 2)
+    return columns | {name: change(columns[name]) for name in two}
+
+
+def _prefix(columns: Columns, width: int) -> Columns:
+    """The batch as it was after `width` tokens: a row that had not ended has not ended."""
+    cut = _each_token(columns, lambda x: x[:, :width])
+    ended = columns["response_mask"].sum(1) <= width
+    cut["terminated"] = columns["terminated"] & ended
+    cut["truncated"] = ~cut["terminated"]
+    cut["response_tokens"] = [row[:width] for row in columns["response_tokens"]]
+    cut["responses"] = ["".join(row) for row in cut["response_tokens"]]
+    return cut
+
+
+ALL = (
+    made_as_declared, draws_by_the_generator, scores_are_finite, scores_repeat, scores_are_causal,
+    padding_is_not_scored, right_is_right, answers_row_by_row,
+)  # fmt: skip

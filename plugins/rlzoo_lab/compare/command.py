@@ -1,0 +1,141 @@
+"""`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
+
+import argparse
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rlzoo import stats
+from rlzoo.cli.verb import Result
+from rlzoo_lab.compare.comparison import (
+    Comparison,
+    Pair,
+    TwoWay,
+    area,
+    compare,
+    greedy,
+    kl_spent,
+    mean_of,
+    reach,
+    two_way,
+)
+from rlzoo_lab.compare.plots import write_plots
+from rlzoo_lab.compare.verdict import method, verdict
+
+
+def document(c: Comparison) -> dict[str, Any]:
+    """The comparison as JSON."""
+
+    def paired(p: Pair) -> dict[str, Any]:
+        return {
+            "difference": p.contrast.mean,
+            "interval": p.contrast.interval,
+            "p": p.contrast.p,
+            "shown": p.shown,
+            "claimed": p.claimed,
+            "seeds": p.contrast.n,
+            "improvement": p.improvement,
+            "detectable": c.detectable(p),
+            "p_sign_flip": p.signs.p,
+            "p_holm": p.p_signs,
+            "widest": p.signs.widest,
+            "widest_level": p.signs.level,
+            "these_runs": p.runs and {"difference": p.runs[0], "interval": p.runs[1]},
+            "sampling_share": p.sampling,
+        }
+
+    rows = []
+    for row in c.rows:
+        against = c.pair(row, c.reference)
+        rows.append(
+            {
+                "row": row.label,
+                "values": dict(row.values),
+                "seeds": row.seeds,
+                "scores": row.scores,
+                "mean": fmean(row.scores),
+                "mean_interval": stats.t_interval(row.scores),
+                "iqm": stats.iqm(row.scores),
+                "interval": stats.iqm_interval(row.scores),
+                "against_reference": paired(against) if against else None,
+                "improvement_interval": (
+                    stats.improvement_interval(row.scores, c.reference.scores) if against else None
+                ),
+                "area": area(row),
+                "threshold": None if c.threshold is None else vars(reach(row, c.threshold)),
+                "kl": kl_spent(row),
+                "length": mean_of(row, lambda r: r.length),
+                "tokens": mean_of(row, lambda r: r.summary["tokens"]),
+                "seconds": mean_of(row, lambda r: r.summary["seconds"]),
+                "greedy": mean_of(row, greedy),
+                "lost": row.lost,
+                "split": row.split,
+                "runs": [str(row.runs[s].path) for s in row.seeds],
+            }
+        )
+    return {
+        "title": c.title,
+        "metric": c.metric,
+        "on_one_scale": not c.named,
+        "reference": c.reference.label,
+        "threshold": c.threshold,
+        "rows": rows,
+        "pairs": [{"a": p.a.label, "b": p.b.label, **paired(p)} for p in c.pairs],
+        "verdict": verdict(c),
+        "method": method(c),
+        "notes": c.notes,
+        "skipped": c.gathered.skipped,
+        "failed": c.gathered.failed,
+    }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("paths", nargs="+", metavar="RUN_OR_SWEEP")
+    by = "a two-way table with a column for each value of KEY"
+    add("--by", action="append", default=[], metavar="KEY", help=by)
+    add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
+    halfway = "score to count steps to; default: halfway to the best"
+    add("--threshold", type=float, metavar="X", help=halfway)
+    add("--metric", metavar="NAME", help="of evaluations: answer_prob, accuracy, score, ...")
+    add("--details", action="store_true", help="every pair: all tests, seeds and prompts apart")
+    add("--force", action="store_true", help="compare although task, budget or evaluation differ")
+    add("--markdown", action="store_true", help="tables as markdown")
+    add("--html", metavar="FILE", help="write a report with plots")
+    add("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    c = compare(
+        arguments.paths,
+        reference=arguments.reference,
+        threshold=arguments.threshold,
+        force=arguments.force,
+        metric=arguments.metric,
+    )
+    tables = [two_way(c, key) for key in arguments.by]
+
+    def show(console: Any) -> list[Any]:
+        from rlzoo_lab.compare.tables import markdown, view  # here: rich
+
+        if arguments.markdown:
+            return [markdown(c, tables, arguments.details)]
+        return view(c, console.width, tables, arguments.details)
+
+    def report(path: Path) -> None:
+        from rlzoo_lab.compare.html import write_report  # here: rich
+
+        write_report(c, path, tables)
+
+    everything = document(c) | {"two_way": [two_way_document(t) for t in tables]}
+    return Result(everything, show, files={"html": report, "plots": partial(write_plots, c)})
+
+
+def two_way_document(t: TwoWay) -> dict[str, Any]:
+    cells = [
+        {"row": name, "column": column, "iqm": stats.iqm(row.scores),
+         "interval": stats.iqm_interval(row.scores), "seeds": len(row.seeds)}
+        for (name, column), row in t.cells.items()
+    ]  # fmt: skip
+    return {"key": t.key, "rows": t.rows, "columns": t.columns, "cells": cells}

@@ -1,0 +1,382 @@
+"""`rlzoo compare`: which configuration is better, by how much, and how sure that is.  No torch.
+
+Every number comes from `rlzoo.stats`; docs/compare.md says why these.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+from rlzoo import stats
+from rlzoo.errors import UsageError, nearest
+from rlzoo.runs.comparable import (
+    ComparedRow,
+    Gathered,
+    as_typed,
+    check_comparable,
+    gather,
+    label,
+    make_rows,
+)
+from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
+from rlzoo.runs.record import Record
+from rlzoo_lab.compare.prompts import over_prompts
+
+
+@dataclass
+class Pair:
+    """Two rows on the seeds they share; the difference is a - b.
+
+    contrast: whether the one method is better, over seeds; its p and interval hold for all pairs
+    together. runs: whether these very runs differ, over prompts; None where the folders do not
+    tell. signs: the sign-flip test, p_signs its p after Holm's correction.
+    """
+
+    a: ComparedRow
+    b: ComparedRow
+    contrast: stats.Contrast
+    signs: stats.Paired
+    improvement: float
+    runs: tuple[float, stats.Interval | None] | None = None
+    sampling: float | None = None  # share of the variance over seeds that held-out prompts make
+    p_signs: float = 1.0
+
+    @property
+    def shown(self) -> bool:
+        return self.contrast.p <= stats.ALPHA
+
+    @property
+    def claimed(self) -> bool:
+        """Shown, and the better row has neither lost runs nor fallen apart."""
+        winner = self.a if self.contrast.mean > 0 else self.b
+        return self.shown and not winner.lost and not winner.split
+
+    @property
+    def runs_differ(self) -> bool:
+        interval = self.runs and self.runs[1]
+        return bool(interval) and not interval.low <= 0 <= interval.high  # type: ignore[union-attr]
+
+    def turned(self) -> "Pair":
+        """b - a."""
+        interval, widest = _turned(self.signs.interval), _turned(self.signs.widest)
+        signs = replace(self.signs, mean=-self.signs.mean, interval=interval, widest=widest)
+        runs = self.runs and (-self.runs[0], _turned(self.runs[1]))
+        return replace(
+            self, a=self.b, b=self.a, contrast=-self.contrast, signs=signs, runs=runs,
+            improvement=1 - self.improvement,
+        )  # fmt: skip
+
+
+def _turned(interval: stats.Interval | None) -> stats.Interval | None:
+    return interval and stats.Interval(-interval.high, -interval.low)
+
+
+@dataclass
+class Comparison:
+    """Rows and everything said about them. named: how they are not measured alike."""
+
+    title: str
+    metric: str
+    rows: list[ComparedRow]
+    reference: ComparedRow
+    chosen: bool  # the reference was named beforehand: only pairs with it are tested
+    pairs: list[Pair]
+    threshold: float | None
+    notes: list[str]
+    gathered: Gathered
+    named: list[str]
+
+    def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
+        """a - b, if the two share a seed and are in the family."""
+        for p in self.pairs:
+            if p.a is a and p.b is b:
+                return p
+            if p.a is b and p.b is a:
+                return p.turned()
+        return None
+
+    def all_failed(self) -> dict[str, str]:
+        """Rows of which no run is left: label -> why the first of them failed."""
+        failed = self.gathered.failed
+        lost = sorted(set(failed) - {row.label for row in self.rows})
+        return {label: next(iter(failed[label].values())) for label in lost}
+
+    @property
+    def best(self) -> ComparedRow:
+        return max(self.rows, key=lambda r: _mean(r.scores))
+
+    def detectable(self, p: Pair) -> float | None:
+        """The true difference that so many seeds show in four of five repetitions."""
+        return stats.detectable(p.contrast.sd, p.contrast.n, len(self.rows), reference=self.chosen)
+
+
+def compare(
+    paths: Sequence[str | Path],
+    *,
+    reference: str | None = None,
+    threshold: float | None = None,
+    force: bool = False,
+    metric: str | None = None,
+) -> Comparison:
+    """Read runs and sweeps, and compare their rows. metric: of evaluations, `accuracy` for
+    `eval/accuracy`; by default the chance of the right answer where all runs have it, else what
+    their summaries go by. Raises UsageError, RunError."""
+    gathered = gather(paths)
+    if not gathered.records:
+        raise UsageError(_nothing(gathered))
+    _measure(gathered, metric)
+    named = check_comparable(gathered, force)
+    rows, notes = make_rows(gathered)
+    if not rows:
+        raise UsageError(_nothing(gathered))
+    _find_splits(rows)
+    chosen = find_row(reference, [*rows, *gathered.lost()]) if reference else None
+    absent = []
+    if chosen and not chosen.runs:
+        absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
+        chosen = None
+    pairs = _pairs(rows, chosen)
+    first = gathered.records[0]
+    samples = first.recipe["eval.samples"]
+    tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
+    title = f"{', '.join(tasks)}: held-out {first.metric}, {samples} samples a run"
+    if named:
+        title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
+    if threshold is None:
+        threshold = default_threshold(rows)
+    notes = [*absent, *_notes(rows, pairs, gathered), *notes]
+    return Comparison(
+        title, first.metric, rows, chosen or rows[0], chosen is not None, pairs, threshold, notes,
+        gathered, named,
+    )  # fmt: skip
+
+
+def _measure(gathered: Gathered, metric: str | None) -> None:
+    """Set what the runs are compared by."""
+    have = [set(r.evaluations[-1]) & set(r.evaluations[0]) for r in gathered.records]
+    shared = {k.removeprefix("eval/") for k in set.intersection(*have) if k.startswith("eval/")}
+    if metric is None:
+        metric = "answer_prob" if "answer_prob" in shared else ""
+    elif (metric := metric.removeprefix("eval/")) not in shared:
+        bounds = ("_low", "_high")
+        known = sorted(name for name in shared if not name.endswith(bounds))
+        raise UsageError(
+            f"--metric: {metric!r} is not in every run's evaluations{nearest(metric, known)} "
+            f"(there are: {', '.join(known)})"
+        )
+    gathered.records = [replace(r, measure=metric) for r in gathered.records]
+
+
+def _pairs(rows: Sequence[ComparedRow], reference: ComparedRow | None) -> list[Pair]:
+    """All pairs, or those with the reference, that share a seed."""
+    seeds = sorted({seed for row in rows for seed in row.runs})
+    table = [[row.runs[s].score if s in row.runs else math.nan for row in rows] for s in seeds]
+    at = next((i for i, row in enumerate(rows) if row is reference), None)
+    contrasts = stats.block(table, at).contrasts
+    pairs = []
+    for (i, j), contrast in contrasts.items():
+        a, b = rows[i], rows[j]
+        shared = [s for s in a.seeds if s in b.runs]
+        signs = stats.paired([a.runs[s].score - b.runs[s].score for s in shared])
+        pair = Pair(a, b, contrast, signs, stats.improvement(a.scores, b.scores))
+        pair.runs, pair.sampling = over_prompts(a, b, shared, len(contrasts))
+        pairs.append(pair)
+    for pair, corrected in zip(pairs, stats.holm([x.signs.p for x in pairs]), strict=True):
+        pair.p_signs = corrected
+    return pairs
+
+
+def _nothing(gathered: Gathered) -> str:
+    reasons = [f"{name}: {why}" for name, why in gathered.skipped.items()]
+    reasons += [
+        f"{name} failed: {why}" for row in gathered.failed.values() for name, why in row.items()
+    ]
+    return f"no finished run to compare{': ' if reasons else ''}{'; '.join(reasons)}"
+
+
+def find_row(name: str, rows: Sequence[Any]) -> Any:
+    """By its label, its values (`0.95`, `estimator.lam=0.95`), or a piece of the label that no
+    other has. Rows: anything with a label and values."""
+    by = [
+        [r for r in rows if r.label == name],
+        [r for r in rows if " ".join(map(as_typed, r.values.values())) == name],
+        [r for r in rows if " ".join(f"{k}={as_typed(v)}" for k, v in r.values.items()) == name],
+        [r for r in rows if name in r.label],
+    ]
+    hit = next((rows for rows in by if len(rows) == 1), None)
+    if hit is None:
+        labels = [r.label for r in rows]
+        raise UsageError(
+            f"--reference: {name!r} names no single row{nearest(name, labels)} "
+            f"(there are: {', '.join(labels)})"
+        )
+    return hit[0]
+
+
+def _find_splits(rows: Sequence[ComparedRow]) -> None:
+    """Mark rows whose runs are of two kinds: of three runs or more, the widest gap between scores
+    is at least half of all that scores here range over, from where runs began, and held-out
+    intervals of the two sides do not meet."""
+    runs = [run for row in rows for run in row.runs.values()]
+    ends = [run.score for run in runs] + [b for run in runs if math.isfinite(b := run.before)]
+    span = max(ends) - min(ends)
+    for row in rows:
+        ordered = sorted(row.runs, key=lambda seed: row.runs[seed].score)
+        scores = [row.runs[seed].score for seed in ordered]
+        gaps = [b - a for a, b in itertools.pairwise(scores)]
+        if len(scores) < 3 or max(gaps) < 0.5 * span or span == 0:
+            continue
+        at = 1 + gaps.index(max(gaps))
+        low, high = ordered[:at], ordered[at:]
+        top = max(_bound(row.runs[seed], "high") for seed in low)
+        if top < min(_bound(row.runs[seed], "low") for seed in high):
+            row.split = low
+
+
+def _bound(run: Record, side: str) -> float:
+    """An end of the last evaluation's interval; the score where it has none."""
+    return float(run.evaluations[-1].get(f"eval/{run.metric}_{side}", run.score))
+
+
+def default_threshold(rows: Sequence[ComparedRow]) -> float | None:
+    """Halfway from where runs began to the best row's end, two figures; None without a rise."""
+    before = [r.before for row in rows for r in row.runs.values()]
+    start, best = sum(before) / len(before), max(stats.iqm(row.scores) for row in rows)
+    return float(f"{(start + best) / 2:.2g}") if best > start else None
+
+
+def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathered) -> list[str]:
+    notes = []
+    few = [r for r in rows if len(r.seeds) < 2]
+    if few:
+        notes.append(f"one seed gives no interval: {_names(few)}")
+    spreads = {r.label: stdev(r.scores) for r in rows if len(r.seeds) > 2 and not r.split}
+    if len(spreads) > 1 and max(spreads.values()) > 4 * min(spreads.values()) > 0:
+        least, most = min(spreads, key=spreads.__getitem__), max(spreads, key=spreads.__getitem__)
+        notes.append(
+            f"{most} spreads {spreads[most] / spreads[least]:.0f} times as much over seeds as "
+            f"{least}: pairs are judged by their own spread where it is larger"
+        )
+    unpaired = [r for r in rows if not any(r in (p.a, p.b) for p in pairs)]
+    if unpaired and len(rows) > 1:
+        notes.append(f"no seed in common with another row: {_names(unpaired)}")
+    tokens = [r.summary["tokens"] for row in rows for r in row.runs.values()]
+    if max(tokens) > 1.1 * min(tokens):
+        per_row = {row.label: tokens_spent(row) for row in rows}
+        fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
+        if per_row[most] > 1.1 * per_row[fewest]:
+            notes.append(
+                f"budgets differ in tokens: {most} generated {per_row[most] / per_row[fewest]:.1f} "
+                f"times as many as {fewest}; train.tokens makes them equal"
+            )
+    for why in dict.fromkeys(gathered.skipped.values()):
+        names = [name for name, reason in gathered.skipped.items() if reason == why]
+        notes.append(f"skipped, {why}: {', '.join(names)}")
+    for row, runs in gathered.failed.items():
+        for name, why in runs.items():
+            notes.append(f"failed: {name}{'' if row in name else f' ({row})'}: {why}")
+    return notes
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _names(rows: Sequence[ComparedRow]) -> str:
+    return ", ".join(r.label for r in rows)
+
+
+@dataclass
+class Reach:
+    """When runs reached the threshold: the median run's, None where that one did not."""
+
+    steps: float | None
+    tokens: float | None
+    reached: int
+    of: int
+    last_step: int
+    last_tokens: float
+
+
+def reach(row: ComparedRow, threshold: float) -> Reach:
+    runs = [r.learning_curve for r in row.runs.values()]
+    scores = [[e[2] for e in run] for run in runs]
+
+    def times(axis: int) -> list[float | None]:
+        xs = [[e[axis] for e in run] for run in runs]
+        return [stats.reached(x, y, threshold) for x, y in zip(xs, scores, strict=True)]
+
+    steps, tokens = times(0), times(1)
+    return Reach(
+        stats.censored_median(steps),
+        stats.censored_median(tokens),
+        sum(t is not None for t in steps),
+        len(steps),
+        max(int(run[-1][0]) for run in runs),
+        max(run[-1][1] for run in runs),
+    )
+
+
+def area(row: ComparedRow) -> float:
+    """IQM over seeds of the mean height of the held-out curve, over tokens."""
+    curves = [r.learning_curve for r in row.runs.values()]
+    return stats.iqm([stats.area([e[1] for e in c], [e[2] for e in c]) for c in curves])
+
+
+def mean_of(row: ComparedRow, what: Callable[[Record], float | None]) -> float | None:
+    values = [v for r in row.runs.values() if (v := what(r)) is not None]
+    return _mean(values) if values else None
+
+
+def tokens_spent(row: ComparedRow) -> float:
+    """Generated by a run, mean over seeds."""
+    return _mean([r.summary["tokens"] for r in row.runs.values()])
+
+
+def kl_spent(row: ComparedRow) -> float | None:
+    """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
+    return mean_of(row, lambda r: r.late(REF_KL_PER_RESPONSE))
+
+
+def greedy(run: Record) -> float | None:
+    """Of the last evaluation, the likeliest token each time; None where it was not tried."""
+    return run.evaluations[-1].get("eval/greedy")
+
+
+def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
+    """A training metric per step, averaged over seeds, as far as all runs go."""
+    runs = [r.series(name) for r in row.runs.values()]
+    return [_mean(values) for values in zip(*runs, strict=False)]
+
+
+@dataclass
+class TwoWay:
+    """Cells of `key`'s values (columns) by what else tells rows apart (rows); None: no such row."""
+
+    key: str
+    columns: list[str]
+    rows: list[str]
+    cells: dict[tuple[str, str], ComparedRow]
+
+
+def two_way(c: Comparison, key: str) -> TwoWay:
+    """Raises UsageError where no row has the key."""
+    keys = list(dict.fromkeys(k for row in c.rows for k in row.values))
+    hits = [k for k in keys if k in (key, f"{key}.name")]
+    hits = hits or [k for k in keys if k.rpartition(".")[2] == key]
+    if len(hits) != 1:
+        raise UsageError(
+            f"--by: rows do not differ in {key!r}{nearest(key, keys)} "
+            f"(they differ in: {', '.join(keys) or 'nothing'})"
+        )
+    cells = {}
+    for row in c.rows:
+        rest = dict(row.values)
+        column = as_typed(rest.pop(hits[0])) if hits[0] in rest else "-"
+        cells[label(rest) or "all", column] = row
+    rows, columns = (list(dict.fromkeys(names)) for names in zip(*cells, strict=True))
+    return TwoWay(hits[0], columns, rows, cells)

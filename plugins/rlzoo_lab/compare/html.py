@@ -1,0 +1,111 @@
+"""A comparison as one HTML file."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from rlzoo.runs.comparable import as_typed, is_name
+from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.compare.comparison import Comparison, TwoWay
+from rlzoo_lab.compare.plots import plots
+from rlzoo_lab.compare.tables import (
+    TableColumn,
+    course_columns,
+    outcome_columns,
+    pair_columns,
+    two_way_columns,
+    two_way_title,
+)
+from rlzoo_lab.compare.verdict import method, verdict
+from rlzoo_lab.pages import page as html
+from rlzoo_lab.pages.figure import svg
+from rlzoo_lab.pages.page import folded, row, table, tag
+
+CSS = """
+body { max-width: 68rem }
+.verdict { background: var(--card); border-left: 4px solid var(--c0); border-radius: .4rem;
+  padding: .8rem 1.2rem; margin: 1.2rem 0; font-size: 1.05rem }
+th:first-child { text-align: left } tbody th { color: var(--ink) }
+tr.best th, tr.best td { color: var(--good); font-weight: 600 }
+tr.failed td, tr.failed th { color: var(--bad); white-space: normal; text-align: left }
+.swatch { display: inline-block; width: .8em; height: .8em; border-radius: 50%;
+  margin-right: .6em }
+.spark { font-family: ui-monospace, "DejaVu Sans Mono", monospace; letter-spacing: -.02em }
+.notes li { color: var(--muted); font-size: .9rem } .warn { color: var(--bad); font-weight: 600 }
+"""
+
+
+def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
+    """Write the report of a comparison, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, page(c, tables).encode())
+
+
+def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
+    title, _, warning = c.title.partition("; NOT ON ONE SCALE: ")
+    blocks = [tag("p", _subtitle(c), "muted")]
+    if warning:
+        blocks.append(tag("p", f"Not on one scale: {warning}", "warn"))
+    blocks.append('<div class="verdict">')
+    blocks += [tag("p", sentence) for sentence in verdict(c)]
+    blocks += ["</div>", "<h2>Outcome</h2>", _table(c, outcome_columns(c))]
+    blocks.append(tag("p", method(c), "muted"))
+    if c.pairs:
+        pairs = _plain("row", [p.a.label for p in c.pairs], pair_columns(c))
+        blocks.append(folded("Every pair", pairs))
+    blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
+    for t in tables:
+        blocks += [tag("h2", two_way_title(c, t)), _plain("", t.rows, two_way_columns(t))]
+    for name, (caption, draw) in plots(c).items():
+        blocks.append(html.figure(svg(draw(), name), caption))
+    if c.notes:
+        items = "".join(tag("li", note) for note in c.notes)
+        blocks.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
+    blocks.append(html.settings(_settings(c)))
+    return html.page(title, blocks, CSS)
+
+
+def _subtitle(c: Comparison) -> str:
+    runs = sum(len(r.runs) for r in c.rows)
+    seeds = {seed for r in c.rows for seed in r.runs}
+    return (
+        f"{runs} run{'s' * (runs != 1)}: {len(c.rows)} row{'s' * (len(c.rows) != 1)}, "
+        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}. Green: the best row. "
+        f"Reference: {c.reference.label}."
+    )
+
+
+def _table(c: Comparison, columns: Sequence[TableColumn]) -> str:
+    body = []
+    for i, r in enumerate(c.rows):
+        swatch = f'<span class="swatch" style="background: var(--c{i % 8})"></span>'
+        cells = [tag("td", col.cells[i].strip(), _kind(col)) for col in columns]
+        best = "best" if r is c.best and len(c.rows) > 1 else ""
+        body.append(row([f"<th>{swatch}{escape(r.label)}</th>", *cells], best))
+    for name, reason in c.all_failed().items():
+        cell = f'<td colspan="{len(columns)}">failed: {escape(reason)}</td>'
+        body.append(row([tag("th", name), cell], "failed"))
+    return table(["<th>row</th>", *(tag("th", col.name, _kind(col)) for col in columns)], body)
+
+
+def _plain(head: str, names: Sequence[str], columns: Sequence[TableColumn]) -> str:
+    body = [
+        row([tag("th", name), *(tag("td", col.cells[i], _kind(col)) for col in columns)])
+        for i, name in enumerate(names)
+    ]
+    return table([tag("th", head), *(tag("th", col.name, _kind(col)) for col in columns)], body)
+
+
+def _kind(column: TableColumn) -> str:
+    return "left spark" if column.left else ""
+
+
+def _settings(c: Comparison) -> dict[str, str]:
+    """What all rows share: enough to run it again."""
+    configs = [r.recipe for x in c.rows for r in x.runs.values()]
+    return {
+        k: as_typed(v)
+        for k, v in sorted(configs[0].items())
+        if v not in (None, "") and all(x.get(k) == v for x in configs)
+        and not k.startswith(("run.", "checkpoint.")) and not (is_name(k) and "." not in k)
+    }  # fmt: skip

@@ -1,0 +1,38 @@
+"""What runs gave prompt by prompt: whether these runs differ, whatever other seeds would do."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rlzoo import stats
+from rlzoo.runs.comparable import ComparedRow
+from rlzoo.runs.record import Record
+
+
+def over_prompts(
+    a: ComparedRow, b: ComparedRow, seeds: Sequence[int], comparisons: int
+) -> tuple[tuple[float, stats.Interval | None] | None, float | None]:
+    """Mean difference of the rows' runs of these seeds with its interval over prompts, and the
+    share of its variance over seeds that prompts and samples make; None for both where a folder
+    keeps no such results, or two runs of a seed had other prompts."""
+    differences, prompts, seen = [], [], []
+    for seed in seeds:
+        one, other = _last(a.runs[seed]), _last(b.runs[seed])
+        if one is None or other is None or not np.array_equal(one[0], other[0]):
+            return None, None
+        difference = one[1].astype(float) - other[1]
+        differences.append(difference)
+        prompts.append(one[0])
+        seen.append(stats.variance_over_prompts(difference, one[0]))
+    found = stats.over_prompts(differences, prompts, comparisons)
+    spread = float(np.var([d.mean() for d in differences], ddof=1)) if len(seeds) > 1 else 0.0
+    share = float(np.mean(seen)) / spread if spread > 0 else float("nan")
+    return found, None if np.isnan(share) else min(1.0, share)
+
+
+def _last(run: Record) -> tuple[Any, Any] | None:
+    """(index of the prompts, the metric of each) of the last evaluation."""
+    name = "right" if run.metric == "accuracy" else run.metric
+    arrays = run.by_prompt
+    return (arrays["index"], arrays[name]) if name in arrays else None

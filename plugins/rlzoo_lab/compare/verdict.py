@@ -1,0 +1,168 @@
+"""A comparison in sentences: is the method better, do these runs differ, and what to beware of."""
+
+import math
+from collections.abc import Sequence
+
+from rlzoo import stats
+from rlzoo.format.numbers import chance, difference, three_decimals
+from rlzoo.runs.comparable import ComparedRow
+from rlzoo_lab.compare.comparison import Comparison, Pair
+
+
+def verdict(c: Comparison) -> list[str]:
+    """Two sentences, over seeds and over prompts, then one for each thing to beware of."""
+    beware = _beware(c)
+    if len(c.rows) < 2:
+        return ["There is one row only, so nothing to compare it with.", *beware]
+    if not c.pairs:
+        return ["No two rows share a seed, so no difference can be tested.", *beware]
+    sentences = [_of_methods(c), _of_runs(c), *beware]
+    if c.named:
+        sentences.insert(
+            0,
+            f"Not on one scale ({'; '.join(c.named)}): a difference may be the measure's and not "
+            "the method's.",
+        )
+    return [sentence for sentence in sentences if sentence]
+
+
+def anchored(c: Comparison) -> tuple[ComparedRow, list[Pair]]:
+    """The row that the verdict goes out from, and its pairs in the table's direction: each row
+    minus the reference, where one was named; else the best row minus each other."""
+    anchor = c.reference if c.chosen else c.best
+    others = [row for row in c.rows if row is not anchor]
+    pairs = [c.pair(row, anchor) if c.chosen else c.pair(anchor, row) for row in others]
+    return anchor, [p for p in pairs if p]
+
+
+def _of_methods(c: Comparison) -> str:
+    """Is the one method better than the other: over seeds."""
+    anchor, pairs = anchored(c)
+    name, parts = anchor.label, []
+    up = [p for p in pairs if p.claimed and p.contrast.mean > 0]
+    down = [p for p in pairs if p.claimed and p.contrast.mean < 0]
+    for found, one, more in (
+        (up, *(("scores above", "score above") if c.named else ("beats", "beat"))),
+        (down, *(("scores below", "score below") if c.named else ("loses to", "lose to"))),
+    ):
+        others = _listed([f"{_other(c, p)} ({_measured(p)})" for p in found])
+        if found and c.chosen:  # each row, minus the reference
+            parts.append(f"{others} {more if len(found) > 1 else one} {name}")
+        elif found:  # the best row, minus each
+            parts.append(f"{name} {one} {others}")
+    rest = [p for p in pairs if not p.shown and not (p.a.split or p.b.split)]
+    same = [p for p in rest if p.contrast.sd == 0 and p.contrast.mean == 0]
+    few = [p for p in rest if p.contrast.n < 2]
+    open_ = [p for p in rest if p not in same and p not in few]
+    if same:
+        parts.append(f"{name} and {_listed([_other(c, p) for p in same])}: equal in every seed")
+    if open_:
+        what = _listed([f"{_other(c, p)} {_undecided(c, p)}" for p in open_], "; ")
+        parts.append(f"{name} is indistinguishable from {what}")
+    if few:
+        leads = ", ".join(f"{_other(c, p)} ({difference(p.contrast)})" for p in few)
+        needed = stats.seeds_to_show(len(c.rows), reference=c.chosen)
+        parts.append(
+            f"one seed cannot tell {name} from {leads}: {needed} show a difference of "
+            f"{stats.LARGE:g} times the spread between seeds"
+        )
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _other(c: Comparison, p: Pair) -> str:
+    """Of an anchored pair, the row that is not the anchor."""
+    return (p.a if c.chosen else p.b).label
+
+
+def _of_runs(c: Comparison) -> str:
+    """Do these runs differ, whatever other seeds would do: over prompts."""
+    anchor, pairs = anchored(c)
+    told = [p for p in pairs if p.runs and p.runs[1]]
+    if not told:
+        return ""
+    sign = 1 if c.chosen else -1
+    above = [_other(c, p) for p in told if p.runs_differ and sign * p.runs[0] > 0]  # type: ignore[index]
+    below = [_other(c, p) for p in told if p.runs_differ and sign * p.runs[0] < 0]  # type: ignore[index]
+    equal = [_other(c, p) for p in told if not p.runs_differ]
+    parts = [
+        f"{_listed(rows)} {where} those of {anchor.label}"
+        for rows, where in ((above, "above"), (below, "below"))
+        if rows
+    ]
+    if equal:
+        parts.append(f"{_listed(equal)} within what other prompts would change")
+    return f"These runs by themselves, over their prompts: {'; '.join(parts)}."
+
+
+def _beware(c: Comparison) -> list[str]:
+    """Runs that are lost, rows that fall apart, and claims withheld for either."""
+    found = [f"No run of {name} came to an end ({why})." for name, why in c.all_failed().items()]
+    for row in c.rows:
+        leads = [
+            f"{p.b.label} ({difference(p.contrast)} over {_seeds(p.contrast.n)})"
+            for other in c.rows
+            if (p := c.pair(row, other)) and p.shown and not p.claimed and p.contrast.mean > 0
+        ]
+        no_claim = f"; its lead over {_listed(leads)} is no claim" if leads else ""
+        if row.lost:
+            why, of = next(iter(row.lost.values())), len(row.lost) + len(row.runs)
+            found.append(
+                f"{row.label} lost {len(row.lost)} of {of} runs ({why}), "
+                f"so what is said of it is of the seeds that are left{no_claim}."
+            )
+        if row.split:
+            low, high = sides(row)
+            found.append(
+                f"{row.label} falls apart: {len(low)} of {len(row.runs)} seeds end at "
+                f"{_range(low)}, the others at {_range(high)}; their mean describes "
+                f"neither{no_claim if not row.lost else ''}."
+            )
+    return found
+
+
+def sides(row: ComparedRow) -> tuple[list[float], list[float]]:
+    """The scores of a row that falls apart: those that ended low, and the others."""
+    low = [row.runs[seed].score for seed in row.split]
+    return low, [row.runs[seed].score for seed in row.seeds if seed not in row.split]
+
+
+def method(c: Comparison) -> str:
+    """How the verdict was reached, in a line."""
+    n = len(c.pairs)
+    if len(c.rows) == 2:
+        how = "Paired t test at .05"
+    elif c.chosen:
+        how = f"Seed-and-row model, Dunnett's t at .05 over the {n} pairs with {c.reference.label}"
+    else:
+        how = f"Seed-and-row model, Tukey's range at .05 over all {n} pairs"
+    return (
+        f"{how}; intervals hold for all pairs together. Supposed: differences about normal over "
+        "seeds. P = P(X > Y), the chance that a run of the one is better than a run of the other. "
+        "Over prompts: these runs only, no other seeds."
+    )
+
+
+def _measured(p: Pair) -> str:
+    return f"P = {chance(p.improvement)}, {difference(p.contrast)}"
+
+
+def _undecided(c: Comparison, p: Pair) -> str:
+    least = c.detectable(p)
+    known = least is not None and math.isfinite(least) and least > 0
+    shows = f"; {_seeds(p.contrast.n)} could have shown {three_decimals(least)}" if known else ""  # type: ignore[arg-type]
+    return f"at {_seeds(p.contrast.n)} ({_measured(p)}{shows})"
+
+
+def _seeds(n: int) -> str:
+    return f"{n} seed{'s' * (n != 1)}"
+
+
+def _range(scores: Sequence[float]) -> str:
+    low, high = three_decimals(min(scores)), three_decimals(max(scores))
+    return low if low == high else f"{low} to {high}"
+
+
+def _listed(items: Sequence[str], comma: str = ", ") -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{comma.join(items[:-1])} and {items[-1]}"

@@ -1,0 +1,103 @@
+"""What the terminal shows of `diagnose RUN --branches`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlzoo.format.text import readable
+from rlzoo_lab.diagnose.tables import dim, make_table, name_of, page, two_digits, with_error
+
+SHOWN = 12  # states in the table; all are in the document
+
+
+def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
+    states, tokens, quality = document["states"], document["tokens"], document["reference"]
+    k = document["branches"]
+    head = (
+        f"{document['run']}, {document['source']}: {document['rows']} fresh responses to "
+        f"{document['task']}, mean score {document['mean_score']:.3f}; {len(states)} states "
+        f"of {document['prompts']} prompts, {k} branches from each and from the state after"
+    )
+    spent = f"tokens drawn: {tokens['batch']:,} batch, {tokens['branches']:,} branches"
+    if tokens["columns"]:
+        spent += f", {tokens['columns']:,} by the estimators' own columns"
+    notes = [f"{spent}; {tokens['all']:,} in all"]
+    kind = "Wilson's" if document["binary"] else "normal"
+    notes.append(f"V^: mean score of {k} branches, 95 % interval ({kind}); A^ = r + V^(s') - V^(s)")
+    if len(states) > SHOWN:
+        notes.append(f"{SHOWN} of {len(states)} states; --json has all")
+    critic = document["critic"]
+    if critic:
+        notes.append(
+            f"critic: V - V^ is {with_error(critic, 'bias')} on average, MSE against the true V "
+            f"{with_error(critic, 'squared_error')}; {critic['inside']} of {len(states)} inside "
+            "the interval"
+        )
+        notes.append(
+            f"of the variance of returns G, V explains {with_error(critic, 'explained_variance')}, "
+            f"the true V would {with_error(critic, 'ceiling')}, a line in t alone "
+            f"{with_error(critic, 'by_position')}"
+        )
+    after = [
+        "bias: mean of a - A^; corr, sign: with A^, sign weighted by |A^|; MSE: against the truth, "
+        f"by two halves of {k // 2} branches; ± one standard error over states, those of a prompt "
+        "together",
+        f"truth: E[A²] = {two_digits(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
+        f"estimator that says 0; noise of A^: {two_digits(quality['noise'])}",
+    ]
+    best = quality["best_correlation"] or 0.0
+    after[-1] += f"; so corr can reach about {best:.2f}"
+    if quality["truth"] < 2 * (quality["truth_se"] or 0.0):
+        after.append("A is not told from 0 here: corr and sign say nothing; take more branches")
+    kl = "KL: not in the target; scores only, for the estimators too"
+    if document["kl_in_training"]:
+        kl += " (the run has KL in its reward, and its critic learnt with it)"
+    after.append(kl)
+    after += [f"{r['estimator']}: left out: {r['reason']}" for r in document["not_diagnosable"]]
+    above = page(head, [_state_table(document, width)], notes)
+    return [*above, _estimator_table(document), *dim(after)]
+
+
+def _state_table(document: Mapping[str, Any], width: int) -> Any:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    wide = width >= 110
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("prompt", max_width=36 if wide else 14, no_wrap=True, overflow="ellipsis")
+    table.add_column("so far", max_width=36 if wide else 10, no_wrap=True, overflow="ellipsis")
+    table.add_column("token", max_width=12, no_wrap=True, overflow="ellipsis", style="bold")
+    heads = ["t", "V^", "95 %", "V", *(["r", "V^(s')", "95 % after"] if wide else []), "A^"]
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    states = document["states"]
+    step = max(1.0, len(states) / SHOWN)
+    for i in range(min(SHOWN, len(states))):
+        s = states[int(i * step)]
+        cells = [str(s["position"]), f"{s['value']:.2f}", _range(s["interval"])]
+        cells.append("-" if s["critic"] is None else f"{s['critic']:.2f}")
+        if wide:
+            cells += [f"{s['reward']:.2f}", f"{s['value_after']:.2f}"]
+            cells.append("end" if s["ended"] else _range(s["interval_after"]))
+        cells.append(f"{s['advantage']:+.2f}")
+        table.add_row(
+            Text(readable(s["prompt"], "")),
+            Text(readable(s["before"], "")),
+            Text(s["token"]),
+            *cells,
+        )
+    return table
+
+
+def _range(interval: Sequence[float]) -> str:
+    return f"[{interval[0]:.2f}, {interval[1]:.2f}]"
+
+
+def _estimator_table(document: Mapping[str, Any]) -> Any:
+    table = make_table(["estimator", "bias", "95 %", "corr", "sign", "MSE"])
+    for row in document["estimators"]:
+        interval = row["bias_interval"]
+        between = f"[{two_digits(interval[0])}, {two_digits(interval[1])}]" if interval else "-"
+        cells = [with_error(row, key) for key in ("correlation", "agreement", "squared_error")]
+        table.add_row(name_of(row), with_error(row, "bias"), between, *cells)
+    return table

@@ -1,0 +1,226 @@
+"""`rlzoo diagnose RUN --branches K`: estimators against branch rollouts, in worlds too large to
+enumerate.
+
+From chosen states of a fresh batch, and from the states after their tokens, K responses each are
+drawn to their end. Their mean scores stand for V(s) and V(s'), and A^ = r + V^(s') - V^(s) for the
+truth. Two halves of the branches, drawn apart, give two references A1 and A2 whose errors are
+independent: E[(a - A1)(a - A2)] is the squared error against the truth itself.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RlzooError, RunError, first_line
+from rlzoo.format.text import readable
+from rlzoo.lm.build import build_models
+from rlzoo.lm.loading import load_causal_lm
+from rlzoo.lm.models import Models
+from rlzoo.mdp import noise
+from rlzoo.mdp.batch import Batch
+from rlzoo.ops import group_mean
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
+from rlzoo.recipe.variants import make_plans
+from rlzoo.recipe.words import is_run
+from rlzoo.rollout.sample import collect, draw
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.step.advantages import add_rewards, loss_mask
+from rlzoo.step.columns import add_columns
+from rlzoo.train.checkpoint import load_checkpoint
+from rlzoo_lab.diagnose.against import against, critic_against, reference_quality
+from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo_lab.diagnose.branch_rollouts import STREAM, Reference, choose_tokens, make_reference
+
+
+def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The document of a command line."""
+    run, *words = arguments.words
+    if not is_run(run):
+        raise RlzooError(
+            "--branches: give a RUN folder, not a recipe: a run's policy is what rolls"
+        )
+    if arguments.branches is None:
+        raise RlzooError("--states: give --branches K, the rollouts from each state, too")
+    for word in words:
+        if "=" not in word:
+            raise RlzooError(f"diagnose: {word!r} is no key=value")
+    return diagnose_branches(run, words, branches=arguments.branches, states=arguments.states)
+
+
+@torch.no_grad()
+def diagnose_branches(
+    path: str, words: list[str], *, branches: int, states: int | None = None
+) -> dict[str, Any]:
+    """What `--json` prints.
+
+    words: estimator=... and options, else the run's own and all others; and other keys.
+    branches: K, rollouts from each state, even.   states: N, how many states.
+    """
+    if branches < 2 or branches % 2:
+        raise RlzooError(f"--branches must be even (two halves) and at least 2. Got {branches}")
+    if states is not None and states < 2:
+        raise RlzooError(f"--states must be at least 2. Got {states}")
+    folder = open_folder(path)
+    zoo = load_zoo()
+    run_plan, plans, undone = _plans(folder, words, zoo)
+    models = build_models(together([run_plan, *plans]))
+    source, step = _load(folder, models)
+    batch, tokens = _fresh_batch(models, step)
+    row, at = _start_states(run_plan, batch, states, step)
+    reference = make_reference(models, batch, row, at, branches, step)
+    tokens["all"] = models.meter.tokens
+    tokens["branches"] = tokens["all"] - tokens["batch"] - tokens["columns"]
+
+    clusters = batch["group_ids"].cpu()[row].numpy()
+    values = batch["values"].cpu()[row, at].double().numpy() if "values" in batch else None
+    critic = None
+    if values is not None:
+        critic = critic_against(values, reference, clusters, at.numpy())
+    rows, failed = [], []
+    for plan in plans:
+        name = plan.estimator.name
+        try:
+            raw = plan.estimator(batch)["advantages"].cpu()[row, at].double().numpy()
+        except RlzooError as error:
+            failed.append({"estimator": name, "reason": str(error)})
+            continue
+        head = row_head(plan.estimator, words)
+        rows.append({**head, **against(raw, reference.first, reference.second, clusters)})
+    kl = compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo).config.kl
+    return {
+        "run": str(folder.path),
+        "source": source,
+        "step": step,
+        "task": run_plan.task_name,
+        "rows": batch.rows,
+        "mean_score": batch["sequence_scores"].double().mean().item(),
+        "branches": branches,
+        "states": _states(models.tokenizer, batch, row, at, reference, values),
+        "prompts": len(set(clusters.tolist())),
+        "binary": reference.binary,
+        "tokens": tokens,
+        "kl_in_target": False,
+        "kl_in_training": bool(kl.place == "reward" and kl.coef > 0),
+        "reference": reference_quality(reference, clusters),
+        "critic": critic,
+        "estimators": rows,
+        "not_diagnosable": undone,
+        "failed": failed,
+    }
+
+
+def _plans(
+    folder: RunFolder, words: list[str], zoo: Zoo
+) -> tuple[Plan, list[Plan], list[dict[str, str]]]:
+    """The run's own plan, that of each estimator, and those that cannot be asked."""
+    base = [f"recipe={folder.path / 'recipe.yaml'}", "kl.place=none"]
+    other = [w for w in words if not w.startswith("estimator")]
+    run_plan = make_plan(compose([*base, *other], zoo), zoo)
+    named = len(other) < len(words)
+    if named:
+        recipes = estimators_of([*base, *words], zoo)
+    else:
+        recipes = own_and_others([*base, *other], run_plan.estimator.name, zoo)
+    plans, undone = [], {}
+    made = {column.name for column in run_plan.columns}
+    for name, plan, why in make_plans(recipes, zoo):
+        if plan is None:
+            undone[name] = why
+            continue
+        wanted = set(plan.estimator.needs) & set(CRITIC_COLUMNS)
+        more = {column.name for column in plan.columns} - made
+        if wanted and not run_plan.critic:
+            undone[name] = f"needs {min(wanted)}, and this run has no critic"
+        elif more and not named:
+            undone[name] = f"needs {', '.join(sorted(more))}, which the run does not make; name it"
+        else:
+            plans.append(plan)
+    if not plans:
+        name, why = next(iter(undone.items()))
+        raise RunError(f"{folder.path}: no estimator can be asked: {name}: {why}")
+    return run_plan, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
+
+
+def _load(folder: RunFolder, models: Models) -> tuple[str, int]:
+    """Put the run's newest whole checkpoint, or its final model, into the models: which, and its
+    step."""
+    try:
+        state, _ = load_checkpoint(folder.checkpoints, models.networks(), {})
+    except OSError as error:
+        raise RunError(f"{folder.checkpoints}: {first_line(error)}") from None
+    if state is not None:
+        return f"checkpoint of step {state['step']}", state["step"]
+    model = folder.path / "model"
+    if models.critic is not None or not (model / "config.json").is_file():
+        raise RunError(f"{folder.path} has no checkpoint yet; wait for one, or resume the run")
+    models.policy.model.load_state_dict(load_causal_lm(Path(model)).state_dict())
+    return "final model", 0
+
+
+def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
+    """Responses of the run's policy with their columns, and how many tokens each took."""
+    plan, meter = models.plan, models.meter
+    rollout = plan.recipe.config.rollout
+    examples = draw(models, "test", rollout.prompts, STREAM, step)
+    batch = collect(
+        models, examples, rollout.samples, stream=f"{STREAM}/batch", step=step,
+        sampler=plan.base_sampler,
+    )  # fmt: skip
+    tokens = {"batch": meter.tokens}
+    add_columns(models, batch, stream=f"{STREAM}/batch", step=step)
+    tokens["columns"] = meter.tokens - tokens["batch"]
+    add_rewards(plan, batch, 0.0)
+    if plan.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
+        raise RlzooError("--branches: these responses hold observations, and no branch can")
+    return batch, tokens
+
+
+STATES = 64  # unless told, or all of a batch that has fewer
+
+
+def _start_states(plan: Plan, batch: Batch, states: int | None, step: int) -> tuple[Tensor, Tensor]:
+    """Rows and positions, (N,) each, of the states to start from."""
+    mask = loss_mask(plan, batch).cpu()
+    there = int(mask.sum())
+    if there < 2 or (states or 0) > there:
+        raise RlzooError(f"--states: this batch has {there} tokens. Got {states or STATES}")
+    draw = noise.generator(plan.recipe.config.seed, f"{STREAM}/states", step)
+    return choose_tokens(mask, states or min(STATES, there), draw)
+
+
+def _states(
+    tokenizer: Any, batch: Batch, row: Tensor, at: Tensor, reference: Reference, values: Any
+) -> list[dict[str, Any]]:
+    """Each state with its token, and what the branches say of both."""
+    groups = group_mean(batch["sequence_scores"], batch["group_ids"])
+    after = [[0.0, 0.0] if end else list(reference.interval(scores))
+             for end, scores in zip(reference.ended, reference.after, strict=True)]  # fmt: skip
+    states = []
+    for i, (r, t) in enumerate(zip(row.tolist(), at.tolist(), strict=True)):
+        ids = batch["response_ids"][r, : t + 1].tolist()
+        piece = tokenizer.convert_ids_to_tokens(ids[t])
+        states.append(
+            {
+                "row": r,
+                "position": t,
+                "prompt": batch["prompts"][r],
+                "score": float(batch["sequence_scores"][r]),
+                "group_score": float(groups[r]),
+                "before": tokenizer.decode(ids[:t]),
+                "token": readable(tokenizer.decode(ids[t:]), piece),
+                "value": float(reference.here[i].mean()),
+                "interval": list(reference.interval(reference.here[i])),
+                "critic": None if values is None else float(values[i]),
+                "reward": float(reference.reward[i]),
+                "ended": bool(reference.ended[i]),
+                "value_after": float(reference.after[i].mean()),
+                "interval_after": after[i],
+                "advantage": float(reference.estimate[i]),
+            }
+        )
+    return states

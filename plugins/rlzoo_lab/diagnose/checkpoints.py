@@ -1,0 +1,228 @@
+"""`rlzoo diagnose RUN --checkpoints`: the run's own critic against the truth, as training goes on.
+
+The run's task is enumerated on a few tokens, the same ones at every checkpoint. The policy of each
+checkpoint has an exact V there; its critic is asked about the same prefixes, and stands beside it
+in the estimators.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RunError
+from rlzoo.lm.build import build_models
+from rlzoo.lm.models import Models
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.plan import Plan, make_plan
+from rlzoo.recipe.words import is_run
+from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
+from rlzoo.step import critic_quality as quality
+from rlzoo.train.checkpoint import damage, load_networks
+from rlzoo_lab.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
+from rlzoo_lab.diagnose.model_world import (
+    ModelWorld,
+    draw_prompts,
+    greedy_mass,
+    likely_tokens,
+    make_space,
+)
+from rlzoo_lab.diagnose.setting import Setting
+from rlzoo_lab.oracle.episodes import enumerate_episodes
+from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.tree import Tree, make_tree
+from rlzoo_lab.oracle.worlds import make_critic
+
+OWN = "own"  # the run's critic, a choice of --critic
+
+
+def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dict[str, Any]:
+    """What `--json` prints: an entry for each checkpoint, the base model first.
+
+    words: the run folder, then estimator=... and options; without them the run's own.
+    """
+    began = time.perf_counter()
+    _check(words, arguments)
+    folder, zoo = open_folder(words[0]), load_zoo()
+    base, words = f"recipe={folder.path / 'recipe.yaml'}", words[1:]
+    recipes = estimators_of([base, *words], zoo)
+    samples = samples_of(arguments, recipes[0])
+    sizes = sizes_of(arguments.batches, samples)
+    asked = [OWN, CRITICS[0]]
+    if arguments.critic != ",".join(CRITICS):
+        asked = critics_of(arguments.critic, arguments.noise, (OWN, *CRITICS))
+    tree = make_tree(arguments.vocabulary, arguments.horizon, prompts=arguments.prompts)
+
+    # The estimators asked about may need no critic; which networks there are is the run's affair.
+    mine = [w for w in words if not w.startswith("estimator")]
+    plan = make_plan(compose([base, *mine], zoo), zoo)
+    models = build_models(plan)
+    stages, notes = _stages(folder, models)
+    start = _space(plan, models, stages, tree)
+    entries, failed = [], []
+    for stage in stages:
+        state = stage.load()
+        kl = plan.recipe.config.kl
+        coef = state.get("kl_coef", kl.coef) if arguments.kl and _in_reward(plan) else 0.0
+        space = start.renewed(coef)
+        oracle = space.oracle
+        episodes = enumerate_episodes(oracle, arguments.cut)
+        setting = Setting(recipes[0], zoo, oracle, episodes, samples, coef, space)
+        values = space.values(models.critic) if "critic" in stage.networks else None
+        critics = _critics(asked, values, oracle, arguments.noise, plan.recipe.config.seed)
+        rows = setting.ask(recipes, words, critics, sizes)
+        failed += [{**fault, "step": stage.step} for fault in rows["failed"]]
+        entries.append(
+            {
+                "step": stage.step,
+                "expected_return": oracle.expected_return,
+                "expected_length": oracle.expected_length,
+                "gradient_norm": float(oracle.gradient().norm()),
+                "kl": oracle.kl(),
+                "kl_coef": coef,
+                "share": space.share(),
+                "own_critic": None if values is None else critic_error(oracle, values),
+                "estimators": rows["estimators"],
+            }
+        )
+    return {
+        "run": str(folder.path),
+        "world": setting.facts(arguments),
+        "checkpoints": entries,
+        "not_diagnosable": rows["not_diagnosable"],
+        "failed": failed,
+        "notes": [*notes, *_cautions(plan, models, arguments)],
+        "seconds": time.perf_counter() - began,
+    }
+
+
+def _check(words: list[str], arguments: argparse.Namespace) -> None:
+    if not is_run(words[0]):
+        raise RunError(f"--checkpoints: give a RUN folder first. Got {words[0]}")
+    for word in words[1:]:
+        if "=" not in word:
+            raise RunError(f"--checkpoints: one RUN, then key=value. Got {word!r}")
+    for flag in ("plot", "html", "parameters"):
+        if getattr(arguments, flag):
+            raise RunError(f"--{flag}: not with --checkpoints; --json has all its numbers")
+    if arguments.fixed_length:
+        raise RunError("--fixed-length: a model may always end its response")
+
+
+@dataclass
+class _Stage:
+    """A checkpoint, or the start of the run (path None): `networks` that it has weights of."""
+
+    step: int
+    path: Path | None
+    networks: dict[str, torch.nn.Module]
+    start: dict[str, dict[str, Tensor]]  # weights at the start of the run
+
+    def load(self) -> dict[str, Any]:
+        """Put the weights into the networks; the checkpoint's state."""
+        if self.path is not None:
+            return load_networks(self.path, self.networks)
+        for name, network in self.networks.items():
+            network.load_state_dict(self.start[name])
+        return {}
+
+
+def _stages(folder: RunFolder, models: Models) -> tuple[list[_Stage], list[str]]:
+    """The start and every whole checkpoint; what is wrong with the others, a line each."""
+    paths = saved_steps(folder.checkpoints)
+    if not paths:
+        raise RunError(
+            f"{folder.path} has no checkpoint; train with checkpoint.every=N checkpoint.keep=M"
+        )
+    networks, notes = models.networks(), []
+    start = {
+        name: {key: x.clone() for key, x in network.state_dict().items()}
+        for name, network in networks.items()
+    }
+    stages = [_Stage(0, None, networks, start)]
+    for path in paths:
+        fault = damage(path)
+        if fault:
+            notes.append(f"checkpoint {path.name} is damaged ({fault}): left out")
+            continue
+        step = step_of(path)
+        there = {n: x for n, x in networks.items() if (path / f"{n}.safetensors").exists()}
+        stages.append(_Stage(step, path, there, start))
+        if "critic" in networks and "critic" not in there:
+            notes.append(f"checkpoint {path.name} has no critic: exact only")
+    if len(stages) == 1:
+        raise RunError(f"{folder.checkpoints}: {'; '.join(notes)}")
+    if "critic" not in networks:
+        notes.append("this run has no critic: exact values only")
+    if len(paths) == 1:
+        notes.append("one checkpoint is kept; checkpoint.every=N checkpoint.keep=M keeps more")
+    return stages, notes
+
+
+def _space(plan: Plan, models: Models, stages: list[_Stage], tree: Tree) -> ModelWorld:
+    """The world of the base model, on tokens that are likely at one stage or another."""
+    examples = draw_prompts(plan, models.policy, tree)
+    mass: Any = 0
+    for stage in stages:
+        stage.load()
+        mass = mass + greedy_mass(models.policy, examples, tree)
+    stages[0].load()
+    allowed = likely_tokens(models.policy, mass, tree)
+    return make_space(plan, models.policy, tree, examples, allowed)
+
+
+def _critics(
+    asked: list[str], of_run: Tensor | None, oracle: Oracle, noise: float, seed: int
+) -> dict[str, Tensor]:
+    """The values (S,) of each critic that is there; the exact ones where none is."""
+    values = {
+        name: of_run if name == OWN else make_critic(name, oracle, size=noise, seed=seed)
+        for name in asked
+    }
+    return {n: v for n, v in values.items() if v is not None} or {CRITICS[0]: oracle.v}
+
+
+def _in_reward(plan: Plan) -> bool:
+    kl = plan.recipe.config.kl
+    return kl.name is not None and kl.place == "reward"
+
+
+def _cautions(plan: Plan, models: Models, arguments: argparse.Namespace) -> list[str]:
+    """Where the run's critic learns something else than what it is compared with."""
+    notes = []
+    if _in_reward(plan) and plan.recipe.config.kl.coef and not arguments.kl:
+        notes.append("the run's rewards hold a KL, which its critic learns; --kl counts it here")
+    if models.critic is not None and plan.gamma != 1:
+        notes.append(
+            f"the run's critic learns returns of gamma = {plan.gamma:g}, the truth is of 1"
+        )
+    return notes
+
+
+def critic_error(oracle: Oracle, values: Tensor) -> dict[str, Any]:
+    """A critic's values (S,) against V of the policy, states as often as it visits them.
+
+    explained_variance: 1 - Var(V^pi - V) / Var(V^pi), 0 where V^pi does not vary.
+    of_returns: what V explains of Monte Carlo returns, as the metric of training; ceiling: what
+    V^pi would, 1 - mean Var(G | s) / Var(G).  positions, bins: by depth, and by the size of V.
+    """
+    weight = oracle.visits / oracle.visits.sum()
+    exact, luck = oracle.v, oracle.return_variance
+    noise = quality.mean(luck, weight)
+    return {
+        "mean": quality.mean(values, weight),
+        "mean_exact": quality.mean(exact, weight),
+        "sd_exact": quality.variance(exact, weight) ** 0.5,
+        "rmse": quality.mean((values - exact).square(), weight) ** 0.5,
+        "explained_variance": quality.explained(values, exact, weight),
+        "of_returns": quality.explained(values, exact, weight, noise),
+        "ceiling": quality.explained(exact, exact, weight, noise),
+        "slope": quality.slope(values, exact, weight),
+        "positions": quality.cells(values, exact, weight, oracle.tree.depth, luck),
+        "bins": quality.cells(values, exact, weight, quality.value_bins(values, weight), luck),
+    }

@@ -1,0 +1,81 @@
+"""`rlzoo diagnose`: exact bias and variance of estimators.  No torch here."""
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError
+from rlzoo.recipe.words import is_run
+from rlzoo_lab.diagnose.asked import CRITICS, SIZES
+from rlzoo_lab.diagnose.branch_tables import branch_tables
+from rlzoo_lab.diagnose.checkpoint_tables import checkpoint_tables
+from rlzoo_lab.diagnose.exact import diagnose
+from rlzoo_lab.diagnose.plot import write_html, write_plot
+from rlzoo_lab.diagnose.tables import exact_tables
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("words", nargs="*", metavar="RUN | key=value")
+    add = sub.add_argument
+    add(
+        "--world",
+        default="outcome",
+        help="outcome, graded, dense, key_noise, words",
+    )
+    add("--critic", default=",".join(CRITICS), help="exact, noisy, zero; own with --checkpoints")
+    add("--noise", type=float, default=0.2, help="standard deviation of the noisy critic's errors")
+    add("--vocabulary", type=int, default=6, help="tokens, EOS included")
+    add("--horizon", type=int, default=5, help="the longest episode")
+    add("--samples", type=int, help="samples per prompt; the recipe's rollout.samples")
+    add("--prompts", type=int, default=1, help="prompts in the world, of unlike difficulty")
+    add("--fixed-length", action="store_true", help="no EOS: every episode takes --horizon tokens")
+    add("--cut", type=int, help="truncate rows at this length; rollout.truncation says what then")
+    add("--kl", action="store_true", help="with the recipe's KL, in reward and objective")
+    add("--batches", default=",".join(map(str, SIZES)), help="batch sizes, in rows; 0: none")
+    add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")
+    add("--checkpoints", action="store_true", help="of a RUN: its own critic, at each checkpoint")
+    add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
+    add("--branches", type=int, metavar="K", help="of a RUN: K fresh rollouts from chosen states")
+    add("--states", type=int, metavar="N", help="how many states --branches starts from; 64")
+    add("--plot", metavar="FILE", help="frontier and cosine curves, .png or .svg")
+    add("--html", metavar="FILE", help="table and plots in one self-contained page")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    words = arguments.words
+    if not words:
+        raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
+    if arguments.checkpoints:
+        from rlzoo_lab.diagnose.checkpoints import diagnose_checkpoints
+
+        return _result(diagnose_checkpoints(words, arguments), checkpoint_tables)
+    if arguments.branches is not None or arguments.states is not None:
+        from rlzoo_lab.diagnose.branches import branch_document
+
+        return _result(branch_document(arguments), branch_tables)
+    if is_run(words[0]):
+        from rlzoo_lab.diagnose.saved import diagnose_run, run_tables
+
+        document = diagnose_run(words[0], words[1:], parameters=arguments.parameters)
+        return _result(document, run_tables)
+    began = time.perf_counter()
+    document = diagnose(words, arguments)
+    document["seconds"] = time.perf_counter() - began
+
+    files = {"plot": partial(write_plot, document), "html": partial(write_html, document)}
+    return _result(document, exact_tables, **files)
+
+
+def _result(document: dict[str, Any], view: Any, **files: Callable[[Path], None]) -> Result:
+    failed = document.get("failed", ())
+    return Result(
+        document,
+        lambda console: view(document, console.width),
+        status=1 if failed else 0,
+        notes=[f"{fault['estimator']}: {fault['reason']}" for fault in failed],
+        files=files,
+    )

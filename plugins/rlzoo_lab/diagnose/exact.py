@@ -1,0 +1,71 @@
+"""`rlzoo diagnose`: bias, variance and what they cost, of any estimator, against the exact truth.
+
+A recipe names the estimators, their options and the group size; the truth comes from a small
+enumerated world (`rlzoo_lab.oracle.worlds`) or, with `--model`, from the recipe's own task and
+model with few tokens allowed.
+"""
+
+import argparse
+from functools import partial
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.sketch import load_zoo_after
+from rlzoo_lab.diagnose.asked import critics_of, estimators_of, samples_of, sizes_of
+
+
+def diagnose(
+    words: list[str], arguments: argparse.Namespace, zoo: Zoo | None = None
+) -> dict[str, Any]:
+    """The document that `--json` prints; raises RlzooError."""
+    zoo = zoo or load_zoo_after(partial(estimators_of, words))
+    recipes = estimators_of(words, zoo)
+    first, config = recipes[0], recipes[0].config
+    critics = critics_of(arguments.critic, arguments.noise)
+    samples = samples_of(arguments, first)
+    # From here on torch, which a faulty command line need not wait for.
+    import torch
+
+    if config.run.threads:
+        torch.set_num_threads(config.run.threads)
+    from rlzoo_lab.diagnose.model_world import make_model_world
+    from rlzoo_lab.diagnose.setting import Setting
+    from rlzoo_lab.oracle.episodes import enumerate_episodes
+    from rlzoo_lab.oracle.tree import make_tree
+    from rlzoo_lab.oracle.worlds import make_critic, make_world
+
+    sizes = sizes_of(arguments.batches, samples)
+    kl_coef = config.kl.coef if arguments.kl and config.kl.place == "reward" else 0.0
+    tree = make_tree(
+        arguments.vocabulary,
+        arguments.horizon,
+        stops=not arguments.fixed_length,
+        prompts=arguments.prompts,
+    )
+    space = None
+    if arguments.model:
+        if arguments.fixed_length:
+            raise RlzooError("--fixed-length: a model may always end its response")
+        space = make_model_world(first, zoo, tree, kl_coef=kl_coef)
+        oracle = space.oracle
+    else:
+        oracle = make_world(arguments.world, tree, seed=config.seed, kl_coef=kl_coef)
+    episodes = enumerate_episodes(oracle, arguments.cut)
+    setting = Setting(first, zoo, oracle, episodes, samples, kl_coef, space)
+    values = {
+        name: make_critic(name, oracle, size=arguments.noise, seed=config.seed) for name in critics
+    }
+    rows = setting.ask(recipes, words, values, sizes)
+    reached = episodes.reached(tree.states)[:, None]
+    return {
+        "world": {
+            **setting.facts(arguments),
+            "expected_return": oracle.expected_return,
+            "expected_length": oracle.expected_length,
+            "kl_coef": kl_coef,
+            "kl": oracle.kl(),
+            "gradient_norm": torch.where(reached, oracle.gradient(), 0).norm().item(),
+        },
+        **rows,
+    }

@@ -1,0 +1,190 @@
+"""The bias-variance frontier and the cosine against batch size, as PNG or SVG, or in a page."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo_lab.diagnose.tables import headline, name_of, notes_of, two_digits
+from rlzoo_lab.pages import page as html
+from rlzoo_lab.pages.figure import (
+    SERIES,
+    add_axes,
+    add_legend,
+    colour,
+    new_figure,
+    svg,
+    write_figure,
+)
+from rlzoo_lab.pages.page import row, tag
+
+# By critic.
+MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}
+LINES = {None: "-", "exact": "-", "noisy": "--", "zero": ":"}
+
+FILLS = (None, "none", "left", "bottom")  # tell apart estimators of one colour
+
+FLOOR = 1e-6  # where 0 stands on a logarithmic axis
+
+CSS = """
+th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
+th, td { padding: .35rem .55rem } td:first-child { white-space: normal; min-width: 8rem }
+"""
+
+# As docs/diagnose.md has them.
+MEANINGS = (
+    ("b_perp²", "the bias that reaches the gradient, squared. Good: 0"),
+    ("bias²", "the square of b = E[A^ given state and token] - A; a baseline counts as bias here, "
+     "and is harmless"),
+    ("variance", "how much A^ varies for the same token in the same state. Good: small"),
+    ("MSE", "bias² plus variance"),
+    ("sign", "how often A^, less its mean in the state, has the sign of A, weighted by how much is "
+     "at stake. Good: 1"),
+    ("cos A^", "cosine of the estimator's own expected gradient, all tokens alike, and the true "
+     "one. Good: 1"),
+    ("cos", "the same of the gradient that the recipe takes, by its aggregation and whitening. "
+     "Good: 1"),
+    ("scale", "length of the estimator's expected gradient along the true one, over that one's; "
+     "the learning rate takes it up"),
+    ("SNR", "of one row's gradient: the squared length of its mean over its variance. Good: large"),
+    ("cos@B", "mean cosine of the recipe's gradient of B rows with the true one. Good: 1"),
+    ("gain", "what a step along the gradient adds to J, as a share of what one along the natural "
+     "gradient adds; gain@B: along that of a batch of B rows. Bias and variance in one number"),
+    ("critic", "exact: V itself; noisy: V plus a fixed error of each state; zero: nothing"),
+)  # fmt: skip
+
+ABOUT = (
+    "A^ is what the estimator says of a token, A the truth, Q - V of the policy as it is. Means "
+    "are over tokens as often as the policy visits them."
+)
+
+
+def write_plot(document: Mapping[str, Any], path: Path) -> None:
+    """Both panels, light. Raises RlzooError where the file's name or folder will not do."""
+    if path.suffix not in (".png", ".svg"):
+        raise RlzooError(f"--plot: must end in .png or .svg. Got {path.name!r}")
+    _writable(path, "--plot")
+    write_figure(partial(draw, document), path)
+
+
+def draw(document: Mapping[str, Any]) -> Any:
+    """Both panels as a figure."""
+    rows = document["estimators"]
+    if not rows:
+        raise RlzooError("--plot: there is nothing to draw: no estimator could be diagnosed")
+    names = list(dict.fromkeys(map(name_of, rows)))
+    panels = 2 if rows[0]["batches"] else 1
+    figure = new_figure(12 if panels == 2 else 7.5, 5)
+    bias = add_axes(figure, "bias²: b_perp²", "variance of A^", (1, panels, 1))
+    bias.set(xscale="log", yscale="log")
+    bias.set_title("bias and variance; what would hide another stands beside it", fontsize=10)
+    if panels == 2:
+        curves = add_axes(figure, "rows per batch", "E cos(g^, g*)", (1, 2, 2))
+        curves.set(xscale="log", ylim=(-0.05, 1.03))
+        curves.set_title("the gradient's direction against batch size", fontsize=10)
+    points = [[max(estimate[k], FLOOR) for k in ("b_perp2", "variance")] for estimate in rows]
+    beside = _beside(points)
+    bias.set(xlim=_limits([x for x, _ in points]), ylim=_limits([y for _, y in points]))
+    for n, estimate in enumerate(rows):
+        name, critic = name_of(estimate), estimate["critic"]
+        i = names.index(name)
+        style = {
+            "color": colour(i), "marker": MARKERS[critic], "alpha": 0.85,
+            "fillstyle": FILLS[i // len(SERIES) % len(FILLS)], "linestyle": LINES[critic],
+        }  # fmt: skip
+        label = name if critic is None else f"{name}, {critic}"
+        bias.plot(*points[n], **(style | {"linestyle": ""}), label=label, markersize=7,
+                  transform=_shifted(bias, beside[n]))  # fmt: skip
+        if panels == 2:
+            sizes = sorted(map(int, estimate["batches"]))
+            drawn = [estimate["batches"][str(size)] for size in sizes]
+            errors = [1.96 * d["cosine_se"] for d in drawn]
+            near = [size * 1.03 ** (n - (len(rows) - 1) / 2) for size in sizes]
+            curves.errorbar(near, [d["cosine"] for d in drawn], errors, **style, lw=1.5,
+                            markersize=4)  # fmt: skip
+    for k, axis in enumerate((bias.xaxis, bias.yaxis)):
+        if any(point[k] == FLOOR for point in points):
+            axis.set_major_formatter(_power)
+    add_legend(figure, bias, fontsize=8, ncols=1 + len(rows) // 26)
+    return figure
+
+
+def _beside(points: Sequence[Sequence[float]]) -> list[int]:
+    """For each point how many before it lie where it lies, as far as an eye can tell."""
+    logs = [[math.log10(x) for x in point] for point in points]
+    near = [0.02 * (max(axis) - min(axis)) + 1e-9 for axis in zip(*logs, strict=True)]
+
+    def hides(a: Sequence[float], b: Sequence[float]) -> bool:
+        return all(abs(x - y) <= gap for x, y, gap in zip(a, b, near, strict=True))
+
+    return [sum(hides(p, q) for q in logs[:i]) for i, p in enumerate(logs)]
+
+
+def _limits(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of a logarithmic axis, which a shifted marker does not set."""
+    low, high = math.log10(min(values)), math.log10(max(values))
+    room = 0.1 * (high - low) or 0.5
+    return 10 ** (low - room), 10 ** (high + room)
+
+
+def _shifted(axes: Any, places: int) -> Any:
+    """Where the axes draw, so many markers to the right."""
+    from matplotlib.transforms import ScaledTranslation
+
+    return axes.transData + ScaledTranslation(places * 9 / 72, 0, axes.figure.dpi_scale_trans)
+
+
+def _power(value: float, _: Any) -> str:
+    if math.isclose(value, FLOOR):
+        return "none"
+    return f"$10^{{{math.log10(value):.0f}}}$"
+
+
+def write_html(document: Mapping[str, Any], path: Path) -> None:
+    """One page with everything in it. Raises RlzooError where its folder is none."""
+    _writable(path, "--html")
+    rows = document["estimators"]
+    blocks = [tag("p", headline(document), "muted"), "<h2>Bias and variance</h2>", _scalars(rows)]
+    if rows and rows[0]["batches"]:
+        blocks += ["<h2>In batches of so many rows</h2>", _by_size(rows)]
+    blocks += [tag("p", note, "muted") for note in notes_of(document, rows, wide=True)]
+    blocks.append(html.figure(svg(draw(document), "diagnose")))
+    blocks += ["<h2>What the columns mean</h2>", html.terms(MEANINGS)]
+    blocks.append(tag("p", ABOUT, "muted"))
+    path.write_text(html.page("Against the exact truth", blocks, CSS), encoding="utf-8")
+
+
+def _writable(path: Path, option: str) -> None:
+    if not path.parent.is_dir():
+        raise RlzooError(f"{option}: no such folder: {path.parent}")
+
+
+def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What each estimator is, whatever the batch."""
+    heads = ["estimator", "critic", "b_perp²", "bias²", "variance", "MSE", "sign", "cos A^", "cos",
+             "scale", "SNR", "gain"]  # fmt: skip
+    lines = []
+    for r in rows:
+        cells = [*_who(r), two_digits(r["b_perp2"], r["b_perp2_se"])]
+        cells += [two_digits(r[k]) for k in ("bias2", "variance", "squared_error")]
+        cells += [f"{r['sign']:.2f}", f"{r['own_cosine']:.3f}", f"{r['cosine']:.3f}"]
+        cells += [two_digits(r["scale"]), two_digits(r["snr"]), f"{r['gain']:.2f}"]
+        lines.append(row(tag("td", cell) for cell in cells))
+    return html.table([tag("th", head) for head in heads], lines)
+
+
+def _by_size(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What a batch's gradient is worth, by its size."""
+    sizes = list(rows[0]["batches"])
+    heads = ["estimator", "critic", *(f"{what}@{s}" for what in ("cos", "gain") for s in sizes)]
+    lines = []
+    for r in rows:
+        drawn = [f"{r['batches'][s][k]:.2f}" for k in ("cosine", "gain") for s in sizes]
+        lines.append(row(tag("td", cell) for cell in [*_who(r), *drawn]))
+    return html.table([tag("th", head) for head in heads], lines)
+
+
+def _who(r: Mapping[str, Any]) -> list[str]:
+    return [name_of(r), r["critic"] or "-"]

@@ -1,0 +1,159 @@
+"""`rlzoo diagnose RUN`: the same saved batch through many estimators.
+
+No truth is known here: what can be said is how alike estimators are, token by token, and whether
+the gradients that they ask for point the same way.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.errors import RunError
+from rlzoo.lm.build import build_policy
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.compose import TRUST, compose
+from rlzoo.recipe.plan import Bound, Plan, make_plan
+from rlzoo.recipe.words import quoted
+from rlzoo.runs.folder import open_folder
+from rlzoo.step import critic_quality as quality
+from rlzoo.step.advantages import whitened
+from rlzoo.step.metrics import critic_pairs
+from rlzoo.step.update import first_gradient
+from rlzoo.train.record import read_batch, saved_batches
+from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
+from rlzoo_lab.diagnose.critic_tables import cell_tables
+from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
+from rlzoo_lab.oracle.resources import supply
+
+
+def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:
+    """What `--json` prints; the first estimator is the one that others are compared with.
+
+    words: estimator=... and options; without them the run's own, then all others.
+    """
+    folder = open_folder(path)
+    zoo = load_zoo()
+    base = f"recipe={folder.path / 'recipe.yaml'}"
+    plan = make_plan(compose([base], zoo), zoo)
+    if not (files := saved_batches(folder.path)):
+        raise RunError(f"{folder.path} holds no batch; train with run.save_batches=1")
+    file, batch = files[-1], read_batch(files[-1])
+    if words:
+        recipes = estimators_of([base, *words], zoo)
+    else:
+        recipes = own_and_others([base], plan.estimator.name, zoo)
+    mask = batch["response_mask"]
+    rows: list[dict[str, Any]] = []
+    undone: list[dict[str, Any]] = []
+    advantages, pulls = [], []
+    for recipe in recipes:
+        component = zoo.estimators[recipe.config.estimator.name]
+        columns = dict(batch)
+        missing = supply(zoo, component.needs, columns, {})
+        if missing:
+            undone.append({"estimator": component.name, "needs": missing})
+            continue
+        estimator = Bound(component, recipe.options("estimator"))
+        raw = estimator(columns)["advantages"]
+        pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
+        a = raw[mask.bool()].double()
+        advantages.append(a)
+        rows.append(
+            {
+                **row_head(estimator, words),
+                "mean": a.mean().item(),
+                "variance": a.var(correction=0).item(),
+                "zeros": (a == 0).double().mean().item(),
+                "positive": (a > 0).double().mean().item(),
+            }
+        )
+    if not rows:
+        raise RunError(f"{file}: no estimator can be asked: {undone[0]['needs'][0]} is missing")
+    centred = torch.stack(advantages)  # (estimators, tokens)
+    centred -= centred.mean(1, keepdim=True)
+    document = {
+        "run": str(folder.path),
+        "batch": file.name,
+        "rows": mask.shape[0],
+        "tokens": int(mask.sum()),
+        "estimators": rows,
+        "correlation": _cosines(centred),
+        "gradient_cosine": _cosines(torch.stack([pull.flatten() for pull in pulls])),
+        "not_diagnosable": undone,
+    }
+    if "values" in batch:
+        document["critic"] = _critic(plan, batch)
+    if parameters:
+        model = folder.path / "model"
+        if not (model / "config.json").is_file():
+            raise RunError(f"{model} is not there: the run has not finished; leave --parameters")
+        said = [base, *(w for w in words if w.startswith(TRUST))]
+        document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
+    return document
+
+
+MOST_POSITIONS = 12  # lines of a table
+
+
+def _critic(plan: Plan, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """V against the Monte Carlo returns of the batch: in all, by position, and in bins of V."""
+    v, g, place, _ = critic_pairs(plan, batch)
+    one = torch.ones_like(v)
+    width = int(place.max()) // MOST_POSITIONS + 1  # of a cell, which is named by its first
+    return {
+        "explained_variance": quality.explained(v, g, one),
+        "slope": quality.slope(v, g, one),
+        "positions": quality.cells(v, g, one, place // width * width),
+        "bins": quality.cells(v, g, one, quality.value_bins(v, one)),
+    }
+
+
+def _in_parameters(
+    base: list[str], model: Path, zoo: Zoo, batch: Mapping[str, Any], pulls: list[Tensor]
+) -> Tensor:
+    """(N, parameters) the gradients of the run's final policy."""
+    config = compose([*base, f"model.path={quoted(model)}", "device=cpu"], zoo).config
+    policy = build_policy(config)
+    weights = [p for p in policy.model.parameters() if p.requires_grad]
+    with torch.enable_grad():
+        log_probs = policy.log_prob_stats(batch)["log_probs"]
+        rows = []
+        for pull in pulls:
+            grads = torch.autograd.grad(log_probs, weights, pull.to(log_probs), retain_graph=True)
+            rows.append(torch.cat([g.flatten() for g in grads]))
+    return torch.stack(rows)
+
+
+def _cosines(x: Tensor) -> list[list[float]]:
+    """Of rows (N, tokens); 0 with one of zeros."""
+    unit = x.double() / x.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
+    return (unit @ unit.T).tolist()
+
+
+def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
+    rows = document["estimators"]
+    likeness = {"corr": "correlation", "cos": "gradient_cosine", "cos θ": "parameter_cosine"}
+    likeness = {head: key for head, key in likeness.items() if key in document}
+    table = make_table(["estimator", "mean", "var", "zero", "> 0", *likeness])
+    for i, row in enumerate(rows):
+        cells = [two_digits(row["mean"]), two_digits(row["variance"])]
+        cells += [f"{row['zeros']:.0%}", f"{row['positive']:.0%}"]
+        cells += [f"{document[key][0][i]:.3f}" for key in likeness.values()]
+        table.add_row(name_of(row), *cells)
+    head = (
+        f"{document['run']}, {document['batch']}: {document['rows']} rows, "
+        f"{document['tokens']:,} tokens; advantages before whitening"
+    )
+    where = "in the log-probs of the tokens"
+    if "parameter_cosine" in document:
+        where += ", and (θ) in the parameters of the run's final model"
+    first = name_of(rows[0])
+    note = f"corr: of advantages with those of {first}; cos: of the loss's gradients, {where}"
+    tables = [table]
+    if critic := document.get("critic"):
+        tables += cell_tables(critic, document["batch"], "G")
+        note += "; G: the Monte Carlo return"
+    return page(head, tables, [note, *undiagnosable(document)])

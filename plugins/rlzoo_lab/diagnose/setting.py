@@ -1,0 +1,149 @@
+"""A world and what a recipe does in it: each estimator asked about it, and measured."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from rlzoo.errors import RlzooError
+from rlzoo.mdp.noise import generator
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.plan import CRITIC_COLUMNS, Bound
+from rlzoo_lab.diagnose.asked import row_head
+from rlzoo_lab.diagnose.model_world import ModelWorld
+from rlzoo_lab.oracle.bias import STEP_KL, report
+from rlzoo_lab.oracle.episodes import EpisodeTable, make_columns
+from rlzoo_lab.oracle.means import EstimatorInWorld, make_loss
+from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.resources import Resources, supply
+
+
+@dataclass
+class Setting:
+    """`samples`: rows in a group; `space`: where the world is that of a model."""
+
+    recipe: Recipe
+    zoo: Zoo
+    oracle: Oracle
+    episodes: EpisodeTable
+    samples: int
+    kl_coef: float
+    space: ModelWorld | None = None
+
+    def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
+        """What a document says of the world, whatever the policy."""
+        config, tree, name = self.recipe.config, self.oracle.tree, arguments.world
+        if self.space:
+            name = f"{config.task.name} on {config.model.name or config.model.path}"
+        return {
+            "name": name,
+            "vocabulary": tree.vocabulary,
+            "horizon": tree.horizon,
+            "prompts": tree.prompts,
+            "eos": tree.stops,
+            "cut": arguments.cut,
+            "states": tree.states,
+            "episodes": len(self.episodes.probability),
+            "samples": self.samples,
+            "critic_noise": arguments.noise,
+            "step_kl": STEP_KL,
+            "seed": config.seed,
+            **(self.space.describe() if self.space else {}),
+        }
+
+    def ask(
+        self,
+        recipes: Sequence[Recipe],
+        words: list[str],
+        critics: Mapping[str, Tensor],
+        sizes: tuple[int, ...],
+    ) -> dict[str, list[dict[str, Any]]]:
+        """The lists of a document: `estimators`, a row for each under each critic, name -> V (S,),
+        that it reads; `not_diagnosable` and `failed`."""
+        lists = ("estimators", "not_diagnosable", "failed")
+        rows: dict[str, list[dict[str, Any]]] = {name: [] for name in lists}
+        for recipe in recipes:
+            component = self.zoo.estimators[recipe.config.estimator.name]
+            bound = Bound(component, recipe.options("estimator"))
+            reads_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
+            for critic in list(critics) if reads_critic else list(critics)[:1]:
+                subject, missing = self.subject(recipe, critics[critic])
+                if missing:
+                    rows["not_diagnosable"].append({"estimator": component.name, "needs": missing})
+                    break
+                try:
+                    numbers = self._measure(subject, sizes)
+                except RlzooError as error:
+                    rows["failed"].append({"estimator": component.name, "reason": str(error)})
+                    break
+                rows["estimators"].append(
+                    {
+                        **row_head(bound, words),
+                        "critic": critic if reads_critic else None,
+                        "gamma": bound.gamma,
+                        "aggregation": recipe.config.aggregation.name,
+                        "whiten": recipe.config.whiten,
+                        **numbers,
+                    }
+                )
+        return rows
+
+    def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
+        """A recipe's estimator and loss as a subject for measuring, and what its columns lack."""
+        config, mine = self.recipe.config, recipe.config
+        component = self.zoo.estimators[mine.estimator.name]
+        chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
+
+        def supplied(m: int, rows: Tensor | None) -> tuple[dict[str, Any], list[str], bool]:
+            columns = self.columns(values, rows)
+            draw = generator(config.seed, "diagnose/columns", m + 1)
+            resources = Resources(self.oracle, columns["prompt_index"], draw)
+            missing = supply(self.zoo, component.needs, columns, resources.handles(), chosen)
+            return columns, missing, resources.random
+
+        columns, missing, random = supplied(0, None)
+        subject = EstimatorInWorld(
+            component,
+            recipe.options("estimator"),
+            self.oracle,
+            self.episodes,
+            columns,
+            (lambda m, rows: supplied(m, rows)[0]) if random else None,
+            samples=self.samples,
+            prompts=min(config.rollout.prompts, 8),
+            seed=config.seed,
+        )
+        drops = config.rollout.truncation == "drop"
+        subject.loss = make_loss(
+            Bound(self.zoo.aggregations[mine.aggregation.name], recipe.options("aggregation")),
+            self.episodes,
+            whiten=mine.whiten,
+            ddof=mine.whiten_ddof,
+            kept=~columns["truncated"] if drops else None,
+        )
+        return subject, missing
+
+    def columns(self, values: Tensor, rows: Tensor | None = None) -> dict[str, Any]:
+        """The columns of all episodes, or of some (B,), under a critic (S,)."""
+        config, kl = self.recipe.config, None
+        if self.kl_coef:
+            kl = Bound(self.zoo.kl_penalties[config.kl.name], self.recipe.options("kl"))
+        return make_columns(
+            self.oracle,
+            self.episodes if rows is None else self.episodes.select(rows),
+            values,
+            truncation=config.rollout.truncation,
+            truncation_penalty=config.rollout.truncation_penalty,
+            kl=kl,
+            kl_spread=config.kl.spread,
+        )
+
+    def _measure(self, subject: EstimatorInWorld, sizes: tuple[int, ...]) -> dict[str, Any]:
+        numbers = vars(report(subject, sizes=sizes))
+        numbers["batches"] = {str(size): batch for size, batch in numbers["batches"].items()}
+        if self.space:
+            numbers["parameters"] = self.space.measure(subject)
+        return numbers

@@ -1,0 +1,200 @@
+"""What the terminal shows of `diagnose`, and how its numbers are written."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rlzoo.format.numbers import option_text
+
+
+def two_digits(x: float, se: float = 0.0) -> str:
+    """Two digits; a standard error beside it where there is one."""
+    if se >= 1e-12:
+        return f"{_digits(x, 2)}±{_digits(se, 1)}"
+    return "0" if abs(x) < 1e-12 else _digits(x, 2)
+
+
+def _digits(x: float, digits: int) -> str:
+    short = f"{x:.{digits}g}" if 0.001 <= abs(x) < 1000 else f"{x:.{digits - 1}e}"
+    return short.replace("e-0", "e-").replace("e+0", "e+")
+
+
+def with_error(row: Mapping[str, Any], key: str) -> str:
+    return "-" if row[key] is None else two_digits(row[key], row[f"{key}_se"] or 0.0)
+
+
+def make_table(heads: Iterable[str], *, padding: int = 1) -> Any:
+    """An empty table: the estimator in bold and folded, its critic, else numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, padding, 0, 0), pad_edge=False)
+    for head in heads:
+        if head == "estimator":
+            table.add_column(head, overflow="fold", style="bold")
+        else:
+            names = head in ("step", "critic")
+            table.add_column(head, justify="left" if names else "right", no_wrap=True)
+    return table
+
+
+def page(head: str, tables: Iterable[Any], notes: Iterable[str]) -> list[Any]:
+    from rich.text import Text
+
+    return [Text(head), *tables, *dim(notes)]
+
+
+def dim(notes: Iterable[str]) -> list[Any]:
+    from rich.text import Text
+
+    return [Text(note, style="dim") for note in notes]
+
+
+def name_of(row: Mapping[str, Any]) -> str:
+    shown = (f"{k}={option_text(v)}" for k, v in row["shown"].items())
+    return " ".join([row["estimator"], *shown])
+
+
+def headline(document: Mapping[str, Any]) -> str:
+    """The world in a line; of several policies without what changes from one to the next."""
+    w = document["world"]
+    ends = "EOS included" if w["eos"] else "no EOS"
+    facts = [
+        f"{w['name']}: |V| = {w['vocabulary']} ({ends}), T = {w['horizon']}: {w['states']:,} "
+        f"states, {w['episodes']:,} episodes"
+    ]
+    if "expected_return" in w:
+        facts.append(f"J = {w['expected_return']:.3f}, mean length {w['expected_length']:.2f}")
+    facts.append(f"groups of {w['samples']}")
+    if w["prompts"] > 1:
+        facts.append(f"{w['prompts']} prompts")
+    if w["cut"]:
+        facts.append(f"rows cut at {w['cut']}")
+    if w.get("kl_coef"):
+        facts.append(f"KL {w['kl']:.3f} nats, coefficient {w['kl_coef']}")
+    if "tokens" in w:
+        facts.append(f"tokens {w['tokens']}")
+    return "; ".join(facts)
+
+
+def cells(
+    rows: Sequence[Mapping[str, Any]], wide: bool
+) -> tuple[list[str], Callable[[Mapping[str, Any]], list[str]]]:
+    """Heads of the numbers' columns, and a row's cells."""
+    sizes = list(rows[0]["batches"]) if rows else []
+    middle = min(sizes, key=lambda size: abs(int(size) - 64)) if sizes else None
+    in_parameters = bool(rows) and "parameters" in rows[0]
+    # (head, whether it is shown, a row's cell)
+    columns: list[tuple[str, bool, Callable[[Mapping[str, Any]], str]]] = [
+        ("b_perp²", True, lambda row: two_digits(row["b_perp2"], row["b_perp2_se"])),
+        ("bias²", wide, lambda row: two_digits(row["bias2"])),
+        ("var/s²", True, _relative),
+        ("sign", True, lambda row: f"{row['sign']:.2f}"),
+        ("cos A^", True, lambda row: _cosine(row["own_cosine"], row["own_cosine_se"])),
+        ("cos", True, lambda row: _cosine(row["cosine"], row["cosine_se"])),
+        ("scale", wide, lambda row: two_digits(row["scale"])),
+        ("SNR", wide, lambda row: two_digits(row["snr"])),
+        ("cos θ", in_parameters, lambda row: _cosine(row["parameters"]["cosine"], 0)),
+        *(
+            (f"cos@{s}", wide or s == middle, lambda row, s=s: _batch(row, s, "cosine"))
+            for s in sizes
+        ),
+        ("gain", not middle, lambda row: f"{row['gain']:.2f}"),
+        (f"gain@{middle}", bool(middle), lambda row: _batch(row, middle, "gain")),
+    ]
+    shown = [(head, cell) for head, is_shown, cell in columns if is_shown]
+    return [head for head, _ in shown], lambda row: [cell(row) for _, cell in shown]
+
+
+def add_rows(
+    table: Any,
+    rows: Iterable[Mapping[str, Any]],
+    cells_of: Callable[[Mapping[str, Any]], list[str]],
+    lead: tuple[str, ...] = (),
+) -> None:
+    """A row for each estimator and critic, the estimator's name once; `lead`: what stands before
+    the first."""
+    before = None
+    for row in rows:
+        first = lead if before is None else ("",) * len(lead)
+        name = name_of(row)
+        table.add_row(*first, "" if name == before else name, row["critic"] or "-", *cells_of(row))
+        before = name
+
+
+def _relative(row: Mapping[str, Any]) -> str:
+    x = row["relative_variance"]
+    return "-" if x is None else two_digits(x)
+
+
+def _batch(row: Mapping[str, Any], size: str | None, key: str) -> str:
+    return f"{row['batches'][size][key]:.2f}"
+
+
+def _cosine(x: float, se: float) -> str:
+    return f"{x:.3f}±{se:.0e}".replace("e-0", "e-") if se >= 5e-4 else f"{x:.3f}"
+
+
+def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
+    rows = document["estimators"]
+    wide = width >= 110
+    heads, cells_of = cells(rows, wide)
+    table = make_table(["estimator", "critic", *heads], padding=int(width >= 160))
+    add_rows(table, rows, cells_of)
+    return page(headline(document), [table], notes_of(document, rows, wide))
+
+
+def notes_of(
+    document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], wide: bool
+) -> list[str]:
+    """What stands below the numbers of `rows`."""
+    notes = []
+    sampled = [row for row in rows if row["method"] != "exact"]
+    if sampled:
+        methods = dict.fromkeys(f"{row['estimator']}: {row['method']}" for row in sampled)
+        notes.append(f"± one standard error; {'; '.join(methods)}; the others are exact")
+    errors = [drawn["cosine_se"] for row in rows for drawn in row["batches"].values()]
+    if errors:
+        notes.append(
+            "cos@B, gain@B: drawn batches of B rows, the same for all; standard error of cos@B at "
+            f"most {max(errors):.2g}"
+        )
+    if rows:
+        notes.append(
+            f"gain: of J, in a step of KL {document['world']['step_kl']}, as a share of the "
+            f"natural gradient's; the true gradient's own: {_true_gains(rows)}"
+        )
+    notes += _losses(rows)
+    notes += undiagnosable(document)
+    if not wide:
+        notes.append("bias², scale, SNR, other sizes: in a terminal of 110 columns, or --json")
+    if "seconds" in document:
+        notes.append(f"{document['seconds']:.1f} s")
+    return notes
+
+
+def _true_gains(rows: Sequence[Mapping[str, Any]]) -> str:
+    gains = sorted({f"{row['true_gain']:.2f}" for row in rows})
+    return " to ".join(dict.fromkeys([gains[0], gains[-1]]))
+
+
+def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whose gradient the cosine is of, and of which return the truth is."""
+    how = {"none": "not whitened", "batch": "whitened over the batch", "group": "within groups"}
+    losses = dict.fromkeys(f"{row['aggregation']}, {how[row['whiten']]}" for row in rows)
+    notes = [
+        "cos A^: of the estimator by itself, all tokens alike; cos, cos@B, gain@B: as the "
+        f"recipe's loss weighs them: {' or '.join(losses)}"
+    ]
+    discounts = {f"{name_of(row)}: gamma = {row['gamma']:g}" for row in rows if row["gamma"] != 1}
+    if discounts:
+        notes.append(
+            f"{'; '.join(sorted(discounts))}; the truth is of gamma = 1, the return as it is paid"
+        )
+    return notes
+
+
+def undiagnosable(document: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{row['estimator']}: not diagnosable: needs {', '.join(row['needs'])}"
+        for row in document["not_diagnosable"]
+    ]

@@ -1,0 +1,104 @@
+"""`rlzoo doctor`: what is wrong with a run, in words.  No torch here."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError
+from rlzoo.runs.folder import open_folder
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.rules import RULES, SEVERITIES
+from rlzoo_lab.doctor.series import Finding, read_run
+
+
+def examine(run: Record) -> tuple[list[Finding], list[str]]:
+    """(findings, the gravest first, causes before what follows from them; names of the rules that
+    could not be asked).
+
+    What another finding explains is named by it, and no finding of its own.
+    """
+    findings: list[Finding] = []
+    left_out = []
+    for r in RULES:
+        if any(len(run.series(m)) < r.least for m in r.metrics):
+            left_out.append(r.name)
+            continue
+        finding = r.judge(run)
+        if finding is not None:
+            finding.rule = r.name
+            if r.metrics:
+                numbers = run.steps_of(r.metrics[0])
+                finding.evidence.setdefault("steps", [numbers[0], numbers[-1]])
+            findings.append(finding)
+    explains = {r.name: r.explains for r in RULES}
+    order = {r.name: i for i, r in enumerate(RULES)}
+
+    def causes(k: Finding, f: Finding) -> bool:
+        """Whether f follows from k; of two that explain each other the first rule is the cause."""
+        if k.severity == "note" or f.rule not in explains[k.rule]:
+            return False
+        return k.rule not in explains[f.rule] or order[k.rule] < order[f.rule]
+
+    kept = [f for f in findings if not any(causes(k, f) for k in findings)] or findings[:1]
+    for f in findings:
+        if f not in kept and f.severity != "note":
+            cause = next((k for k in kept if causes(k, f)), kept[0])
+            cause.so_too.append(f.rule)
+    return sorted(kept, key=lambda f: SEVERITIES.index(f.severity)), left_out
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("path", metavar="RUN", help="a run folder, finished or not")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    folder = open_folder(arguments.path, large=False)
+    try:
+        record = read_run(folder)
+    except OSError as error:
+        raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
+    findings, left_out = examine(record)
+    document = {
+        "path": str(folder.path),
+        "steps": len(record.steps),
+        "finished": bool(record.summary),
+        "folder": record.troubles,
+        "findings": [asdict(f) for f in findings],
+        "judged": [r.name for r in RULES if r.name not in left_out],
+        "not_judged": left_out,
+    }
+    return Result(document, lambda _: diagnosis(document))
+
+
+def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
+    """What the terminal shows."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    styles = {"problem": "bold red", "warning": "yellow", "note": "cyan"}
+    steps, findings = document["steps"], document["findings"]
+    yield Text(
+        f"{document['path']}: {steps} step{'s' * (steps != 1)}", style="bold", overflow="fold"
+    )
+    for trouble in document["folder"]:
+        yield Text(trouble, style="yellow", overflow="fold")
+    for f in findings:
+        title = f"{f['severity']}: {f['rule'].replace('_', ' ')}"
+        yield Text.assemble("\n", (title, styles[f["severity"]]))
+        yield Padding(Text(f["what"]), (0, 0, 0, 2))
+        if f["so_too"]:
+            follows = ", ".join(name.replace("_", " ") for name in f["so_too"])
+            yield Padding(Text.assemble(("so   ", "bold"), follows), (0, 0, 0, 2))
+        yield Padding(Text.assemble(("try  ", "bold"), f["advice"]), (0, 0, 0, 2))
+    if not steps:
+        yield Text("\nNo step to judge yet.")
+        return
+    wrong = sum(f["severity"] != "note" for f in findings)
+    verdict = f"{wrong} found something wrong" if wrong else "nothing wrong found"
+    yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
+    if document["not_judged"]:
+        names = ", ".join(name.replace("_", " ") for name in document["not_judged"])
+        why = "too few steps, or the run has no such metric"
+        yield Text(f"Not judged ({why}): {names}.", style="dim")

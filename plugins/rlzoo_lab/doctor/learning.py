@@ -1,0 +1,316 @@
+"""Rules of learning: whether there is anything to learn, and whether it is learnt. Most of what
+they find is a symptom; where a cause is found too, it stands in their place."""
+
+import shlex
+from statistics import fmean, median
+
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    ends,
+    fallen,
+    last,
+    late,
+    learning,
+    rises,
+    spans,
+    trend,
+    updates,
+)
+
+WELL = 0.85  # of held-out accuracy or of a reward that is at most 1: little is left to learn
+
+
+def well(run: Record) -> bool:
+    """Whether nearly all is right already, held out or in training."""
+    return (run.accuracy or 0.0) >= WELL or (
+        run.has(names.REWARD) and late(run, names.REWARD) > WELL
+    )
+
+
+@rule(names.SKIPPED, explains=SYMPTOMS)
+def updates_skipped(run: Record) -> Finding | None:
+    """Loss or gradient was not finite, so optimizer steps were left out."""
+    steps = [n for n, value in run.points(names.SKIPPED) if value > 0]
+    if not steps:
+        return None
+    total, share = sum(run.series(names.SKIPPED)), len(steps) / len(run.steps)
+    return Finding(
+        "problem" if share > 0.05 else "warning",
+        f"{total:g} updates were skipped, in {len(steps)} of {len(run.steps)} steps (the first "
+        f"at step {steps[0]}): their loss or gradient was not finite.",
+        "Lower actor.lr and critic.lr; if that does not help, set model.autocast=none.",
+        {"updates": total, "steps": steps[:100]},
+    )
+
+
+def _warm_start(run: Record) -> str:
+    task = shlex.quote(str(run.key("task.name")))
+    return f"a warm start (`rlzoo base {task} --out start`, or `rlzoo sft` on pairs of your own)"
+
+
+@rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
+      "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
+def reward_constant(run: Record) -> Finding | None:
+    """Every response of a step scores the same: nothing to prefer."""
+    spread = run.series(names.SCORE_STD)
+    flat = sum(s < 1e-8 for s in spread)
+    if flat <= 0.8 * len(spread) or run.solved:
+        return None
+    level = fmean(run.series(names.REWARD))
+    began = (
+        "" if min(spread[:3]) < 1e-8 else " (not at first: the policy has gone where all is one)"
+    )
+    zero = abs(level) < 0.02
+    return Finding(
+        "problem",
+        f"All responses of a step score the same in {flat} of {len(spread)} steps{began} (mean "
+        f"reward {level:.3g}): there is nothing to learn from."
+        + (" No response is ever right." if zero and flat == len(spread) else ""),
+        "Read samples.jsonl: is any response right? If not, the task is too hard for this model: "
+        f"easier prompts, or {_warm_start(run)}. If some are, the reward does not say so."
+        if zero
+        else "Read samples.jsonl: the reward is a constant, whatever the response.",
+        {"constant_steps": flat, "of": len(spread), "mean_reward": level},
+    )
+
+
+@rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
+def no_response_is_right(run: Record) -> Finding | None:
+    """So few responses score that hardly a step has anything to learn from."""
+    if max(run.series(names.SCORE_STD)) < 1e-8:
+        return None  # `reward_constant` says it
+    best = max(run.series("score/max") or [0.0])
+    floor = min(run.series("score/min") or [0.0])
+    values, spread = run.series(names.REWARD), best - floor
+    most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
+    if spread <= 0 or run.accuracy is None or most > 0.05:
+        return None
+    share = [(v - floor) / spread for v in values]
+    if fmean(share) > 0.03 or max(ends(share)) > 0.06 or fmean(share[:3]) > 0.05:
+        return None
+    return Finding(
+        "problem",
+        f"The task is too hard for this model: {fmean(share):.1%} of the best score is reached on "
+        f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly a "
+        "step has anything to learn from.",
+        f"Use easier prompts, or {_warm_start(run)}.",
+        {"share": fmean(share), "accuracy": run.accuracy},
+    )
+
+
+@rule(names.NO_SIGNAL, least=3, explains=("reward_flat", "advantages_vanish", "entropy_collapse",
+      "policy_does_not_move"))  # fmt: skip
+def no_signal_in_groups(run: Record) -> Finding | None:
+    """All samples of a prompt score alike, so comparing within groups gives zeros."""
+    span = spans(run, names.NO_SIGNAL)[1]
+    if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
+        return None  # a critic compares with what it expected, not with the group
+    tail = fmean(last(run.series(names.NO_SIGNAL)))
+    if tail < 0.7:
+        return None
+    score = fmean(last(run.series(names.REWARD)))
+    if run.solved or well(run):
+        return Finding(
+            "note",
+            f"{tail:.0%} of the groups carry no signal in {span}, because nearly every "
+            f"sample is right (mean reward {score:.2f}"
+            + ("" if run.accuracy is None else f", held-out accuracy {run.accuracy:.2f}")
+            + "): there is little left to learn here.",
+            "Stop, or give harder prompts.",
+            {"no_signal": tail, "accuracy": run.accuracy},
+        )
+    return Finding(
+        "problem",
+        f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt "
+        f"score alike (mean reward {score:.3g}), so their advantages are 0.",
+        "More samples per prompt (rollout.samples), or prompts that are solved some of the time.",
+        {"no_signal": tail, "mean_reward": score},
+    )
+
+
+@rule("raw_advantages/std", least=3, explains=("policy_does_not_move", "reward_flat"))
+def advantages_vanish(run: Record) -> Finding | None:
+    """The estimator gives (nearly) the same advantage everywhere."""
+    span = spans(run, "raw_advantages/std")[1]
+    values = run.series("raw_advantages/std")
+    tail = fmean(last(values))
+    if tail > 1e-4 or run.solved:
+        return None
+    score = late(run, names.SCORE_STD, 0.0)
+    return Finding(
+        "problem",
+        f"Advantages do not vary (standard deviation {tail:.1g} in {span}, that of the scores is "
+        f"{score:.2g}): there is no gradient but rounding.",
+        "Look at what the estimator reads: `rlzoo trace RUN`."
+        if score > 1e-3
+        else "See what the reward gives (samples.jsonl).",
+        {"std": tail, "score_std": score},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND)
+def reward_rises_but_right_falls(run: Record) -> Finding | None:
+    """The training reward goes up, and what is right goes down: the reward is gamed."""
+    gone = fallen(run)
+    if gone is None or not rises(run) or gone[0] != names.ACCURACY:
+        return None
+    what, best, final = gone
+    return Finding(
+        "problem",
+        f"The policy games the reward: it rises from {course(run)}, while {what} on held-out "
+        f"prompts falls from {best[what]:.3f} at step {best['step']} to {final[what]:.3f}.",
+        "Read samples.jsonl: what does the reward pay for?",
+        {"best": best[what], "last": final[what]},
+    )
+
+
+@rule(explains=("reward_falling", "reward_flat"))
+def held_out_falls(run: Record) -> Finding | None:
+    """The last evaluation is worse than an earlier one by more than both intervals."""
+    gone = fallen(run)
+    if gone is None:
+        return None
+    what, best, final = gone
+    return Finding(
+        "problem",
+        f"{what} on held-out prompts fell from {best[what]:.3f} at step {best['step']} to "
+        f"{final[what]:.3f} at step {final['step']}; their intervals do not meet.",
+        "Lower actor.lr."
+        if not learning(run)
+        else "Stop earlier, or give more distinct prompts: it learns its prompts by heart.",
+        {"best_step": best["step"], "best": best[what], "last": final[what]},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
+def reward_falling(run: Record) -> Finding | None:
+    """The reward gets worse by more than its noise."""
+    span = spans(run, names.REWARD)
+    values = run.series(names.REWARD)
+    change, error = trend(values)
+    if change >= -3 * error or change == 0 or run.improved:
+        return None
+    before, after = ends(values)
+    return Finding(
+        "problem",
+        f"The reward falls: {before:.3g} in {span[0]}, "
+        f"{after:.3g} in {span[1]} (standard error {error:.2g}).",
+        "Lower actor.lr.",
+        {"first": before, "last": after, "standard_error": error},
+    )
+
+
+@rule(names.REF_KL, least=SHORTEST_TREND, explains=("reward_flat", "entropy_collapse"))
+def kl_exploding(run: Record) -> Finding | None:
+    """The policy runs away from the reference."""
+    span = spans(run, names.REF_KL)[1]
+    values = run.series(names.REF_KL)
+    n = max(1, len(values) // 3)
+    middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
+    if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)) or well(run):
+        return None
+    return Finding(
+        "problem",
+        f"KL to the reference is {tail:.3g} nats per token in {span}, after "
+        f"{middle:.3g} in the third before: the policy writes what the reference hardly ever "
+        "would.",
+        f"Raise kl.coef (it is {run.key('kl.coef')}).",
+        {"middle": middle, "last": tail, "kl_coef": run.key("kl.coef")},
+    )
+
+
+@rule(names.ENTROPY, least=SHORTEST_TREND)
+def entropy_collapse(run: Record) -> Finding | None:
+    """The policy has stopped trying other tokens, and does not get better by it."""
+    span = spans(run, names.ENTROPY)[1]
+    values = run.series(names.ENTROPY)
+    start, tail = fmean(values[:3]), fmean(last(values))
+    if tail > 0.2 * start or start <= 0 or run.solved or well(run) or learning(run):
+        return None
+    return Finding(
+        "warning" if run.accuracy is None else "problem",
+        f"Entropy collapsed from {start:.3g} to {tail:.3g} nats per token ({span})"
+        + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
+        + ": all samples of a prompt become the same, so nothing new is tried.",
+        "Raise actor.entropy_coef (0.001 to 0.01).",
+        {"first": start, "last": tail},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND)
+def reward_flat(run: Record) -> Finding | None:
+    """No rise of the reward beyond its noise, nor on held-out prompts."""
+    span = spans(run, names.REWARD)
+    values = run.series(names.REWARD)
+    change, error = trend(values)
+    if change > 2 * error or change < -3 * error or run.improved or run.solved or well(run):
+        return None
+    before, after = ends(values)
+    spread = late(run, names.SCORE_STD, 0.0)
+    few = len(values) * updates(run) < 60
+    short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
+    return Finding(
+        "note" if short else "warning",
+        f"The reward is flat: {before:.3g} in {span[0]}, "
+        f"{after:.3g} in {span[1]}; the change of {change:+.2g} is within "
+        f"its noise (standard error {error:.2g})"
+        + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else ".")
+        + (" So short a run could not have shown much." if short else ""),
+        "Train longer, or more prompts per step (rollout.prompts) for less noise."
+        if short
+        else "Raise actor.lr.",
+        {"first": before, "last": after, "standard_error": error},
+    )
+
+
+def _gradient(run: Record, name: str) -> Finding | None:
+    limit = run.key(f"{name}.max_grad_norm")
+    norms = run.series(f"{name}/grad_norm")
+    if not limit or not norms:
+        return None
+    over = sum(norm > limit for norm in norms) / len(norms)
+    middle = median(norms)
+    if over <= 0.9 or middle <= 3 * limit:
+        return None
+    return Finding(
+        "warning" if middle > 30 * limit else "note",
+        f"The {name}'s gradient is clipped in {over:.0%} of the steps: its norm is {middle:.3g} "
+        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used, which AdamW hardly "
+        "minds.",
+        f"Raise {name}.max_grad_norm to about {2 * middle:.2g}.",
+        {"share": over, "median_norm": middle, "limit": limit},
+    )
+
+
+@rule("actor/grad_norm", least=3)
+def actor_gradient_always_clipped(run: Record) -> Finding | None:
+    """The policy's gradient is always far above its limit."""
+    return _gradient(run, "actor")
+
+
+@rule("critic/grad_norm", least=3)
+def critic_gradient_always_clipped(run: Record) -> Finding | None:
+    """The critic's gradient is always far above its limit."""
+    return _gradient(run, "critic")
+
+
+@rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
+def loss_near_zero(run: Record) -> Finding | None:
+    """The policy loss is near 0 while the reward rises: that is normal."""
+    losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)
+    size = fmean([abs(v) for v in losses])
+    change, error = trend(rewards)
+    if size > 0.02 or change <= 2 * error:
+        return None
+    return Finding(
+        "note",
+        f"The policy loss stays near 0 (mean size {size:.1g}) while the reward rises by "
+        f"{change:.2g}. That is normal: at ratio 1 the loss is minus the mean advantage, which "
+        "whitening, or a baseline, makes 0. Its gradient is not 0, and what falls is no error.",
+        "Watch reward/mean and eval/*, not the loss.",
+        {"loss": size, "reward_change": change},
+    )

@@ -1,0 +1,47 @@
+"""What a rule is. A rule whose finding explains others is a cause, and comes before them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.series import Finding
+
+SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
+
+SHORTEST_TREND = 6  # steps; below, first and last third say nothing
+
+Judge = Callable[[Record], Finding | None]
+
+# What any fault that keeps a policy from learning, or breaks it, looks like.
+SYMPTOMS = (
+    "reward_flat", "reward_falling", "held_out_falls", "kl_exploding", "entropy_collapse",
+    "no_signal_in_groups", "advantages_vanish", "truncation_rising", "reward_constant",
+    "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
+    "actor_gradient_always_clipped", "critic_gradient_always_clipped", "nothing_to_explain",
+    "loss_near_zero", "updates_skipped", "reward_rises_but_right_falls",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A judgement, the metrics that it rests on, how many steps it takes, and the rules whose
+    findings follow from its own."""
+
+    name: str
+    judge: Judge
+    metrics: tuple[str, ...]
+    least: int
+    explains: tuple[str, ...]
+
+
+RULES: list[Rule] = []
+
+
+def rule(*metrics: str, least: int = 1, explains: tuple[str, ...] = ()) -> Callable[[Judge], Judge]:
+    """Register a rule; it is asked only where all `metrics` have `least` values."""
+
+    def add(judge: Judge) -> Judge:
+        RULES.append(Rule(judge.__name__, judge, metrics, least, explains))
+        return judge
+
+    return add

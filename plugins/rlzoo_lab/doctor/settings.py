@@ -1,0 +1,404 @@
+"""Rules of settings: a key of the recipe whose value does harm, with what the series say of it.
+
+A value alone is no finding, unless no run can bear it: what it does must show.
+"""
+
+from functools import cache
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from rlzoo.format.numbers import option_text
+from rlzoo.recipe.files import config_dirs, list_configs, read_layer
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo.stats import distinct, wilson
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    early,
+    ends,
+    late,
+    learning,
+    movement,
+    right,
+    rises,
+    spans,
+    updates,
+    worse,
+)
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return read_layer(config_dirs()[-1] / "defaults.yaml").values
+
+
+def default(key: str) -> Any:
+    """A core key's default."""
+    return _defaults().get(key)
+
+
+def against_default(run: Record, key: str) -> str:
+    """`actor.lr=0.02 (default 0.0002)`"""
+    usual, value = default(key), run.key(key)
+    beside = "" if usual is None else f" (default {option_text(usual)})"
+    return f"{key}={option_text(value)}{beside}"
+
+
+@rule(explains=(*SYMPTOMS, "policy_does_not_move"))
+def actor_not_trained(run: Record) -> Finding | None:
+    """No step updated the policy: the critic's warm-up lasts as long as the run."""
+    if not run.steps or run.has(names.PG_LOSS):
+        return None
+    warmup = run.key("train.critic_warmup", 0)
+    if not warmup:
+        return None
+    return Finding(
+        "problem",
+        f"The policy has not been updated in any of the {len(run.steps)} steps: "
+        f"train.critic_warmup={warmup} trains the critic alone until then.",
+        f"Lower train.critic_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
+        {"critic_warmup": warmup, "steps": len(run.steps)},
+    )
+
+
+@rule("actor/lr", explains=(*SYMPTOMS, "policy_does_not_move"))
+def learning_rate_zero(run: Record) -> Finding | None:
+    """The policy's learning rate is 0 for most of the run."""
+    rates = run.series("actor/lr")
+    zero = sum(rate == 0 for rate in rates)
+    if zero <= len(rates) / 2:
+        return None
+    key = "actor.lr" if run.key("actor.lr", 0) == 0 else "actor.lr_schedule"
+    return Finding(
+        "problem",
+        f"{against_default(run, key)}: actor/lr is 0 in {zero} of {len(rates)} steps, and the "
+        "policy cannot change.",
+        f"Set {key}.",
+        {"zero_steps": zero, "of": len(rates)},
+    )
+
+
+@rule(names.PPO_KL, "actor/lr", least=3, explains=SYMPTOMS)
+def policy_does_not_move(run: Record) -> Finding | None:
+    """After all these updates the policy is where it began."""
+    moved = movement(run)
+    same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
+    if moved is None:
+        moved, still = 0.0, same and len(run.evaluations) > 1
+    else:
+        still = moved < 3e-4
+    varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
+    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
+        return None
+    rate, norm = late(run, "actor/lr"), median(run.series("actor/grad_norm") or [0.0])
+    limit, eps = run.key("actor.max_grad_norm"), run.key("actor.eps", 1e-6)
+    warmup = run.key("actor.lr_warmup", 0)
+    if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
+        key, why = "actor.lr_warmup", f"the rate has only come to {rate:.2g} by the end"
+        advice = f"Set actor.lr_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}."
+    elif limit and limit < 1e-3 * norm:
+        key = "actor.max_grad_norm"
+        why = (
+            f"gradients of length {norm:.2g} (median) are cut to that, which AdamW's eps={eps:g} "
+            "swallows"
+        )
+        advice = f"Set actor.max_grad_norm=1, or about {2 * norm:.1g}."
+    elif run.key("model.dtype") in ("bfloat16", "float16") and not run.key("model.lora.rank", 0):
+        key, why = "model.dtype", "steps of this rate are lost in rounding such weights"
+        advice = "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision)."
+    elif eps < 1e-3 and 0 < norm < 300 * eps:
+        key, why = (
+            "aggregation.name",
+            f"gradients have length {norm:.1g}, which AdamW's eps swallows",
+        )
+        advice = "Look at the loss's scale: the aggregation and its options."
+    elif eps >= 1e-3:
+        key, why = "actor.eps", f"AdamW divides by it: gradients of length {norm:.2g} make no step"
+        advice = "Leave actor.eps at its default."
+    else:
+        key, why = "actor.lr", f"{updates(run) * len(run.steps)} optimizer steps of it are nothing"
+        advice = "Raise actor.lr, tenfold at a time, until actor/ppo_kl is about 0.001 to 0.01."
+    return Finding(
+        "problem",
+        f"{against_default(run, key)}: the policy does not move, for {why}. In {len(run.steps)} "
+        f"steps it went {moved:.1g} nats per token"
+        + (", and evaluations are the same to the digit." if same else "."),
+        advice,
+        {"moved": moved, "rate": rate, "grad_norm": norm},
+    )
+
+
+@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
+def weight_decay_eats_the_policy(run: Record) -> Finding | None:
+    """AdamW's weight decay shrinks the weights within the run."""
+    decay = run.key("actor.weight_decay", 0.0)
+    shrunk = sum(run.series("actor/lr")) * decay * updates(run)
+    if shrunk < 0.2:
+        return None
+    return Finding(
+        "problem",
+        f"{against_default(run, 'actor.weight_decay')}: AdamW takes lr x weight_decay of each "
+        f"weight at each optimizer step, which comes to a factor exp(-{shrunk:.2g}) in this run. "
+        f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
+        "Set actor.weight_decay=0.",
+        {"shrunk": shrunk},
+    )
+
+
+@rule(names.REWARD, least=3, explains=SYMPTOMS)
+def kl_too_strong(run: Record) -> Finding | None:
+    """The pull to the reference outweighs the reward."""
+    start = run.key("kl.coef", 0.0)
+    coef = max(late(run, names.KL_COEF, start), late(run, names.KL_COEF, 0.0))
+    if run.key("kl.place") == "none" or coef < 0.1:
+        return None
+    far, noise = abs(late(run, names.REF_KL, 0.0)), 0.0
+    score, reward = late(run, names.SCORE_STD, 0.0), late(run, "rewards/std", 0.0)
+    if run.key("kl.place") == "reward" and reward > 0:
+        noise = max(0.0, 1 - (score / reward) ** 2)
+    grown = run.key("kl.controller") == "adaptive" and coef > 3 * start
+    held = far < 0.02 and coef >= 0.3 and (coef >= 1 or grown or not learning(run))
+    if not (noise > 0.3 or held):
+        return None
+    key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
+    by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
+    share = f"{noise:.0%} of the variance of what is paid is KL, not score; " if noise else ""
+    return Finding(
+        "problem",
+        f"{key}{by}: the pull to the reference outweighs the reward. {share}the policy ends "
+        f"{far:.2g} nats per token from the reference, and the reward goes {course(run)}.",
+        "Raise kl.target." if grown else "Set kl.coef near 0.01.",
+        {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
+    )
+
+
+@rule(names.ENTROPY, least=3, explains=(*SYMPTOMS, "update_too_large"))
+def entropy_bonus_too_strong(run: Record) -> Finding | None:
+    """The bonus for entropy is worth more than the reward: the policy turns to noise."""
+    coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
+    start, end = fmean(values[:2]), late(run, names.ENTROPY)
+    if coef < 0.02 or end < 1.1 * start or rises(run):
+        return None
+    return Finding(
+        "problem",
+        f"{against_default(run, 'actor.entropy_coef')}: the bonus outweighs the reward. Entropy "
+        f"rises from {start:.2g} to {end:.2g} nats per token while the reward goes {course(run)}.",
+        "Set actor.entropy_coef=0, or 0.001.",
+        {"coef": coef, "first": start, "last": end},
+    )
+
+
+@rule(names.REWARD, explains=(*SYMPTOMS, "no_response_is_right"))
+def temperature_far_from_one(run: Record) -> Finding | None:
+    """Samples are drawn from a policy far hotter or colder than the model."""
+    temperature = run.key("rollout.temperature", 1.0)
+    if 0.35 < temperature < 1.7:
+        return None
+    hot = temperature > 1
+    same = late(run, names.NO_SIGNAL)
+    what = (
+        f"entropy is {early(run, names.ENTROPY):.2g} nats per token: responses are near noise"
+        if hot
+        else f"entropy is {early(run, names.ENTROPY):.2g} nats per token and {same:.0%} of the "
+        "groups score alike: nothing else is tried"
+    )
+    return Finding(
+        "problem" if not learning(run) else "warning",
+        f"{against_default(run, 'rollout.temperature')}: the policy that is sampled and trained is "
+        f"softmax(logits / {temperature:g}), far from the model; {what}. Reward {course(run)}.",
+        "Set rollout.temperature=1.",
+        {"temperature": temperature},
+    )
+
+
+@cache
+def _narrowest_shipped(loss: str) -> float:
+    """The narrowest clip that a shipped recipe gives this policy loss: some are meant to be so."""
+    found = [0.02]
+    for path in list_configs("recipes").values():
+        values = read_layer(path).values
+        if values.get("policy_loss.name") == loss:
+            found += [x for k, x in values.items() if k.startswith("policy_loss.clip") and x]
+    return min(found)
+
+
+@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
+def clip_too_narrow(run: Record) -> Finding | None:
+    """Tokens are clipped though the policy has hardly moved."""
+    clips = {
+        k: v
+        for k, v in run.recipe.items()
+        if k.startswith("policy_loss.clip") and isinstance(v, int | float) and v > 0
+    }
+    clipped = max((late(run, k, 0.0) for k in _clip_fractions(run)), default=0.0)
+    kl = fmean(map(abs, run.series(names.PPO_KL)))
+    if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.key("policy_loss.name")):
+        return None
+    if clipped < 0.15 or kl > 0.02:
+        return None
+    listed = ", ".join(f"{k}={v:g}" for k, v in clips.items())
+    return Finding(
+        "problem",
+        f"{listed}: {clipped:.0%} of the tokens are clipped though an update moves the policy by "
+        f"only {kl:.1g} nats per token; they give no gradient after the first mini-batch.",
+        "Leave the clip bounds at the policy loss's defaults.",
+        {"clip_fraction": clipped, "approximate_kl": kl},
+    )
+
+
+def _clip_fractions(run: Record) -> list[str]:
+    lines = run.steps[-1:] + run.steps[:1]
+    return [k for k in {k for line in lines for k in line} if "clipfrac" in k]
+
+
+@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
+def update_too_large(run: Record) -> Finding | None:
+    """A batch moves the policy further than its samples can vouch for."""
+    kl = max(ends([abs(v) for v in run.series(names.PPO_KL)]))
+    fractions = _clip_fractions(run)
+    clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
+    harm = worse(run) or not learning(run)
+    if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
+        return None
+    epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
+    ratios = {
+        "train.epochs": epochs / 4,
+        "train.minibatches": parts / (4 * default("train.minibatches")),
+        "actor.lr": run.key("actor.lr", 0.0) / (2 * default("actor.lr")),
+    }
+    key = max(ratios, key=lambda k: ratios[k])
+    return Finding(
+        "problem" if harm else "warning",
+        f"{against_default(run, key)}: updates are too large. One batch ({updates(run)} optimizer "
+        f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
+        f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
+        f"the reward goes {course(run)}.",
+        f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}.",
+        {"approximate_kl": kl, "clip_fraction": clipped},
+    )
+
+
+@rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
+def length_limit_too_short(run: Record) -> Finding | None:
+    """Responses were cut off before any update could have made them long."""
+    values = run.series(names.TRUNCATED)
+    at_once, tail = values[0], late(run, names.TRUNCATED)
+    if at_once < 0.3 or max(at_once, tail) < 0.4:
+        return None
+    return Finding(
+        "problem",
+        f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
+        f"responses are cut off there from the first step on, {tail:.0%} in "
+        f"{spans(run, names.TRUNCATED)[1]}; a response that is cut off is not right.",
+        "Raise rollout.max_new_tokens until response/truncated is near 0.",
+        {"first": at_once, "last": tail},
+    )
+
+
+@rule(names.LENGTH, least=3, explains=SYMPTOMS)
+def discount_hides_the_end(run: Record) -> Finding | None:
+    """What is paid at the end reaches the first token as next to nothing."""
+    gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
+    if not gamma or gamma >= 1:
+        return None
+    left = gamma ** max(0.0, length - 1)
+    if left > 0.4 or late(run, names.AT_END, 1.0) < 0.05:
+        return None
+    return Finding(
+        "problem" if left < 0.1 else "warning",
+        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so that what is paid at "
+        f"the end counts for {left:.2g} of itself at the first one; early tokens are hardly "
+        f"taught. Reward {course(run)}.",
+        "Set estimator.gamma=1.",
+        {"gamma": gamma, "left": left},
+    )
+
+
+@rule(names.SCORE_STD, least=3, explains=SYMPTOMS)
+def reward_scale(run: Record) -> Finding | None:
+    """Scores are of a size that losses, clipping and KL are not made for."""
+    spread = median(run.series(names.SCORE_STD))
+    level = abs(median(run.series(names.REWARD)))
+    size = max(spread, level)
+    if (spread > 1e-3 and size < 30) or spread == 0:
+        return None
+    weights = [k for k in run.recipe if k.startswith("rewards.") and k.endswith(".weight")]
+    odd = [f"{k}={run.key(k):g}" for k in weights if not 0.02 < abs(run.key(k, 1.0)) < 30]
+    large = size >= 30
+    share = run.series("critic/grad_norm")
+    critic = f"; the critic's gradient has length {median(share):.2g}" if share else ""
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"{', '.join(odd) + ': t' if odd else 'T'}he scale of the reward is too "
+        f"{'large' if large else 'small'}: scores are {level:.3g} with a standard deviation of "
+        f"{spread:.3g} within a step, where losses, clips and KL coefficients are made for about "
+        f"1{critic}.",
+        "Scale the reward to about 1 (rewards.NAME.weight).",
+        {"std": spread, "mean": level},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
+def batch_too_small(run: Record) -> Finding | None:
+    """A step on so few responses that its gradient is noise."""
+    prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
+    if prompts * samples > 12 or learning(run):
+        return None
+    return Finding(
+        "warning",
+        f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient is "
+        f"mostly noise; the reward goes {course(run)}.",
+        "Raise rollout.prompts to 16 or more.",
+        {"responses": prompts * samples},
+    )
+
+
+@rule(explains=("held_out_falls",))
+def evaluation_too_small(run: Record) -> Finding | None:
+    """An evaluation on so few prompts that it can tell nothing."""
+    n = run.key("eval.samples", 1024)
+    if not run.evaluations:
+        return None
+    different = min(n, distinct(run.by_prompt.get("index", -np.ones(n))))
+    if different >= 48:
+        return None
+    low, high = wilson(different // 2, different)
+    if n >= 48:
+        return Finding(
+            "note",
+            f"eval.samples={n} are of {different} different prompts. What an evaluation says holds "
+            f"for these; of others, an accuracy of one half is known as [{low:.2f}, {high:.2f}].",
+            "More held-out prompts, if there are any: task.test_fraction or task.test_path.",
+            {"samples": n, "prompts": different, "half_width": (high - low) / 2},
+        )
+    return Finding(
+        "warning",
+        f"eval.samples={n}: an accuracy of one half is then known as [{low:.2f}, {high:.2f}], and "
+        "no change that this run makes can be told from chance.",
+        "Set eval.samples=512: it costs no training.",
+        {"samples": n, "half_width": (high - low) / 2},
+    )
+
+
+@rule(names.TRUNCATED, least=SHORTEST_TREND)
+def truncation_rising(run: Record) -> Finding | None:
+    """More and more responses run into the length limit, or most do."""
+    span = spans(run, names.TRUNCATED)
+    before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
+    rising = tail > 0.2 and tail - before > 0.1
+    if not rising and tail <= 0.5:
+        return None
+    lengths = run.series(names.LENGTH)
+    length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
+    return Finding(
+        "warning",
+        f"{tail:.0%} of the responses are cut off at rollout.max_new_tokens="
+        f"{run.key('rollout.max_new_tokens')} in {span[1]}{length}, after {before:.0%} "
+        f"in {span[0]}.",
+        "Make length cost: rollout.truncation=penalty.",
+        {"first": before, "last": tail},
+    )

@@ -1,0 +1,81 @@
+"""`rlzoo eval`: how good a policy is: accuracy, pass@k, maj@k, samples.  No torch here."""
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError
+from rlzoo.recipe.words import is_run
+from rlzoo_lab.eval.policy import DEFAULT_SHOWN, evaluate_policy
+from rlzoo_lab.eval.tables import eval_tables
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    add = sub.add_argument
+    add("words", nargs="*", metavar="RUN|key=value")
+    add("--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step")
+    add("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
+    add("--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn")
+    add("--responses", metavar="N", help="responses to each prompt, if more than the largest k")
+    add("--greedy", action="store_true", help="the likeliest token each time")
+    add("--split", default="test", metavar="NAME", help="of the task: test or train")
+    add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
+    add("--out", metavar="FILE", help="all samples, as JSON lines")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    document, rows = evaluate(arguments)
+
+    def view(_: Any) -> Iterator[Any]:
+        yield from eval_tables(document)
+        if arguments.out:
+            yield f"{len(rows)} samples: {arguments.out}"
+
+    def write(path: Path) -> None:
+        lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
+        path.write_text("".join(lines), encoding="utf-8")
+
+    return Result(document, view, files={"out": write})
+
+
+def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What `--json` prints, and every sample."""
+    ks = sorted({_count("--k", word) for word in arguments.k.split(",")})
+    shown = _count("--samples", arguments.samples, least=0)
+    responses = ks[-1]
+    if arguments.responses is not None:
+        responses = _count("--responses", arguments.responses)
+    if responses < ks[-1]:
+        raise UsageError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
+    if arguments.greedy and responses > 1:
+        raise UsageError("--greedy gives each prompt one response: leave --k and --responses out")
+    runs = [w for w in arguments.words if is_run(w)]
+    words = [w for w in arguments.words if not is_run(w)]
+    if arguments.prompts is not None:
+        words.append(f"eval.samples={_count('--prompts', arguments.prompts)}")
+    if arguments.greedy:
+        words += ["eval.top_k=1", "eval.top_p=1.0"]
+    if len(runs) > 1:
+        raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
+    if not runs and arguments.checkpoint is not None:
+        raise UsageError("--checkpoint is for a RUN; a model folder is model.path=DIR")
+    if arguments.out and not Path(arguments.out).resolve().parent.is_dir():
+        raise UsageError(f"--out: there is no folder {Path(arguments.out).resolve().parent}")
+    return evaluate_policy(
+        runs[0] if runs else None,
+        words,
+        checkpoint=arguments.checkpoint,
+        ks=ks,
+        responses=responses,
+        split=arguments.split,
+        shown=shown,
+    )
+
+
+def _count(flag: str, word: str, least: int = 1) -> int:
+    if not word.strip().isdecimal() or int(word) < least:
+        raise UsageError(f"{flag}: must be a whole number from {least}. Got {word!r}")
+    return int(word)

@@ -1,0 +1,181 @@
+"""Scoring a policy: its samples and the numbers of them."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rlzoo.errors import UsageError
+from rlzoo.plugin.border import border
+from rlzoo.plugin.component import needs_of
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.runs.evaluations import DECODING, decoding_words
+from rlzoo.runs.folder import open_folder
+from rlzoo.stats import mean_over, share_over
+from rlzoo.train.start import prepare
+from rlzoo.train.weights import choose
+from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
+
+DEFAULT_SHOWN = 6
+
+
+def evaluate_policy(
+    run: str | None,
+    words: list[str],
+    *,
+    checkpoint: str | None = None,
+    ks: list[int],
+    responses: int,
+    split: str = "test",
+    shown: int = DEFAULT_SHOWN,
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Score the policy of a run folder, or of a recipe's or the defaults' keys; every sample.
+
+    With one response a prompt it is what a run's own evaluation gives, sample by sample.
+    """
+    zoo = load_zoo()
+    # Nothing but held-out responses is sampled here, so a rollout's key can only mean theirs.
+    rollout = {f"rollout.{name}": f"eval.{name}" for name in DECODING}
+    words = [rollout.get(k, k) + eq + v for k, eq, v in (w.partition("=") for w in words)]
+    weights = folder = None
+    if run is not None:
+        for word in words:
+            if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
+                raise UsageError(f"eval: {run} brings its own; leave {word} out")
+        folder = open_folder(run)
+        weights = choose(folder, checkpoint)
+        own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *own, *weights.words(), *words]
+    # A run's loggers are none of an evaluation's affair, nor whether they are installed.
+    recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
+    plan = prepare(recipe, zoo, training=False)
+    config = recipe.config
+    if ks[-1] > 1 and not hasattr(plan.task, "is_correct"):
+        raise UsageError(
+            f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
+        )
+    from rlzoo.lm.build import build_policy  # here, and below: torch
+    from rlzoo.lm.models import Models
+    from rlzoo.rollout.evaluation import (
+        answer_line,
+        answer_probs,
+        greedy,
+        has_answer_prob,
+        response_limit,
+    )
+
+    policy = build_policy(config)
+    if weights is not None:
+        weights.load_into(policy.model)
+    models = Models(plan, policy, seed=config.seed)
+    prompts = config.eval.samples
+    shown = min(shown, prompts)
+    rows = list(_samples(models, prompts, responses, split))
+    line = metrics(rows, prompts, responses, ks) | {"eval/tokens": models.meter.tokens}
+    if has_answer_prob(plan):
+        line |= answer_line(answer_probs(models, prompts, split), _kinds(rows[:prompts]))
+    document: dict[str, Any] = {
+        "run": None if folder is None else str(folder.path),
+        "weights": None if weights is None else weights.name,
+        "step": None if weights is None else weights.step,
+        "model": config.model.name or config.model.path if weights is None else str(weights.path),
+        "task": plan.task_name,
+        "split": split,
+        "prompts": prompts,
+        "responses": responses,
+        "k": ks,
+        **{key: config.eval[key] for key in ("temperature", "top_k", "top_p")},
+        "max_new_tokens": response_limit(plan),
+        "seed": config.seed,
+        "metrics": line | greedy(models, prompts, split=split),
+        "own": None if folder is None else _said_by_run(folder.summary()),
+        "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
+    }
+    return document, rows
+
+
+def _keys(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
+
+
+def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
+    """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.plugin.call import own  # torch, as below
+    from rlzoo.rollout.evaluation import held_out, right_rows
+
+    extract = getattr(models.plan.task, "extract", None)
+    number = 0
+    for batch in held_out(models, prompts, responses, split=split):
+        right = right_rows(models.plan, batch)
+        answers = batch["responses"]
+        if extract is not None:
+            with border(f"task {models.plan.task_name!r}: extract"):
+                answers = extract(*(own(batch[name]) for name in needs_of(extract)))
+        for i in range(batch.rows):
+            row = {
+                "prompt_number": number % prompts,
+                "response_number": number // prompts,
+                "prompt": batch["prompts"][i],
+                "response": batch["responses"][i],
+                "answer": batch["answers"][i],
+                "score": batch["sequence_scores"][i].item(),
+                "truncated": bool(batch["truncated"][i]),
+                "length": int(batch["response_mask"][i].sum()),
+            }
+            scores = batch["score_components"][i].tolist()
+            row["rewards"] = dict(zip(models.plan.rewards, scores, strict=True))
+            if right is not None:
+                row["right"] = bool(right[i])
+                # What is cut off is no answer: it votes for nothing.
+                row["vote"] = answers[i] if batch["terminated"][i] else None
+            yield row
+            number += 1
+
+
+def metrics(
+    rows: list[dict[str, Any]], prompts: int, responses: int, ks: list[int]
+) -> dict[str, Any]:
+    """The numbers of an evaluation's line, and pass@k and maj@k; intervals are over prompts."""
+    groups = [rows[i::prompts] for i in range(prompts)]  # by prompt, as often as it was drawn
+    kinds = _kinds(rows[:prompts])
+
+    def mean(name: str) -> float:
+        return sum(row[name] for row in rows) / len(rows)
+
+    line: dict[str, Any] = {"eval/score": mean("score")}
+    by_prompt = [sum(row["score"] for row in group) / responses for group in groups]
+    line["eval/score_low"], line["eval/score_high"] = mean_over(by_prompt, kinds)
+    for name in rows[0]["rewards"]:
+        line[f"eval/reward/{name}"] = sum(row["rewards"][name] for row in rows) / len(rows)
+    if "right" in rows[0]:
+        right = [[row["right"] for row in group] for group in groups]
+        shares = {"eval/accuracy": [sum(marks) / responses for marks in right]}
+        for k in ks if ks != [1] else ():
+            shares[f"eval/pass@{k}"] = [pass_at_k(responses, sum(marks), k) for marks in right]
+            if k > 1:  # else the majority of one
+                votes = [[row["vote"] for row in group] for group in groups]
+                shares[f"eval/maj@{k}"] = [
+                    majority_at_k(*said, k) for said in zip(votes, right, strict=True)
+                ]
+        for name, values in shares.items():
+            line[name] = sum(values) / prompts
+            line[f"{name}_low"], line[f"{name}_high"] = share_over(values, kinds, responses)
+    line["eval/samples"] = len(rows)
+    line["eval/prompts"] = len(set(kinds))
+    line["eval/response_length"] = mean("length")
+    line["eval/truncated"] = mean("truncated")
+    return line
+
+
+def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What tells prompts apart, as `held_out` drew them."""
+    return [(row["prompt"], repr(row["answer"])) for row in rows]
+
+
+def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the run said of itself."""
+    if not summary:
+        return None
+    names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]
+    return {name: summary[name] for name in ("eval_metric", "eval_samples", *names)} | {
+        name: summary.get(name) for name in ("eval_greedy_before", "eval_greedy_after")
+    }

@@ -1,0 +1,260 @@
+"""`rlzoo export`: a run's model as a transformers folder with a model card.  No torch here."""
+
+import argparse
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo import __version__
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RunError, UsageError
+from rlzoo.format.text import folded
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import TRUST, compose
+from rlzoo.recipe.files import config_dirs
+from rlzoo.runs.disk import check_free, staged
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
+from rlzoo.train.weights import Weights, choose
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+ADAPTER = "adapter_config.json"
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("run", metavar="RUN")
+    sub.add_argument("out", metavar="DIR", help="a folder that is new or empty")
+    sub.add_argument(
+        "--checkpoint", metavar="WHICH", help="best, last, or a checkpoint's step; else the end's"
+    )
+    sub.add_argument("--merge", action="store_true", help="a LoRA adapter into its base model")
+    sub.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that comes with the model"
+    )
+    sub.add_argument("--dtype", choices=DTYPES, help="of the weights; else as they are")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    document = export(
+        arguments.run,
+        arguments.out,
+        checkpoint=arguments.checkpoint,
+        merge=arguments.merge,
+        dtype=arguments.dtype,
+        trust_remote_code=arguments.trust_remote_code,
+    )
+
+    def view(_: Any) -> Iterator[str]:
+        files = ", ".join(document["files"])
+        after = f"{document['path']}: {document['what']}, after step {document['step']} ({files})"
+        yield folded(after)
+        if document["what"] == "adapter":
+            yield folded(f"it needs its base model, {document['base']}; --merge writes both as one")
+
+    return Result(document, view)
+
+
+def export(
+    run: str,
+    directory: str,
+    *,
+    checkpoint: str | None = None,
+    merge: bool = False,
+    dtype: str | None = None,
+    trust_remote_code: bool = False,
+) -> dict[str, Any]:
+    """Write the model's folder, whole or not at all; what `--json` prints.
+
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    """
+    folder, place = open_folder(run), Path(directory)
+    check_free(place, "DIR")
+    weights = choose(folder, checkpoint)
+    recipe = folder.recipe()
+    missing = [s for s in ("model", "task", "rewards", "rollout", "estimator") if s not in recipe]
+    if missing:
+        raise RunError(
+            f"{folder.path / 'recipe.yaml'} is damaged: it has no {' and no '.join(missing)}"
+        )
+    with staged(place, "DIR") as aside:
+        source, scratch = weights.path, aside / "raw"
+        if weights.raw:
+            source = scratch
+            _save_checkpoint(folder, weights, source, trust_remote_code)
+        adapter = (source / ADAPTER).is_file() and not merge
+        if adapter and dtype:
+            raise UsageError(f"--dtype: {folder.path} holds a LoRA adapter; add --merge")
+        base = _base(recipe)
+        if adapter:
+            left_out = shutil.ignore_patterns("best.json", "README.md")
+            shutil.copytree(source, aside, ignore=left_out, dirs_exist_ok=True)
+        else:
+            _save_whole(source, aside, recipe, dtype, trust_remote_code)
+        what = "adapter" if adapter else "model"
+        card = model_card(folder, weights, recipe, adapter=adapter, dtype=dtype)
+        (aside / "README.md").write_text(card, encoding="utf-8")
+        shutil.rmtree(scratch, ignore_errors=True)
+    return {
+        "path": str(place),
+        "run": str(folder.path),
+        "weights": weights.name,
+        "step": weights.step,
+        "what": what,
+        "base": base,
+        "dtype": dtype,
+        "files": sorted(p.name for p in place.iterdir()),
+    }
+
+
+def _save_checkpoint(folder: RunFolder, weights: Weights, place: Path, trust: bool) -> None:
+    """A checkpoint of training as a folder that transformers loads."""
+    from rlzoo.lm.build import build_policy
+
+    words = [f"recipe={folder.path / 'recipe.yaml'}", "device=cpu"]
+    words += [f"{TRUST}=true"] if trust else []
+    policy = build_policy(compose(words, load_zoo()).config)
+    weights.load_into(policy.model)
+    policy.model.save_pretrained(place)
+    policy.tokenizer.save_pretrained(place)
+
+
+def _save_whole(
+    source: Path, place: Path, recipe: Mapping[str, Any], dtype: str | None, trust: bool = False
+) -> None:
+    """Model, tokenizer, and how to sample from it; an adapter is merged (in float32)."""
+    import torch
+    from transformers import GenerationConfig
+
+    from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
+    from rlzoo.lm.prompts import PromptFormat
+
+    model = load_causal_lm(source, trust_remote_code=trust)
+    tokenizer = load_tokenizer(source, trust_remote_code=trust)
+    model.to(getattr(torch, dtype or recipe["model"].get("dtype", "float32")))
+    rollout, chat = recipe["rollout"], recipe["model"].get("chat", "auto")
+    ends = set(eos_ids(model.config, tokenizer))
+    if chat != "never":  # its readers talk by the template, whatever the run's prompts were
+        end = PromptFormat(tokenizer).end_of_turn
+        ends |= set() if end is None else {end}
+    model.generation_config = GenerationConfig(
+        do_sample=True,
+        temperature=rollout["temperature"],
+        top_k=rollout["top_k"],
+        top_p=rollout["top_p"],
+        max_new_tokens=rollout["max_new_tokens"],
+        eos_token_id=sorted(ends),
+        pad_token_id=int(tokenizer.pad_token_id),
+    )
+    model.save_pretrained(place)
+    tokenizer.save_pretrained(place)
+
+
+def _base(recipe: Mapping[str, Any]) -> str:
+    """The base model: its hub id, or the name or folder by which it is known here."""
+    model = recipe["model"]
+    here = [Path(model["path"]), *(folder / model["path"] for folder in config_dirs())]
+    local = any(path.is_dir() for path in here)
+    return str(model.get("name") or model["path"]) if local else str(model["path"])
+
+
+def model_card(
+    folder: RunFolder,
+    weights: Weights,
+    recipe: Mapping[str, Any],
+    *,
+    adapter: bool,
+    dtype: str | None,
+) -> str:
+    """README.md: what the model is, how it was trained, what it scored, how to load it."""
+    base, task = _base(recipe), recipe["task"]["name"]
+    estimator = recipe["estimator"]["name"]
+    front = {
+        "base_model": base,
+        "base_model_relation": "adapter" if adapter else "finetune",
+        "library_name": "peft" if adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rlzoo", "reinforcement-learning", estimator],
+    }
+    name = folder.path.resolve().name
+    which = {"model": "the end of training", "best": "the best evaluation"}
+    at = f"{which.get(weights.name, 'a checkpoint')} (step {weights.step})"
+    sections = [
+        "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
+        f"# {name}",
+        f"`{base}` trained on `{task}` with the estimator `{estimator}` by rlzoo; "
+        f"the weights of {at}" + (f", in {dtype}." if dtype else "."),
+        "## Results\n\n" + _results(folder, weights),
+        "## Training\n\n" + _training(folder, weights, recipe),
+        "## How to load it\n\n" + _loading(adapter),
+        "## Recipe\n\nAll settings, resolved:\n\n```yaml\n"
+        + yaml.safe_dump(dict(recipe), sort_keys=False)
+        + "```",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def _results(folder: RunFolder, weights: Weights) -> str:
+    evaluations = [line for line in folder.lines("metrics.jsonl") if SCORE in line]
+    shown = [("before training", line) for line in evaluations[:1]]
+    shown += [("these weights", line) for line in evaluations[1:] if line["step"] == weights.step]
+    rows = ["| | metric | value | 95 % interval | prompts |", "|---|---|---|---|---|"]
+    for label, line in shown:
+        what, value, low, high = headline(line)
+        rows.append(
+            f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
+            f"{line['eval/samples']} |"
+        )
+    paragraphs = ["Held-out prompts, one response each, sampled as the recipe's `eval` says.",
+                  "\n".join(rows)]  # fmt: skip
+    if weights.step and len(shown) < 2:
+        paragraphs.append(f"The run was not evaluated at step {weights.step}.")
+    if weights.name == "best":
+        paragraphs.append(
+            "The best of several evaluations looks better than it is: it was chosen by them."
+        )
+    return "\n\n".join(paragraphs)
+
+
+def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) -> str:
+    last = None
+    for line in folder.lines("metrics.jsonl"):
+        last = line if TOKENS in line and line["step"] <= weights.step else last
+    task = {k: v for k, v in recipe["task"].items() if k != "name"}
+    rows = {
+        "task": recipe["task"]["name"] + (f" {json.dumps(task)}" if task else ""),
+        "rewards": ", ".join(f"{n} x {r.get('weight', 1)}" for n, r in recipe["rewards"].items()),
+        "seed": recipe["seed"],
+        "steps": weights.step,
+        "tokens generated": f"{last[TOKENS]:,}" if last else "0",
+        "seconds": f"{last[SECONDS]:.0f}" if last else "0",
+        "why it ended": folder.summary().get("stopped", "it has not"),
+        "exported with": ", ".join(f"{n} {v}" for n, v in versions().items()),
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {k} | {v} |" for k, v in rows.items())])
+
+
+def versions() -> dict[str, str]:
+    """Of rlzoo and the libraries that a model depends on, those that are installed."""
+    installed = {"rlzoo": __version__}
+    for name in ("torch", "transformers", "peft"):
+        with contextlib.suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
+
+
+def _loading(adapter: bool) -> str:
+    model = "AutoPeftModelForCausalLM" if adapter else "AutoModelForCausalLM"
+    library = "from peft import AutoPeftModelForCausalLM\n" if adapter else ""
+    names = "AutoTokenizer" if adapter else "AutoModelForCausalLM, AutoTokenizer"
+    return (
+        f"```python\n{library}from transformers import {names}\n\n"
+        f'model = {model}.from_pretrained("DIR")\n'
+        'tokenizer = AutoTokenizer.from_pretrained("DIR")\n```'
+    )

@@ -1,0 +1,9 @@
+"""Pages and pictures: HTML that needs nothing else, curves, figures.
+
+May import `format` and what lies below. No torch.
+
+    chart   a curve as a small SVG, with marks where something was noticed
+    figure  a matplotlib figure as SVG that follows a page's light or dark
+    page    one HTML page that needs nothing else, light and dark
+    shade   colours that stand for numbers
+"""

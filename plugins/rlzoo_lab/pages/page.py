@@ -1,0 +1,207 @@
+"""One HTML page that needs nothing else: no network, light and dark as the reader's system is.
+
+What all pages are made of: head and style, tabs, tables, figures, folded parts. A policy in the
+head forbids the browser to fetch anything, and to run any script but the page's own.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from html import escape
+from typing import Any
+
+from rlzoo.format.text import printable
+from rlzoo_lab.pages.figure import COLOURS
+
+# name -> (light, dark), beside the figures' colours
+PAPER = {
+    "page": ("#ffffff", "#14171d"),
+    "card": ("#f6f7f9", "#1c2028"),
+    "good": ("#0b7a4b", "#4cd69b"),
+    "bad": ("#b3261e", "#ff8a80"),
+    "warn": ("#8a5300", "#f5b84d"),
+}
+
+_CSS = """
+* { box-sizing: border-box }
+body { margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 82rem; background: var(--page);
+  color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Noto Sans CJK SC", sans-serif;
+  overflow-wrap: anywhere }
+h1 { font-size: 1.65rem; line-height: 1.25; margin: 0 0 .25rem }
+h2 { font-size: 1.1rem; margin: 2.5rem 0 .5rem }
+p { margin: .5rem 0 } .muted, figcaption { color: var(--muted); font-size: .9rem }
+code, .mono { font-family: ui-monospace, "Noto Sans Mono", monospace; font-size: .92em }
+a { color: var(--c0) } summary { cursor: pointer }
+:focus-visible { outline: 2px solid var(--c0); outline-offset: 2px; border-radius: .2rem }
+.scroll { overflow-x: auto }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .92rem;
+  overflow-wrap: normal }
+th, td { padding: .4rem .7rem; text-align: right; white-space: nowrap;
+  border-bottom: 1px solid var(--faint) }
+th { color: var(--muted); font-weight: 600 } .left { text-align: left }
+td.long { white-space: pre-wrap; max-width: 40rem } summary h2 { display: inline-block }
+dl.terms { display: grid; grid-template-columns: max-content 1fr; gap: .3rem 1.2rem; margin: 0;
+  font-size: .92rem }
+dl.terms dt { font-weight: 600 } dl.terms dd { margin: 0; color: var(--muted) }
+figure { margin: 2rem 0 } figure svg { width: 100%; height: auto; display: block }
+.tabs { display: flex; gap: 1.6rem; margin: 1.6rem 0 1.4rem; border-bottom: 1px solid var(--faint) }
+.tabs a { padding: .5rem 0; color: var(--muted); text-decoration: none; font-weight: 600;
+  border-bottom: 2px solid transparent; margin-bottom: -1px }
+.tabs a:hover { color: var(--ink) }
+.tabs a[aria-selected=true] { color: var(--ink); border-color: var(--c0) }
+[role=tabpanel]:focus { outline: none } [hidden] { display: none !important }
+@media (max-width: 40rem) { body { padding: 1.2rem 1rem 3rem } h1 { font-size: 1.35rem }
+  figure { overflow-x: auto } figure svg { min-width: 44rem }
+  dl.terms { grid-template-columns: 1fr } dl.terms dd { margin-bottom: .4rem } }
+@media print { body { max-width: none } figure { break-inside: avoid } .tabs { display: none } }
+"""
+
+
+def page(
+    title: str,
+    blocks: Iterable[str],
+    css: str = "",
+    *,
+    script: str = "",
+    refresh: float | None = None,
+) -> str:
+    """The document: its title as text, its blocks as HTML, and what `css` adds to the house's.
+    Control characters, and marks that turn the direction of writing, are escaped wherever they are.
+
+    script: JavaScript, the only one that may run. refresh: seconds until it is loaded anew.
+    """
+    light, dark = (_variables(theme) for theme in (0, 1))
+    script = script and f"\n{script.strip()}\n"
+    again = "" if refresh is None else f'<meta http-equiv="refresh" content="{refresh:g}">\n'
+    return printable(
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n{again}'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"{tag('title', title)}\n<style>\n:root {{ color-scheme: light dark; {light} }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        f"{_CSS.strip()}\n{css.strip()}\n</style></head><body>\n{tag('h1', title)}\n"
+        + "\n".join(blocks)
+        + (f"\n<script>{script}</script>" if script else "")
+        + "\n</body></html>\n"
+    )
+
+
+def _policy(script: str) -> str:
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    own = f"'sha256-{digest}'" if script else "'none'"
+    return f"default-src 'none'; style-src 'unsafe-inline'; script-src {own}"
+
+
+def _variables(theme: int) -> str:
+    pairs = {name: colour[1:] for name, colour in COLOURS.items()} | PAPER
+    return " ".join(f"--{name}: {pair[theme]};" for name, pair in pairs.items())
+
+
+def tag(name: str, text: str, kind: str = "") -> str:
+    """An element around a text, which is escaped; `kind` is its class."""
+    return f"<{name}{_class(kind)}>{escape(text)}</{name}>"
+
+
+def row(cells: Iterable[str], kind: str = "") -> str:
+    """A row of a table; its cells are HTML."""
+    return f"<tr{_class(kind)}>{''.join(cells)}</tr>"
+
+
+def table(head: Iterable[str], rows: Iterable[str]) -> str:
+    """Cells of the head and rows are HTML; a wide table scrolls by itself."""
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="table"><table>'
+        f"<thead>{row(head)}</thead><tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def settings(values: Mapping[str, Any]) -> str:
+    """A recipe's keys and values, folded."""
+    heads = [tag("th", "key", "left"), tag("th", "value", "left")]
+    rows = [
+        row([tag("td", k, "left mono"), tag("td", str(values[k]), "left long")]) for k in values
+    ]
+    return folded("<h2>Settings</h2>", table(heads, rows))
+
+
+def figure(drawing: str, caption: str = "") -> str:
+    """A drawing, as SVG, over what it shows."""
+    return f"<figure>{drawing}{tag('figcaption', caption) if caption else ''}</figure>"
+
+
+def terms(meanings: Iterable[tuple[str, str]]) -> str:
+    """What words mean: (word, meaning)."""
+    pairs = "".join(tag("dt", word) + tag("dd", meaning) for word, meaning in meanings)
+    return f'<dl class="terms">{pairs}</dl>'
+
+
+def folded(title: str, inside: str, *, shown: bool = False) -> str:
+    """A part under its title, which unfolds it."""
+    return f"<details{' open' * shown}><summary>{title}</summary>{inside}</details>"
+
+
+def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> str:
+    """Panels (id, title, HTML), one at a time; without a script all, one below the other. `TABS`
+    is the script."""
+    heads, bodies = [], []
+    for name, title, inside in panels:
+        heads.append(f'<a role="tab" id="tab-{name}" href="#{name}" aria-controls="{name}">'
+                     f"{escape(title)}</a>")  # fmt: skip
+        bodies.append(f'<section role="tabpanel" id="{name}" tabindex="-1" '
+                      f'aria-labelledby="tab-{name}">{inside}</section>')  # fmt: skip
+    row_of = f'<div class="tabs" role="tablist" aria-label="{escape(label)}">{"".join(heads)}</div>'
+    return row_of + "".join(bodies)
+
+
+# Arrow keys, Home and End move among tabs; the address says which is open: #step.
+TABS = """
+const tabs = [...document.querySelectorAll("[role=tab]")];
+function openTab(name, focus) {
+  const wanted = tabs.find(tab => tab.hash === "#" + name) || tabs[0];
+  for (const tab of tabs) {
+    const on = tab === wanted;
+    tab.setAttribute("aria-selected", on);
+    tab.tabIndex = on ? 0 : -1;
+    document.getElementById(tab.hash.slice(1)).hidden = !on;
+  }
+  if (focus) wanted.focus();
+}
+function tabOf(hash) {
+  const target = hash.length > 1 && document.getElementById(hash.slice(1));
+  const panel = target && target.closest("[role=tabpanel]");
+  return panel ? panel.id : "";
+}
+for (const [i, tab] of tabs.entries()) {
+  tab.addEventListener("click", event => {
+    event.preventDefault();
+    history.replaceState(null, "", tab.hash);
+    openTab(tab.hash.slice(1));
+  });
+  tab.addEventListener("keydown", event => {
+    const last = tabs.length - 1;
+    const to = { ArrowRight: i === last ? 0 : i + 1, ArrowLeft: i ? i - 1 : last, Home: 0,
+                 End: last, " ": i }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    tabs[to].click();
+    tabs[to].focus();
+  });
+}
+addEventListener("hashchange", () => {
+  if (tabOf(location.hash)) openTab(tabOf(location.hash));
+});
+openTab(tabOf(location.hash));
+"""
+
+
+def data_block(name: str, data: Any) -> str:
+    """Data for the page's script, which no text in it can leave."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)  # ASCII
+    for char in "<>&":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""

@@ -1,0 +1,68 @@
+"""`rlzoo report`: one page of a run.  No torch here."""
+
+import argparse
+import time
+from pathlib import Path
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError, UsageError
+from rlzoo.runs.disk import write_atomically
+from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo_lab.report.html import Report, page, read_report
+
+NAME = "report.html"
+
+
+def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
+    """The page of a run as it is now: where it is, and what it says. refresh: seconds after which a
+    browser loads it anew, while the run goes on."""
+    place = folder.path / NAME if out is None else Path(out)
+    try:
+        shown = read_report(folder)
+    except OSError as error:
+        raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
+    text = page(shown, refresh if shown.state == "running" else None)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(place, text.encode("utf-8"))
+    except OSError as error:
+        raise RlzooError(f"--out: cannot write {place}: {error.strerror}") from None
+    return place, shown
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("path", metavar="RUN", help="a run folder, finished or not")
+    add("--out", metavar="FILE", help=f"where the page goes; default: RUN/{NAME}")
+    again = "while the run goes on, write the page anew every so many seconds (default 10)"
+    add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    every = arguments.watch
+    if every is not None and not 1 <= every < 1e6:
+        raise UsageError(f"--watch: seconds, 1 or more. Got {every:g}")
+    folder = open_folder(arguments.path, large=False)
+    place, shown = write(folder, arguments.out, every)
+    told = every is None
+    try:
+        while every is not None and shown.state == "running":
+            if not told and not arguments.json:
+                print(f"{place}: written every {every:g} s while the run goes on", flush=True)
+                told = True
+            time.sleep(every)
+            place, shown = write(folder, arguments.out, every)
+    except KeyboardInterrupt:
+        place, shown = write(folder, arguments.out, None)  # a page that does not wait for the next
+    document = {
+        "path": str(folder.path), "report": str(place), "state": shown.state, "step": shown.step,
+        "batches": list(shown.groups),
+        "remarks": [{"rule": r.finding.rule, "severity": r.finding.severity, "since": r.since}
+                    for r in shown.remarks],
+    }  # fmt: skip
+    lines = [f"{place} (step {shown.step}, {shown.state})"]
+    if shown.state == "running":
+        lines.append(f"still going: `rlzoo report {folder.path} --watch` keeps the page fresh")
+    if not shown.groups:
+        lines.append("no saved batches: with run.save_batches=2 it shows groups and tokens too")
+    return Result(document, lambda _: lines)

@@ -1,0 +1,154 @@
+"""The tab of a step: prompts, the responses of each group, what they got, and the advantages that
+came of it."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from rlzoo.format.numbers import brief
+from rlzoo_lab.pages.page import folded, row, table, tag
+from rlzoo_lab.report.batches import Saved
+
+GROUPS = 64  # of a step on the page
+ROWS = 16  # responses of a group
+LETTERS = 400  # of a text
+
+HOW = """No batch was kept, so the groups of a step are not known. Train with run.save_batches=2:
+the last two batches stay in the run's folder, and this tab shows their groups."""
+
+
+def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
+    """steps: what `step_section` makes of each saved batch. samples: of the whole run."""
+    blocks = []
+    if steps:
+        options = "".join(f'<option value="{step}">{step}</option>' for step in steps)
+        blocks.append(
+            f'<p class="controls"><label>step <select id="step-of">{options}</select></label>'
+            '<label><input type="checkbox" id="hide-flat"> only groups with signal</label></p>'
+        )
+        blocks += steps.values()
+    else:
+        blocks.append(tag("p", HOW, "note"))
+    if samples:
+        blocks.append(_samples(samples, shown=not steps))
+    return "".join(blocks)
+
+
+def step_section(batch: Saved) -> str:
+    """A saved batch: a line for each group, which unfolds to its responses."""
+    groups = batch.groups()
+    scores = [batch.score(row) for row in range(batch.rows)]
+    advantages = [batch.advantage(row) for row in range(batch.rows)]
+    flat = sum(batch.flat(rows) for rows in groups)
+    facts = [
+        f"{batch.rows} responses, mean reward {brief(sum(scores) / len(scores))}",
+        f"{len(groups)} groups",
+        f"{flat} of them flat: all responses score alike" if flat else "no group is flat",
+    ]
+    if len(groups) > GROUPS:
+        facts.append(f"the first {GROUPS} are shown")
+    head = (
+        '<div class="group head" aria-hidden="true"><span class="first">prompt</span>'
+        f"<span>rewards, {brief(min(scores), 2)} to {brief(max(scores), 2)}</span>"
+        f"<span>advantages, {brief(min(advantages), 2)} to {brief(max(advantages), 2)}</span>"
+        '<span class="last"></span></div>'
+    )
+    spans = (min(scores), max(scores)), _around(advantages)
+    return (
+        f'<section class="step" data-step="{batch.step}"><h2>Step {batch.step}</h2>'
+        f"{tag('p', '; '.join(facts) + '.', 'muted')}{head}"
+        + "".join(_group(batch, rows, spans) for rows in groups[:GROUPS])
+        + "</section>"
+    )
+
+
+Span = tuple[float, float]
+
+
+def _around(values: Sequence[float]) -> Span:
+    """As far below 0 as above."""
+    far = max(map(abs, values), default=0.0)
+    return -far, far
+
+
+def _group(batch: Saved, rows: Sequence[int], spans: tuple[Span, Span]) -> str:
+    flat = batch.flat(rows)
+    prompt = batch.text("prompts", rows[0]) or ""
+    answer = batch.text("answers", rows[0])
+    scores = [batch.score(r) for r in rows]
+    advantages = [batch.advantage(r) for r in rows]
+    told = f"mean {brief(sum(scores) / len(scores))}"
+    head = (
+        f'<span class="prompt mono"><bdi>{escape(_cut(prompt, 160))}</bdi></span>'
+        f"{_strip(scores, spans[0], 'rewards')}{_strip(advantages, spans[1], 'advantages')}"
+        f'<span class="muted last">{told}{" <b>flat</b>" if flat else ""}</span>'
+    )
+    body = []
+    for r in rows[:ROWS]:
+        length = batch.length(r)
+        ended = ", cut off" if bool(batch.columns.get("truncated", [0] * batch.rows)[r]) else ""
+        to = f'<a href="#token" data-step="{batch.step}" data-row="{r}">{length} tokens</a>{ended}'
+        body.append(row([tag("td", brief(batch.score(r))), tag("td", brief(batch.advantage(r))),
+                         f"<td>{to}</td>", _text(batch.text("responses", r))]))  # fmt: skip
+    heads = [tag("th", t) for t in ("reward", "advantage", "")] + [tag("th", "response", "left")]
+    whole = (
+        f'<p class="mono"><bdi>{escape(_cut(prompt, 2000))}</bdi></p>' if len(prompt) > 160 else ""
+    )
+    if answer is not None:
+        whole += f'<p><span class="muted">answer</span> <bdi>{escape(_cut(answer))}</bdi></p>'
+    left = len(rows) - ROWS
+    more = tag("p", f"{left} more responses are not shown.", "muted") if left > 0 else ""
+    kind = "group flat" if flat else "group"
+    inside = f"{whole}{table(heads, body)}{more}"
+    return f'<details class="{kind}"><summary>{head}</summary>{inside}</details>'
+
+
+def _strip(values: Sequence[float], span: Span, what: str) -> str:
+    """A dot for each value on one line; those of a value are a stronger dot."""
+    low, high = span
+    wide = high - low
+
+    def at(value: float) -> float:
+        return 6 + 148 * ((value - low) / wide if wide > 0 else 0.5)
+
+    places = [round(at(v)) for v in values]
+    dots = "".join(
+        f'<circle cx="{x}" cy="10" r="{min(7.0, 2.5 + 0.6 * places.count(x)):.1f}"/>'
+        for x in dict.fromkeys(places)
+    )
+    zero = f'<path class="zero" d="M{at(0):.0f} 3V17"/>' if low < 0 < high else ""
+    label = f"{what} {brief(min(values))} to {brief(max(values))}"
+    return (
+        f'<svg class="strip {what}" viewBox="0 0 160 20" role="img" aria-label="{label}">'
+        f'<path class="grid" d="M6 10H154"/>{zero}{dots}</svg>'
+    )
+
+
+def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool) -> str:
+    heads = [
+        tag("th", "step"),
+        tag("th", "reward"),
+        *(tag("th", t, "left") for t in ("prompt", "response", "answer")),
+    ]
+    body: list[str] = []
+    for step, lines in samples.items():
+        for line in lines[:4]:
+            score = line.get("score")
+            cells = [
+                tag("td", str(step)),
+                tag("td", brief(score) if isinstance(score, float | int) else ""),
+            ]
+            body.append(
+                row([*cells, *(_text(line.get(n)) for n in ("prompt", "response", "answer"))])
+            )
+    return folded("<h2>Samples through the run</h2>", table(heads, body), shown=shown)
+
+
+def _text(value: Any) -> str:
+    """A cell with a text of data or of the model."""
+    return f'<td class="text"><bdi>{escape(_cut(str("" if value is None else value)))}</bdi></td>'
+
+
+def _cut(text: str, letters: int = LETTERS) -> str:
+    left = len(text) - letters
+    return text if left <= 0 else f"{text[:letters]} … {left:,} more letters"

@@ -1,0 +1,127 @@
+"""The page of a run: what it is, how far it has come, and three tabs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rlzoo.format.numbers import brief
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.lock import is_locked
+from rlzoo.runs.metrics import SECONDS, TOKENS, headline
+from rlzoo.runs.record import Record, read_record
+from rlzoo_lab.pages import page as html
+from rlzoo_lab.pages.page import TABS, tabs, tag
+from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
+from rlzoo_lab.report.groups import groups_tab, step_section
+from rlzoo_lab.report.remarks import Remark, remarks
+from rlzoo_lab.report.tokens import BUDGET, shown_tokens, tokens_tab
+from rlzoo_lab.report.trend import Trend
+
+HERE = Path(__file__).parent
+
+
+@dataclass
+class Report:
+    """What a page says.
+
+    groups, tokens: of each saved batch, newest first. state: finished, running or stopped.
+    """
+
+    path: Path
+    record: Record
+    remarks: list[Remark]
+    groups: dict[int, str]
+    tokens: list[dict[str, Any]]
+    samples: Mapping[int, list[dict[str, Any]]]
+    troubles: list[str]
+    state: str
+
+    @property
+    def step(self) -> int:
+        """The last that was recorded, of training or of an evaluation."""
+        there = [
+            lines[-1]["step"] for lines in (self.record.steps, self.record.evaluations) if lines
+        ]
+        return int(max(there, default=0))
+
+
+def read_report(folder: RunFolder) -> Report:
+    """A run's folder, finished or not, as far as it can be read. Raises OSError."""
+    going = is_locked(folder.path)  # asked first: a run that ends meanwhile has its summary
+    record = read_record(folder.path)
+    troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
+    for batch in read_batches(folder, troubles):
+        groups[batch.step] = step_section(batch)
+        # The newest takes half of the room.
+        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1))))
+    state = "finished" if record.summary else "running" if going else "stopped"
+    found = remarks(record)
+    return Report(folder.path, record, found, groups, tokens, read_samples(folder), troubles, state)
+
+
+def page(report: Report, refresh: float | None = None) -> str:
+    """The whole document. refresh: seconds until the browser loads it anew."""
+    record = report.record
+    planned = record.key("train.steps")
+    trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)
+    tokens, numbers = tokens_tab(report.tokens)
+    blocks = [_subtitle(report), _facts(report)]
+    blocks += [tag("p", trouble, "warn") for trouble in report.troubles]
+    panels = [("trend", "Trend", trend.html),
+              ("step", "Step", groups_tab(report.groups, report.samples)),
+              ("token", "Token", tokens)]  # fmt: skip
+    told = {k: v for k, v in sorted(record.recipe.items()) if v not in (None, "")}
+    blocks += [tabs("views of the run", panels), html.settings(told)]
+    blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
+    css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
+    title = report.path.resolve().name
+    return html.page(title, blocks, css, script=TABS + script, refresh=refresh)
+
+
+def _subtitle(report: Report) -> str:
+    key = report.record.key
+    model = key("model.name") or key("model.path")
+    told = " · ".join(
+        str(word)
+        for word in (key("recipe"), model and f"{model} on {key('task.name')}",
+                     key("estimator.name"), f"seed {key('seed', '?')}")
+        if word
+    )  # fmt: skip
+    steps, state = report.record.key("train.steps"), report.state
+    done = f"step {report.step:,}" + (f" of {steps:,}" if isinstance(steps, int) else "")
+    return (
+        f'<p class="muted"><span class="state {state}">{state}</span> {done} · {escape(told)}</p>'
+    )
+
+
+def _facts(report: Report) -> str:
+    """The handful of numbers that one looks for first."""
+    record = report.record
+    facts: list[tuple[str, str, str]] = []
+    there = [line for line in record.evaluations if any(k.endswith("_low") for k in line)]
+    try:
+        what, after, low, high = headline(there[-1])
+        facts.append((f"held-out {what}", brief(after), f"{brief(low)} to {brief(high)}"))
+        facts.append(
+            ("before training", brief(headline(there[0])[1]), f"at step {there[0]['step']}")
+        )
+    except (LookupError, TypeError, ValueError):
+        pass  # no evaluation yet, or one of other metrics
+    for title, metric in (("tokens generated", TOKENS), ("time", SECONDS)):
+        values = record.series(metric)
+        if values:
+            facts.append((title, _time(values[-1]) if metric == SECONDS else brief(values[-1]), ""))
+    cells = "".join(
+        f"<div>{tag('dt', name)}<dd>{escape(value)}{tag('small', note) if note else ''}</dd></div>"
+        for name, value, note in facts
+    )
+    return f'<dl class="facts">{cells}</dl>' if facts else ""
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

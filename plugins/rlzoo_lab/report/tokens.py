@@ -1,0 +1,158 @@
+"""The tab of a response: each token with its numbers, which a script shows and shades by."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from rlzoo.format.text import printable
+from rlzoo_lab.pages.page import tag
+from rlzoo_lab.pages.shade import BLUE, ORANGE
+from rlzoo_lab.report.batches import Saved
+
+BUDGET = 32_000  # tokens on a page
+LONGEST = 2_000  # of a response
+
+# key: (title, what it is, whether its colour says on which side of 0 it is)
+SHADES: dict[str, tuple[str, str, bool]] = {
+    "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, "
+                   "orange less likely", True),
+    "raw_advantages": ("raw advantage", "what the estimator gave, before whitening", True),
+    "rewards": ("reward", "scores, less the KL where it is in the reward", True),
+    "values": ("value", "V(s_t), read before the token is chosen", False),
+    "returns": ("return", "what the critic is to learn", False),
+    "log_ratio": ("ratio", "probability after the update of this step over that before it: blue "
+                  "has become likelier", True),
+    "log_gap": ("KL", "log pi - log pi_ref, in nats: blue is likelier than under the reference",
+                True),
+    "entropy": ("entropy", "of the choice, in nats, after the update: strong where much was open",
+                False),
+    "mismatch": ("sampler gap", "log pi - log mu, in nats: policy against sampler, 0 where they "
+                 "agree", True),
+    "surprise": ("surprise", "-log pi of the token when it was drawn, in nats", False),
+}  # fmt: skip
+
+HOW = """No batch was kept, so no number of a token is known. Train with run.save_batches=2: the
+last two batches stay in the run's folder, and this tab shows each token of them. `rlzoo trace RUN`
+draws a fresh response from the last checkpoint, and shows its tokens now."""
+
+
+def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+    """(HTML, what its script shows). shown: what `shown_tokens` makes of each saved batch."""
+    if not shown:
+        return tag("p", HOW, "note"), {}
+    shades = {
+        key: list(told) for key, told in SHADES.items() if any(key in s["scales"] for s in shown)
+    }
+    data = {"shades": shades, "batches": shown}
+    options = "".join(f'<option value="{key}">{SHADES[key][0]}</option>' for key in shades)
+    notes = []
+    if left := sum(s["left"] for s in shown):
+        notes.append(f"{left} responses are left out: a page has room for {BUDGET:,} tokens")
+    if cut := sum(s["cut"] for s in shown):
+        notes.append(f"{cut} responses are cut after {LONGEST:,} tokens")
+    if not any(s["named"] for s in shown):
+        notes.append("this run kept no texts of tokens: each is its number in the vocabulary")
+    if "entropy" not in shades:
+        notes.append("this run kept neither ratio nor entropy: runs from now on do")
+    note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
+    up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
+    return (
+        "<noscript><p>Tokens are shown by a script, and scripts are off; "
+        "<code>rlzoo trace RUN --html FILE</code> writes a page without.</p></noscript>"
+        '<p class="controls"><label>step <select id="batch"></select></label>'
+        '<label class="wide">response <select id="response"></select></label>'
+        f'<label>shaded by <select id="shade">{options}</select></label></p>{note}'
+        '<p class="muted" id="asked"></p>'
+        '<p class="muted legend"><span id="least"></span>'
+        f'<span class="ramp" id="ramp" data-up="{up}" data-down="{down}"></span>'
+        '<span id="most"></span> <span id="means"></span></p>'
+        '<div class="reading"><div><div class="tokens" id="tokens" tabindex="0" role="group" '
+        'aria-label="tokens; arrow keys go from one to the next"></div>'
+        '<svg id="profile" role="img" aria-label="the number along the response" '
+        'viewBox="0 0 640 90" preserveAspectRatio="none"></svg>'
+        '<h3>All responses to this prompt</h3><div id="others"></div></div>'
+        '<aside id="numbers" aria-live="polite"></aside></div>'
+    ), data
+
+
+def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
+    """What the script shows of a batch: responses of at most `room` tokens in all, those of groups
+    with signal first."""
+    picked, cut = [], 0
+    order = sorted(batch.groups(), key=batch.flat)
+    for row in (row for rows in order for row in rows):
+        length = min(batch.length(row), LONGEST)
+        if length <= room:
+            room -= length
+            cut += length < batch.length(row)
+            picked.append(row)
+    picked.sort()
+    wide = {name: x for name, x in batch.columns.items() if x.ndim == 2}
+    columns = _columns({name: x[picked, :LONGEST] for name, x in wide.items()})
+    rows = [_row(batch, columns, at, row) for at, row in enumerate(picked)]
+    ids = sorted({i for row in rows for i in row["ids"]})
+    chosen = batch.columns["response_mask"][picked, :LONGEST] > 0
+    return {
+        "step": batch.step, "rows": rows, "left": batch.rows - len(rows), "cut": cut,
+        "scales": {key: _scale(column[chosen], SHADES[key][2]) for key, column in columns.items()},
+        "named": bool(batch.tokens),
+        "tokens": {i: printable(batch.tokens.get(i, f"⟨{i}⟩")) for i in ids},
+    }  # fmt: skip
+
+
+def _columns(there: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays (R, T) by the keys of `SHADES`, as far as a batch has what they are made of."""
+    found = dict(there)
+
+    def gap(key: str, a: str, b: str) -> None:
+        if a in there and b in there:
+            found[key] = there[a].astype(float) - there[b]
+
+    gap("log_ratio", "log_probs", "old_log_probs")
+    gap("log_gap", "old_log_probs", "ref_log_probs")
+    gap("mismatch", "old_log_probs", "sampler_log_probs")
+    if "old_log_probs" in there:
+        found["surprise"] = -there["old_log_probs"]
+    return {key: found[key] for key in SHADES if key in found}
+
+
+def _scale(values: Any, signed: bool) -> list[float | None]:
+    """Where the colours of a column end: so that two of a hundred tokens are beyond."""
+    values = values[np.isfinite(values)]
+    if signed:
+        values = np.abs(values[values != 0])
+    if not len(values):
+        return [0, 0]
+    low, high = map(float, np.quantile(values, (0.02, 0.98)))
+    return [_short(-high if signed else low), _short(high)]
+
+
+def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[str, Any]:
+    length = batch.length(row)
+    chosen = batch.columns["response_mask"][row, : min(length, LONGEST)] > 0
+    numbers: dict[str, Any] = {}
+    for key, column in columns.items():
+        values = [
+            _short(v) if c else None
+            for v, c in zip(column[at].tolist(), chosen.tolist(), strict=False)
+        ]
+        alike = values and values[0] is not None and values.count(values[0]) == len(values)
+        numbers[key] = values[0] if alike else values
+    answer = batch.text("answers", row)
+    return {
+        "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
+        "prompt": printable(batch.text("prompts", row) or "")[:4000],
+        "answer": None if answer is None else printable(answer)[:400],
+        "score": _short(batch.score(row)), "numbers": numbers,
+        "ids": batch.columns["response_ids"][row, : len(chosen)].tolist(),
+    }  # fmt: skip
+
+
+def _short(x: float) -> float | None:
+    """Three digits, which is what a page has room for; None of what JSON has no word for."""
+    if not math.isfinite(x):
+        return None
+    short = float(f"{x:.3g}")
+    return int(short) if short == round(short) and abs(short) < 1e9 else short

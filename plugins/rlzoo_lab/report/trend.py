@@ -1,0 +1,186 @@
+"""The tab of the whole run: metrics as curves, with the doctor's remarks where they happened."""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+from rlzoo.format.numbers import brief
+from rlzoo.runs import metrics as names
+from rlzoo.runs.columns import Columns
+from rlzoo.runs.record import Record
+from rlzoo_lab.pages.chart import Line, Mark, draw_chart, smoothed
+from rlzoo_lab.pages.page import folded, tag
+from rlzoo_lab.report.remarks import Remark
+
+SMOOTH = 40  # steps from which on a curve is smoothed
+
+# heading -> title, metrics of one chart; those that a run does not have are left out
+SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
+    "Does it learn?": {
+        "held-out": (),  # of the evaluations
+        "reward": (names.REWARD,),
+        "response length": (names.LENGTH,),
+        "groups without signal": (names.NO_SIGNAL,),
+        "cut off at the length limit": (names.TRUNCATED,),
+    },
+    "How far does the policy go?": {
+        "entropy, nats per token": (names.ENTROPY,),
+        "KL to the reference, per response": (names.REF_KL_PER_RESPONSE,),
+        "KL within the update": (names.PPO_KL,),
+        "share of tokens clipped": ("actor/pg_clipfrac",),
+        "sampler against policy, nats": (names.LOG_PROB_GAP,),
+        "gradient of the actor": ("actor/grad_norm",),
+    },
+    "What does the critic know?": {
+        "explained variance": (names.EXPLAINED_VARIANCE,),
+        "at the prompt, and at best": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
+        "bias of the values": (names.VALUE_BIAS,),
+        "value loss": ("critic/vf_loss",),
+        "gradient of the critic": ("critic/grad_norm",),
+    },
+    "How fast is it?": {"tokens per second": ("perf/tokens_per_second",)},
+}  # fmt: skip
+
+HELD_OUT = (names.ACCURACY, names.GREEDY, names.ANSWER_PROB, names.SCORE)
+
+
+class Trend:
+    """The tab's HTML, and the numbers that its script shows."""
+
+    def __init__(self, record: Record, remarks: Sequence[Remark], planned: int | None):
+        self.record, self.remarks = record, remarks
+        self.end = float(planned or 0)
+        self.data: dict[str, Any] = {}
+        self.drawn: set[str] = set()
+        blocks = [remarks_block(remarks, len(record.steps))]
+        for heading, charts in SHOWN.items():
+            cards = [self.card(title, keys) for title, keys in charts.items()]
+            if any(cards):
+                blocks.append(tag("h2", heading) + _grid(cards))
+        others = sorted(record.steps.names() - self.drawn - {"step"})
+        means = dict.fromkeys(_mean_of(name, others) for name in others)
+        cards = [card for name in means if (card := self.card("", (name,)))]
+        if cards:
+            blocks.append(folded(f"<h2>All other metrics ({len(cards)})</h2>", _grid(cards)))
+        if len(record.steps) >= SMOOTH:
+            steps = 2 * _reach(len(record.steps)) + 1
+            blocks.append(tag("p", f"Thin: each step. Thick: a mean over {steps}.", "muted"))
+        self.html = "".join(blocks)
+
+    def card(self, title: str, keys: tuple[str, ...]) -> str:
+        """A chart under its title; empty where the run has none of the metrics."""
+        lines = self._of_steps(keys) if keys else self._held_out()
+        if not lines:
+            return ""
+        first = next((k for k in keys if self.record.has(k)), f"eval/{lines[0].name}")
+        title = title or first
+        marks = [
+            Mark(r.since, r.number, r.finding.severity, f"#remark-{r.number}")
+            for r in self.remarks
+            if r.since >= lines[0].x[0] and self._belongs(r, first)
+        ]
+        self.drawn |= {*keys, *_ends(first)}
+        svg, numbers = draw_chart(lines, f"{title} by step", marks, self.end)
+        name = f"m{len(self.data)}"
+        self.data[name] = numbers
+        now = brief(next(line.y[-1] for line in lines if line.name is not None))
+        named = [line for line in lines if line.name]
+        legend = "".join(
+            f'<span class="key {line.kind}">{escape(line.name or "")}</span>' for line in named
+        )
+        told = meaning(first)
+        return (
+            f'<div class="chart" id="{name}" tabindex="0"><div class="head">'
+            f'<span class="title" title="{escape(told)}">{escape(title)}</span>'
+            f'<output data-now="{now}">{now}</output></div>{svg}'
+            f'<div class="foot">{legend or tag("code", first)}</div></div>'
+        )
+
+    def _belongs(self, remark: Remark, metric: str) -> bool:
+        """Whether a remark is marked in the chart of a metric: of what it rests on, else reward."""
+        rests_on = {m for m in remark.metrics if self.record.has(m)} or {names.REWARD}
+        shown = {m for charts in SHOWN.values() for keys in charts.values() for m in keys[:1]}
+        return metric in rests_on or (metric == names.REWARD and not rests_on & shown)
+
+    def _of_steps(self, keys: tuple[str, ...]) -> list[Line]:
+        found = [_curve(self.record.steps, key, key, f"c{i}") for i, key in enumerate(keys)]
+        lines = [line for line in found if line is not None]
+        if len(lines) == 1:
+            lines[0].name = ""
+        if len(lines) == 1 and len(lines[0].y) >= SMOOTH:
+            line = lines[0]
+            line.kind = "c0 thin"
+            lines.insert(0, Line(None, line.x, smoothed(line.y, _reach(len(line.y)))))
+        return lines
+
+    def _held_out(self) -> list[Line]:
+        """The metric of evaluations with its interval, and others beside it."""
+        keys = [k for k in HELD_OUT if self.record.evaluations.column(k)[1]]
+        if len(keys) > 1:
+            keys = [k for k in keys if k != names.SCORE]
+        there = self.record.evaluations
+        found = [_curve(there, k, k.removeprefix("eval/"), f"c{i}") for i, k in enumerate(keys)]
+        lines = [line for line in found if line is not None]
+        for line in lines[1:]:  # one band is enough
+            line.low = line.high = None
+        return lines
+
+
+def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
+    """A metric with its band where it has one; None where it has no value."""
+    x, y = there.column(key)
+    low, high = (there.column(end)[1] for end in _ends(key))
+    if not len(low) == len(high) == len(y):
+        return Line(name, x, y, kind=kind) if len(y) else None
+    return Line(name, x, y, low, high, kind) if len(y) else None
+
+
+def _ends(key: str) -> tuple[str, str]:
+    """What a metric's band is made of: an interval, or the extremes of what it is the mean of."""
+    if key.startswith("eval/"):
+        return f"{key}_low", f"{key}_high"
+    head = key.removesuffix("/mean")
+    return f"{head}/min", f"{head}/max"
+
+
+def _reach(steps: int) -> int:
+    return max(1, steps // 40)
+
+
+def _mean_of(name: str, others: Sequence[str]) -> str:
+    """`x/mean` for its minimum and maximum, which are its band."""
+    head, _, end = name.rpartition("/")
+    mean = f"{head}/mean"
+    return mean if end in ("min", "max") and mean in others else name
+
+
+def meaning(metric: str) -> str:
+    """What a metric is, by the table of them; a plugin's own is its name."""
+    head = metric.rpartition("/")[0]
+    known = {m.name: m.meaning for m in names.METRICS}
+    return known.get(metric) or known.get(f"{head}/*") or metric
+
+
+def _grid(cards: Iterable[str]) -> str:
+    return f'<div class="charts">{"".join(cards)}</div>'
+
+
+def remarks_block(remarks: Sequence[Remark], steps: int) -> str:
+    """The doctor's remarks, numbered as in the charts."""
+    if not remarks:
+        told = "The doctor found nothing wrong." if steps else "No step has been taken yet."
+        return tag("p", told, "muted calm")
+    items = []
+    for r in remarks:
+        f = r.finding
+        title = f.rule.replace("_", " ")
+        follows = ", ".join(name.replace("_", " ") for name in f.so_too)
+        so = f"<p><b>so</b> {escape(follows)}</p>" if follows else ""
+        head = (
+            f'<span class="number">{r.number}</span> <b>{escape(title)}</b> '
+            f'<span class="muted">{f.severity}, since step {r.since}</span>'
+        )
+        said = f"<p>{escape(f.what)}</p>{so}<p><b>try</b> {escape(f.advice)}</p>"
+        inside = folded(head, said, shown=f.severity != "note")
+        items.append(f'<li id="remark-{r.number}" class="{f.severity}">{inside}</li>')
+    return f'<ol class="remarks" aria-label="what the doctor says">{"".join(items)}</ol>'

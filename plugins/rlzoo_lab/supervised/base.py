@@ -1,0 +1,143 @@
+"""`rlzoo base`: a small model that knows the form of a task: one of `configs/base/` again, or a new
+one for any task that demonstrates.  No torch at module level."""
+
+import argparse
+import shlex
+from collections.abc import Iterable
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError, UsageError, nearest
+from rlzoo.format.text import folded
+from rlzoo.plugin.registry import Zoo, load_zoo
+from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.runs.disk import check_free, staged, write_json
+from rlzoo_lab.supervised.fit import refuse_beyond
+
+ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
+OF_TASKS = ("accuracy", "steps", "lr", "seed", "like")
+KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="TASK|NAME", help="a task that demonstrates, or one of configs/base/")
+    add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
+    add("--out", required=True, metavar="DIR", help="where the model goes")
+    add("--accuracy", type=float, metavar="X",
+        help=f"stop where sampled held-out answers are right so often ({ACCURACY:g})")  # fmt: skip
+    add("--steps", type=int, metavar="N", help=f"stop after so many at the latest ({STEPS})")
+    add("--lr", type=float, metavar="X", help=f"peak learning rate ({LR:g})")
+    add("--seed", type=int, metavar="N", help="of weights and demonstrations (0)")
+    add("--like", metavar="NAME", help="as large as this base (nano)")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    zoo, name = load_zoo(), arguments.name.removeprefix("task=")
+    file = find_config("base", name)
+    check_free(Path(arguments.out), "--out")
+    if file is None or name != arguments.name:
+        return _of_task(name, arguments, zoo)
+    given = [f"--{o}" for o in OF_TASKS if getattr(arguments, o) is not None] + arguments.words
+    if given:
+        raise UsageError(f"base {name}: is made by its own file, {file}; leave {given[0]} out")
+    return _again(name, file, Path(arguments.out), zoo)
+
+
+def _again(name: str, file: Path, out: Path, zoo: Zoo) -> Result:
+    from rich.progress import track
+
+    from rlzoo.format.console import SafeConsole
+    from rlzoo_lab.supervised.warm_start import make_base
+
+    spec = read_spec(file)
+    tasks = {k: zoo.tasks[m["task"]](**m.get("options", {})) for k, m in spec["mix"].items()}
+    console = SafeConsole(stderr=True)
+    bar = iter(track(range(spec["steps"]), description=f"base {name}", console=console))
+
+    def progress(done: int, steps: int, loss: float) -> None:
+        next(bar, None)
+
+    with staged(out, "--out") as aside:
+        make_base(spec, tasks, aside, progress)
+    for _ in bar:
+        pass
+    console.print(f"made {out}")
+    return Result({"path": str(out)}, lambda console: ())
+
+
+def read_spec(file: Path) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_container(OmegaConf.load(file))
+
+
+def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
+    """A new base for a task; status 1 where it does not reach the accuracy that was asked for."""
+    a = arguments
+    like, bases = a.like or "nano", list_configs("base")
+    file = find_config("base", like)
+    accuracy, steps, lr, seed = (
+        default if given is None else given
+        for given, default in ((a.accuracy, ACCURACY), (a.steps, STEPS), (a.lr, LR), (a.seed, 0))
+    )
+    if file is None:
+        raise UsageError(
+            f"--like: no base {like!r}{nearest(like, bases)} (there are: {', '.join(bases)})"
+        )
+    bounds = {
+        "--accuracy": (0 < accuracy < 1, "must lie in (0, 1)"),
+        "--steps": (steps >= 1, "must be at least 1"),
+        "--lr": (0 < lr < inf, "must be above 0 and finite"),
+        "--seed": (seed >= 0, "must be at least 0"),
+    }
+    refuse_beyond(bounds, vars(a))
+    for word in a.words:
+        if not word.startswith(KEYS):
+            raise UsageError(
+                f"base: {word} plays no part (those that do: {', '.join(KEYS)}; --steps, --lr)"
+            )
+    _check_demonstrates(name, zoo, bases)
+    from rlzoo_lab.supervised.task_base import make_task_base
+
+    spec = read_spec(file) | {"steps": steps, "lr": lr, "seed": seed, "right": 1.0}
+    with staged(Path(a.out), "--out") as aside:
+        report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
+        report |= {"like": like, "lr": lr, "seed": seed}
+        write_json(aside / "report.json", report)
+    out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
+    reached = report[report["metric"]]
+    said = (
+        f"made {a.out}: held-out {report['metric']} {reached:.3f} "
+        f"[{report['low']:.3f}, {report['high']:.3f}] sampled, {report['greedy']:.3f} greedy, "
+        f"after {report['steps']} steps, {report['seconds']:.0f} s"
+    )
+    short = f"{accuracy:g} was asked for: more --steps or --lr, or --like tiny, which is larger"
+    hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
+    short_of_it = [short] if reached < accuracy else []
+    return Result(
+        {"path": a.out, **report},
+        lambda _: [folded(said), hint],
+        status=len(short_of_it),
+        notes=short_of_it,
+    )
+
+
+def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
+    presets = list_configs("task")
+    if name in presets:
+        name = read_spec(find_config("task", name))["task"]["name"]  # type: ignore[arg-type]
+    task = zoo.tasks.get(name)
+    if task is None:
+        known = [*bases, *zoo.tasks, *presets]
+        raise RlzooError(
+            f"no base and no task {name!r}{nearest(name, known)} (bases: {', '.join(bases)}; "
+            f"tasks: {', '.join(zoo.tasks)})"
+        )
+    if not hasattr(task.function, "demonstrate"):
+        raise RlzooError(
+            f"base: task {name!r} shows no right answers: give it demonstrate(example, generator) "
+            "-> (right, wrong), or teach by pairs in a file: rlzoo sft pairs.jsonl --model nano"
+        )

@@ -1,0 +1,342 @@
+"""Supervised training with transformers' Trainer: what `rlzoo sft` and `rlzoo reward train` share.
+
+No torch at module level: the commands' errors come before it.
+"""
+
+import argparse
+import hashlib
+import math
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.data.pairs import Reader, hold_out
+from rlzoo.errors import UsageError, nearest
+from rlzoo.format.text import folded
+from rlzoo.recipe.files import find_config, list_configs
+from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
+from rlzoo.runs.display import Silent
+from rlzoo.stats import wilson
+from rlzoo.train.interrupt import asked_to_stop
+
+NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
+
+CHECKPOINTS, REPORT = "checkpoints", "report.json"
+
+IGNORED = -100  # the label that cross-entropy leaves out
+
+TokenIds = tuple[list[int], list[int]]  # (prompt, response), or (chosen, rejected)
+
+
+SMALL = 10_000_000  # parameters; a model with fewer learns by larger and more steps
+LR_OF_SMALL, STEPS_OF_SMALL = 2e-3, 300
+
+
+def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr: float) -> None:
+    add = parser.add_argument
+    add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
+    add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
+    add("--out", required=True, metavar="DIR", help="where the trained model goes")
+    add(
+        "--epochs",
+        type=float,
+        metavar="N",
+        help=f"passes over the data (1; under 10 million weights {STEPS_OF_SMALL} steps)",
+    )
+    add(
+        "--lr",
+        type=float,
+        metavar="X",
+        help=f"peak learning rate ({lr:g}; under 10 million weights {LR_OF_SMALL:g})",
+    )
+    parser.set_defaults(usual_lr=lr)
+    add("--batch", type=int, default=64, metavar="N", help="rows per optimizer step (64)")
+    add("--max-length", type=int, metavar="N", help="tokens; longer rows are left out, counted")
+    add("--test-fraction", type=float, default=0.1, metavar="X",
+        help="share of the prompts that is held out (0.1)")  # fmt: skip
+    add("--seed", type=int, default=0, metavar="N", help="of new weights, split and order (0)")
+    add("--device", default="auto", metavar="NAME", help="auto, cpu, cuda")
+    add("--split", default="", metavar="NAME", help="of a data set with several")
+    add("--on-bad-row", choices=("stop", "skip"), default="stop", help="skip counts them")
+    for name in columns:
+        add(f"--{name}", metavar="COLUMN", help=f"the {name} column's name")
+
+
+def check_arguments(arguments: argparse.Namespace) -> None:
+    """What is wrong with the command line, before anything expensive."""
+    inf, endless = math.inf, "must be above 0 and finite"
+    bounds = {
+        "--epochs": (arguments.epochs is None or 0 < arguments.epochs < inf, endless),
+        "--lr": (arguments.lr is None or 0 < arguments.lr < inf, endless),
+        "--batch": (arguments.batch > 0, "must be at least 1"),
+        "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
+        "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
+        "--seed": (arguments.seed >= 0, "must be at least 0"),
+    }
+    refuse_beyond(bounds, vars(arguments))
+    check_free(Path(arguments.out), "--out")
+
+
+def refuse_beyond(bounds: Mapping[str, tuple[bool, str]], given: Mapping[str, Any]) -> None:
+    """Raises UsageError at the first option that is not within its bounds: (it is, they are)."""
+    for name, (fine, text) in bounds.items():
+        if not fine:
+            raise UsageError(f"{name} {text}. Got {given[name[2:].replace('-', '_')]}")
+
+
+def find_model(name: str) -> Path:
+    """A transformers folder: a path, a hub id, or what a preset of configs/model/ names."""
+    from omegaconf import OmegaConf
+
+    from rlzoo.lm.loading import resolve_path
+
+    file = None if Path(name).is_dir() else find_config("model", name)
+    if file is not None:
+        return resolve_path(str(OmegaConf.select(OmegaConf.load(file), "model.path")), "--model")
+    if not Path(name).is_dir() and "/" not in name:
+        known = list_configs("model")
+        raise UsageError(
+            f"--model: {name!r} is no folder and no preset{nearest(name, known)} "
+            f"(presets: {', '.join(known)})"
+        )
+    return resolve_path(name, "--model")
+
+
+@dataclass
+class Start:
+    """What a training begins with: the rows as they were read, the model's folder, the device."""
+
+    noun: str  # of a row
+    training: list[Any]
+    held_out: list[Any]
+    bad_rows: int
+    folder: Path
+    device: Any
+
+    def encoded(
+        self, encode: Callable[[Any], TokenIds], length: Callable[[Any], int], limit: int | None
+    ) -> tuple[list[TokenIds], list[TokenIds], dict[str, int]]:
+        """(training rows, held-out rows, their counts): token ids of those that fit."""
+        most = float("inf") if limit is None else limit
+        sides = (self.training, self.held_out)
+        rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
+        read = sum(map(len, sides))
+        if not rows or not tests:
+            raise UsageError(f"--max-length: no {self.noun} is left of {read}; all are longer")
+        long = read - len(rows) - len(tests)
+        counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
+        return rows, tests, {**counts, "too_long": long}
+
+
+def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
+    """Refuse what cannot work, read the data, find the model: all before torch is loaded."""
+    check_arguments(arguments)
+    a = arguments
+    names = {name: getattr(a, name) for name in read.columns}
+    data = read(a.data, names, split=a.split, on_bad_row=a.on_bad_row)
+    sides = hold_out(data.rows, lambda row: row.prompt, a.test_fraction, a.seed)
+    folder = find_model(a.model)
+
+    from rlzoo.accel.device import pick_device
+
+    return Start(noun, *sides, data.bad, folder, pick_device(a.device))
+
+
+def settle(arguments: argparse.Namespace, model: Any, rows: int) -> None:
+    """Put in the learning rate and the epochs that nobody gave, by the model's size."""
+    small = sum(p.numel() for p in model.parameters()) < SMALL
+    if arguments.lr is None:
+        arguments.lr = LR_OF_SMALL if small else arguments.usual_lr
+    if arguments.epochs is None:
+        passes = STEPS_OF_SMALL / math.ceil(rows / arguments.batch)
+        arguments.epochs = max(1.0, passes) if small else 1.0
+
+
+@contextmanager
+def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
+    """The folder that becomes --out, with what a training that was cut off left there; raises
+    UsageError where that was another training."""
+    asked = {k: v for k, v in vars(arguments).items() if k not in NOT_ASKED}
+    rows = repr((start.training, start.held_out)).encode()
+    asked = {k: str(v) for k, v in asked.items()} | {"rows": hashlib.sha256(rows).hexdigest()}
+    with staged(Path(arguments.out), "--out", keep=True) as aside:
+        file = aside / "command.json"
+        before = read_mapping(file) if file.exists() else asked
+        for name in sorted({*asked, *before}):
+            if before.get(name) != asked.get(name):
+                raise UsageError(
+                    f"--out: {aside} holds an unfinished training with another {name} "
+                    f"({before.get(name)} there, {asked.get(name)} now); the command that began it "
+                    "goes on, without that folder this one begins anew"
+                )
+        write_json(file, asked)
+        yield aside
+        shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
+        file.unlink()
+
+
+def trained(
+    arguments: argparse.Namespace,
+    noun: str,
+    read: Reader[Any],
+    train: Callable[[argparse.Namespace, Start, Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """The report of a training; of one that came to its end there and was then cut off, its own."""
+    begun = start(arguments, noun, read)
+    with unfinished(arguments, begun) as folder:
+        file = folder / REPORT
+        return read_mapping(file) if file.exists() else train(arguments, begun, folder)
+
+
+def save(
+    model: Any,
+    tokenizer: Any,
+    arguments: argparse.Namespace,
+    results: Mapping[str, Any],
+    folder: Path,
+) -> dict[str, Any]:
+    """Write the model and its report.json into the folder; returns the report."""
+    names = ("model", "data", "seed", "epochs", "lr", "batch")
+    report = {name: getattr(arguments, name) for name in names} | dict(results)
+    report["data"] = str(arguments.data)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():
+        sync(path)
+    write_json(folder / REPORT, report)  # last: where it is, all is
+    return report
+
+
+def run(
+    arguments: argparse.Namespace,
+    noun: str,
+    train: Callable[[argparse.Namespace], dict[str, Any]],
+    judged: Callable[[dict[str, Any], str], Iterator[Any]],
+) -> Result:
+    """A training as a verb gives it back; `judged`: (report, how many rows, in words) -> what is
+    shown of the held-out rows."""
+    with redirect_stdout(sys.stderr):  # transformers prints
+        report = train(arguments)
+
+    def view(_: Any) -> Iterator[Any]:
+        rows = report[f"{noun}s"]
+        left = f", {rows['bad_rows']} bad rows" * bool(rows["bad_rows"])
+        left += f", {rows['too_long']} too long" * bool(rows["too_long"])
+        counted = f"{rows['trained']} {noun}s trained on, {rows['held_out']} held out{left}"
+        for part in judged(report, counted):
+            yield folded(part) if isinstance(part, str) else part
+        yield f"made {arguments.out}"
+
+    return Result(report, view)
+
+
+def accuracy(hits: float, n: int) -> dict[str, Any]:
+    """How often a held-out row is judged as it is, for the report, and its 95 % interval."""
+    return {"accuracy": hits / n, "accuracy_interval": list(wilson(hits, n))}
+
+
+def accuracy_text(held: Mapping[str, Any], of: str = "") -> str:
+    low, high = held["accuracy_interval"]
+    return f"held-out {of}accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def fit(
+    model: Any,
+    rows: Sequence[Any],
+    collate: Callable[[list[Any]], dict[str, Any]],
+    loss: Callable[[Any, dict[str, Any]], Any],
+    arguments: argparse.Namespace,
+    title: str,
+    folder: Path,
+) -> None:
+    """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
+
+    A tenth of the steps apart, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
+    training goes on from there.
+    """
+    from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+
+    from rlzoo.accel.device import pick_device
+
+    class WithLoss(Trainer):
+        def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+            value = loss(model, inputs)
+            return (value, None) if return_outputs else value
+
+    class Progress(TrainerCallback):
+        def on_log(self, args, state, control, logs=None, **rest):
+            if logs and "loss" in logs:
+                where = f"step {state.global_step:4d} of {state.max_steps}"
+                print(f"{title}: {where}  loss {float(logs['loss']):.4f}", file=sys.stderr)
+
+        def on_step_end(self, args, state, control, **rest):
+            if asked.now:
+                control.should_save = control.should_training_stop = True
+
+        def on_save(self, args, state, control, **rest):
+            _keep(Path(args.output_dir), state.global_step)
+
+    steps = max(1, round(arguments.epochs * math.ceil(len(rows) / arguments.batch)))
+    device = pick_device(arguments.device)
+    settings = TrainingArguments(
+        output_dir=str(folder / CHECKPOINTS),
+        num_train_epochs=arguments.epochs,
+        learning_rate=arguments.lr,
+        lr_scheduler_type="linear",
+        warmup_steps=0.05,
+        weight_decay=0.0,
+        per_device_train_batch_size=arguments.batch,
+        logging_steps=max(1, steps // 10),
+        seed=arguments.seed,
+        use_cpu=device.type == "cpu",
+        bf16=device.type == "cuda",
+        save_strategy="steps",
+        save_steps=max(1, steps // 10),
+        report_to="none",
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=device.type == "cuda",
+    )
+    trainer = WithLoss(
+        model=model,
+        args=settings,
+        train_dataset=list(rows),
+        data_collator=collate,
+        callbacks=[Progress()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    with asked_to_stop(Silent().stopping) as asked:
+        trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
+    if asked.now:
+        stopped = KeyboardInterrupt(f"stopped after step {trainer.state.global_step}")
+        stopped.add_note("the same command goes on")
+        raise stopped
+    model.to(device).eval()
+
+
+def _keep(checkpoints: Path, step: int) -> None:
+    """The checkpoint that was just written is whole: mark it so, then remove the others."""
+    from rlzoo.train.checkpoint import write_manifest
+
+    newest = checkpoints / f"checkpoint-{step}"
+    for path in newest.iterdir():
+        sync(path)
+    write_manifest(newest)
+    for path in checkpoints.iterdir():
+        if path != newest:
+            shutil.rmtree(path)
+
+
+def _newest(checkpoints: Path) -> str | None:
+    """The whole checkpoint, if there is one."""
+    from rlzoo.train.checkpoint import damage
+
+    whole = [str(path) for path in checkpoints.glob("checkpoint-*") if not damage(path)]
+    if whole:
+        print(f"going on from {Path(whole[-1]).name.replace('-', ' of step ')}", file=sys.stderr)
+    return whole[-1] if whole else None

@@ -1,0 +1,122 @@
+"""`rlzoo reward train --implicit`: a causal LM whose log-ratio to the one it started from is a
+reward for each token, from responses that are right or wrong as a whole.
+
+The loss reads a prompt and a response as `rlzoo sft` does. No torch at module level.
+"""
+
+import argparse
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.data.pairs import Verdict, read_verdicts
+from rlzoo.errors import UsageError
+from rlzoo_lab.supervised import fit, sft
+from rlzoo_lab.supervised.fit import TokenIds
+
+Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    return fit.run(arguments, "response", train, _judged)
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train an implicit reward model: cross-entropy of sigmoid(r) against right and wrong, where
+    r = beta sum_t log(pi_phi / pi_ref) over the response and pi_ref is the model as it was.
+
+    Returns the report, which is also in OUT/report.json.
+    Source: Yuan et al. 2024, arXiv:2412.01981 (its cross-entropy form); Cui et al. 2025 (PRIME),
+    arXiv:2502.01456.
+    """
+    arguments.beta = 0.05 if arguments.beta is None else arguments.beta
+    if not 0 < arguments.beta < math.inf:
+        raise UsageError(f"--beta must be above 0 and finite. Got {arguments.beta}")
+    return fit.trained(arguments, "response", read_verdicts, _train)
+
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+    import torch
+
+    from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+    from rlzoo.lm.prompts import PromptFormat
+    from rlzoo.lm.reward_model import longest
+
+    model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
+    reader = PromptFormat(tokenizer)
+
+    def encoded(row: Verdict) -> TokenIds:  # the verdict travels behind the response
+        prompt, response = sft.encode(reader, row.prompt, row.response)
+        return prompt, [*response, int(row.right)]
+
+    limit = longest(model, arguments.max_length)
+    rows, tests, counts = start.encoded(encoded, lambda ids: sum(map(len, ids)) - 1, limit)
+    fit.settle(arguments, model, len(rows))
+    model.to(start.device).eval()
+
+    def with_reference(items: Sequence[TokenIds]) -> list[Item]:
+        with torch.no_grad():
+            sums = [
+                log_probs(model, collate([(p, r[:-1], False, 0.0) for p, r in part])).tolist()
+                for part in parts(items, arguments.batch)
+            ]
+        found = [x for some in sums for x in some]
+        return [(p, r[:-1], bool(r[-1]), x) for (p, r), x in zip(items, found, strict=True)]
+
+    def collate(items: list[Item]) -> dict[str, Any]:
+        batch = sft.batch_of([item[:2] for item in items], 0)
+        more = {"right": [float(x[2]) for x in items], "reference": [x[3] for x in items]}
+        found = {**batch, **{name: torch.tensor(x) for name, x in more.items()}}
+        return {name: x.to(start.device) for name, x in found.items()}
+
+    def rewards(model: Any, given: dict[str, Any]) -> Any:
+        return arguments.beta * (log_probs(model, given) - given["reference"])
+
+    def loss(model: Any, given: dict[str, Any]) -> Any:
+        r = rewards(model, given)
+        return torch.nn.functional.binary_cross_entropy_with_logits(r, given["right"])
+
+    known, held = with_reference(rows), with_reference(tests)
+    fit.fit(model, known, collate, loss, arguments, "implicit reward", folder)
+    with torch.no_grad():
+        scores = [x for part in parts(held, arguments.batch)
+                  for x in rewards(model, collate(part)).tolist()]  # fmt: skip
+    right = [x[2] for x in held]
+    results = {"responses": counts, "beta": arguments.beta, "held_out": judged(scores, right)}
+    return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def parts(items: Sequence[Any], size: int) -> list[list[Any]]:
+    return [list(items[i : i + size]) for i in range(0, len(items), size)]
+
+
+def log_probs(model: Any, given: dict[str, Any]) -> Any:
+    """log pi(response | prompt), (B,), of a batch as `sft.batch_of` makes it."""
+    logits = model(input_ids=given["input_ids"], attention_mask=given["attention_mask"]).logits
+    labels = given["labels"][:, 1:]
+    chosen = logits[:, :-1].float().log_softmax(-1).gather(-1, labels.clamp(min=0)[..., None])
+    return (chosen[..., 0] * (labels != fit.IGNORED)).sum(1)
+
+
+def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
+    """How often r > 0 says what is so, and how often a right response has more than a wrong one."""
+    hits = sum((score > 0) == x for score, x in zip(scores, right, strict=True))
+    good = [s for s, x in zip(scores, right, strict=True) if x]
+    bad = sorted(s for s, x in zip(scores, right, strict=True) if not x)
+    above = sum(bisect_left(bad, s) + bisect_right(bad, s) for s in good) / 2  # ties are half
+    return {
+        "share_right": len(good) / len(right),
+        **fit.accuracy(hits, len(right)),
+        "above": above / (len(good) * len(bad)) if good and bad else None,
+    }
+
+
+def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+    held = report["held_out"]
+    yield counted
+    yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses right"
+    if held["above"] is not None:
+        yield f"a right response has more than a wrong one in {held['above']:.3f} of all pairs"

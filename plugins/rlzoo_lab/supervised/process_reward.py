@@ -1,0 +1,125 @@
+"""`rlzoo reward train --per-step`: a process reward model from solutions with judged steps.
+
+It is a transformers token classifier with two labels, as TRL's PRMTrainer makes one;
+`lm/process_reward_model.py` reads it, and encodes and scores for both. No torch at module level.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.data.pairs import Solution, read_solutions
+from rlzoo_lab.supervised import fit
+from rlzoo_lab.supervised.fit import TokenIds
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    return fit.run(arguments, "solution", train, _judged)
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train a process reward model by cross-entropy at the last token of each step.
+
+    Returns the report, which is also in OUT/report.json.
+    Source: Uesato et al. 2022, arXiv:2211.14275; Lightman et al. 2023, arXiv:2305.20050.
+    """
+    arguments.separator = arguments.separator or "\n"
+    return fit.trained(arguments, "solution", read_solutions, _train)
+
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+    import torch
+    from transformers import set_seed
+
+    from rlzoo.lm.process_reward_model import KIND, LABELS, Read, encode, score
+    from rlzoo.lm.reward_model import longest, make
+    from rlzoo.mdp.batch import right_pad
+
+    set_seed(arguments.seed)  # of the new head
+    model, tokenizer = make(start.folder, KIND, LABELS)
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0  # a causal LM has none; the new head would
+
+    def encoded(solution: Solution) -> TokenIds:
+        row = encode(tokenizer, solution.prompt, solution.steps, arguments.separator)
+        right = dict(zip(row.ends, solution.labels, strict=True))
+        return row.ids, [int(right[i]) if i in right else fit.IGNORED for i in range(len(row.ids))]
+
+    limit = longest(model, arguments.max_length)
+    rows, tests, counts = start.encoded(encoded, lambda item: len(item[0]), limit)
+
+    def collate(items: list[TokenIds]) -> dict[str, Any]:
+        ids, mask = right_pad([ids for ids, _ in items], 0)
+        labels, _ = right_pad([labels for _, labels in items], fit.IGNORED)
+        return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+    def loss(model: Any, given: dict[str, Any]) -> Any:
+        read = {name: x for name, x in given.items() if name != "labels"}
+        logits = model(**read).logits.float().flatten(0, 1)
+        return torch.nn.functional.cross_entropy(logits, given["labels"].flatten())
+
+    fit.settle(arguments, model, len(rows))
+    fit.fit(model, rows, collate, loss, arguments, "process reward", folder)
+    model.to(start.device)
+    ends = [[i for i, x in enumerate(labels) if x != fit.IGNORED] for _, labels in tests]
+    held = [Read(ids, where) for (ids, _), where in zip(tests, ends, strict=True)]
+    with torch.no_grad():
+        found = score(model, held, arguments.batch)
+    truth = [[labels[i] for i in at] for (_, labels), at in zip(tests, ends, strict=True)]
+    every = [*start.training, *start.held_out]
+    results = {"solutions": counts, "separator": arguments.separator,
+               "steps_of_several": of_several(every, arguments.separator),
+               "held_out": judged(found, truth)}  # fmt: skip
+    return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def of_several(solutions: Sequence[Solution], separator: str) -> int:
+    """How many of the steps hold the separator: a run, which sees text alone, reads each as
+    several."""
+    pieces = [step.split(separator) for solution in solutions for step in solution.steps]
+    return sum(sum(bool(piece.strip()) for piece in some) > 1 for some in pieces)
+
+
+def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """How often a step is judged as it is, right if P > .5; and how often the first wrong step of a
+    solution is found, or that there is none."""
+    pairs = [(p > 0.5, bool(x)) for row, labels in zip(found, truth, strict=True)
+             for p, x in zip(row, labels, strict=True)]  # fmt: skip
+    of_right = [said for said, x in pairs if x]
+    of_wrong = [not said for said, x in pairs if not x]
+    firsts = [_first([p <= 0.5 for p in row]) == _first([not x for x in labels])
+              for row, labels in zip(found, truth, strict=True)]  # fmt: skip
+    hits = sum(said == x for said, x in pairs)
+    return {
+        "steps": len(pairs),
+        "share_right": len(of_right) / len(pairs),
+        **fit.accuracy(hits, len(pairs)),
+        "accuracy_of_right": sum(of_right) / len(of_right) if of_right else None,
+        "accuracy_of_wrong": sum(of_wrong) / len(of_wrong) if of_wrong else None,
+        "first_error_found": sum(firsts) / len(firsts),
+    }
+
+
+def _first(wrong: Sequence[bool]) -> int | None:
+    return next((i for i, x in enumerate(wrong) if x), None)
+
+
+def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+    held = report["held_out"]
+    yield counted
+    yield (
+        f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, "
+        f"{held['share_right']:.0%} of them right"
+    )
+    each = [
+        f"{name} steps {held[key]:.3f}"
+        for name, key in (("right", "accuracy_of_right"), ("wrong", "accuracy_of_wrong"))
+        if held[key] is not None
+    ]
+    if several := report.get("steps_of_several"):
+        what = f"steps hold the separator {report['separator']!r}"
+        yield f"{several} {what}: a run takes each for several"
+    yield ", ".join([*each, f"first wrong step, or none, found in {held['first_error_found']:.3f}"])

@@ -1,0 +1,166 @@
+"""`rlzoo reward train`: a reward model from preference pairs; from judged steps or outcomes, the
+modules beside this one.
+
+From pairs it is a transformers sequence classifier with one label, which scores a whole prompt and
+response; `lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
+"""
+
+import argparse
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.data.pairs import Preference, read_preferences, read_solutions, read_verdicts
+from rlzoo.errors import UsageError
+from rlzoo.stats import mean_interval
+from rlzoo_lab.supervised import fit, implicit_reward, process_reward
+from rlzoo_lab.supervised.fit import TokenIds
+
+BINS = 10  # of the reliability table
+READERS = (read_preferences, read_solutions, read_verdicts)
+ALL = tuple(dict.fromkeys(name for read in READERS for name in read.columns))
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("word", choices=("train",), metavar="train", help="the one thing to do")
+    fit.add_arguments(parser, ALL, lr=1e-5)
+    kind = parser.add_mutually_exclusive_group()
+    add, flag = parser.add_argument, "store_true"
+    kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
+    kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
+    add("--separator", metavar="TEXT", help="--per-step: what stands after a step (a newline)")
+    add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    a = arguments
+    columns = READERS[1 if a.per_step else 2 if a.implicit else 0].columns
+    other = {"separator": a.per_step, "beta": a.implicit} | {n: n in columns for n in ALL}
+    for name, read in other.items():
+        if getattr(a, name) is not None and not read:
+            raise UsageError(f"--{name} says nothing here: the rows are {', '.join(columns)}")
+    if a.per_step:
+        return process_reward.run(a)
+    return implicit_reward.run(a) if a.implicit else fit.run(a, "pair", train, _judged)
+
+
+def calibration(margins: Sequence[float]) -> dict[str, Any]:
+    """How often the preferred response has the higher score, and how far that agrees with the
+    model's own confidence sigmoid(|margin|).
+
+    ece: sum over bins of confidence of (share of pairs) * |accuracy - mean confidence|, the
+    expected calibration error. log_loss: mean of -log sigmoid(margin), .693 for a coin.
+    Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; Guo et al. 2017, arXiv:1706.04599.
+    """
+    n = len(margins)
+    right = [1.0 if m > 0 else 0.5 if m == 0 else 0.0 for m in margins]
+    sure = [1 / (1 + math.exp(-min(abs(m), 700))) for m in margins]
+    table, ece = [], 0.0
+    for k in range(BINS):
+        low, high = 0.5 + 0.5 * k / BINS, 0.5 + 0.5 * (k + 1) / BINS
+        inside = [i for i, p in enumerate(sure) if low <= p < high or (p == 1 and k == BINS - 1)]
+        if inside:
+            accuracy = sum(right[i] for i in inside) / len(inside)
+            confidence = sum(sure[i] for i in inside) / len(inside)
+            ece += len(inside) / n * abs(accuracy - confidence)
+            row = {"low": low, "high": high, "pairs": len(inside)}
+            table.append({**row, "confidence": confidence, "accuracy": accuracy})
+    mean = sum(margins) / n
+    return {
+        "pairs": n,
+        **fit.accuracy(sum(right), n),
+        "log_loss": sum(max(-m, 0) + math.log1p(math.exp(-abs(m))) for m in margins) / n,
+        "ece": ece,
+        "reliability": table,
+        "margin": mean,
+        "margin_interval": list(mean_interval(list(margins))),
+    }
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train a reward model by the Bradley-Terry loss, -log sigmoid(r(chosen) - r(rejected)).
+
+    Returns the report, which is also in OUT/report.json.
+    Source: Bradley and Terry 1952, doi:10.2307/2334029; Ouyang et al. 2022, arXiv:2203.02155.
+    """
+    return fit.trained(arguments, "pair", read_preferences, _train)
+
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+    import torch
+    from transformers import set_seed
+
+    from rlzoo.lm.reward_model import encode, inputs, longest, score
+
+    set_seed(arguments.seed)  # of the new head
+    model, tokenizer = new(start.folder)
+
+    def encoded(pair: Preference) -> TokenIds:
+        chosen, rejected = (encode(tokenizer, pair.prompt, x) for x in (pair.chosen, pair.rejected))
+        return chosen, rejected
+
+    limit = longest(model, arguments.max_length)
+    rows, tests, counts = start.encoded(encoded, lambda ids: max(map(len, ids)), limit)
+
+    def collate(items: list[TokenIds]) -> dict[str, Any]:
+        both = [chosen for chosen, _ in items] + [rejected for _, rejected in items]
+        return inputs(both, model, model.config.get_text_config().pad_token_id)
+
+    def loss(model: Any, given: dict[str, Any]) -> Any:
+        chosen, rejected = model(**given).logits[:, 0].float().chunk(2)
+        return -torch.nn.functional.logsigmoid(chosen - rejected).mean()
+
+    fit.settle(arguments, model, len(rows))
+    fit.fit(model, rows, collate, loss, arguments, "reward", folder)
+    model.to(start.device)
+    with torch.no_grad():
+        scores = [score(model, side, arguments.batch) for side in zip(*tests, strict=True)]
+    margins = (scores[0] - scores[1]).tolist()
+    both = torch.cat(scores)
+    results = {
+        "pairs": counts,
+        "held_out": calibration(margins),
+        "score": {"mean": both.mean().item(), "std": both.std(correction=0).item()},
+    }
+    return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def new(folder: Path) -> tuple[Any, Any]:
+    """(model, tokenizer): the network in `folder` under a new head of one label."""
+    from rlzoo.lm.reward_model import make
+
+    model, tokenizer = make(folder, "SequenceClassification", 1)
+    # A score is read at the last token that is not padding: padding by EOS would hide it.
+    tokenizer.padding_side = "right"
+    if tokenizer.pad_token_id in (None, tokenizer.eos_token_id):
+        tokenizer.add_special_tokens({"pad_token": "<|pad|>"})
+        if len(tokenizer) > model.get_input_embeddings().num_embeddings:
+            model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+    return model, tokenizer
+
+
+def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+    from rich.table import Table
+
+    held = report["held_out"]
+    table = Table(title="when it is that sure, how often is it right? (held-out pairs)")
+    for name in ("confidence", "pairs", "mean confidence", "accuracy"):
+        table.add_column(name, justify="right")
+    for row in held["reliability"]:
+        table.add_row(
+            f"{row['low']:.2f}-{row['high']:.2f}",
+            str(row["pairs"]),
+            f"{row['confidence']:.3f}",
+            f"{row['accuracy']:.3f}",
+        )
+    yield table
+    yield counted
+    yield fit.accuracy_text(held, "pair ")
+    yield (
+        f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
+        f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "
+        f"± {report['score']['std']:.2f}"
+    )

@@ -1,0 +1,109 @@
+"""`rlzoo sft`: a supervised start from demonstrations.  No torch at module level.
+
+The loss is on the response alone, EOS included, so that the model learns to end; the prompt is
+read as `rlzoo run` reads it.
+"""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.data.pairs import Demonstration, read_demonstrations
+from rlzoo_lab.supervised import fit
+from rlzoo_lab.supervised.fit import TokenIds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    return fit.run(arguments, "row", train, _judged)
+
+
+def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
+    yield counted
+    held = report["held_out"]
+    yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
+    if held["loss"] > 0.9 * held["loss_before"]:
+        yield (
+            f"it hardly fell: more rows, or another --lr ({report['lr']:g} now) or --epochs "
+            f"({report['epochs']:g} now)"
+        )
+
+
+def train(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Train a causal LM on demonstrations; returns the report, which is also in OUT/report.json."""
+    return fit.trained(arguments, "row", read_demonstrations, _train)
+
+
+def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dict[str, Any]:
+    from transformers import GenerationConfig
+
+    from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
+    from rlzoo.lm.prompts import PromptFormat
+    from rlzoo.lm.reward_model import longest
+
+    model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
+    reader, ends = PromptFormat(tokenizer), eos_ids(model.config, tokenizer)
+
+    def encoded(row: Demonstration) -> TokenIds:
+        return encode(reader, row.prompt, row.response)
+
+    limit = longest(model, arguments.max_length)
+    rows, tests, counts = start.encoded(encoded, lambda ids: sum(map(len, ids)), limit)
+
+    def collate(items: list[TokenIds]) -> dict[str, Any]:
+        return batch_of(items, tokenizer.pad_token_id)
+
+    def loss(model: Any, inputs: dict[str, Any]) -> Any:
+        return model(**inputs).loss
+
+    fit.settle(arguments, model, len(rows))
+    model.to(start.device)
+    before = held_out_loss(model, tests, collate, arguments.batch)
+    fit.fit(model, rows, collate, loss, arguments, "sft", folder)
+    after = held_out_loss(model, tests, collate, arguments.batch)
+    model.generation_config = GenerationConfig(  # so that plain `generate` ends, too
+        eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    results = {"rows": counts, "held_out": {"loss_before": before, "loss": after}}
+    return fit.save(model, tokenizer, arguments, results, folder)
+
+
+def encode(reader: Any, prompt: Any, response: str) -> TokenIds:
+    """(prompt, response) as token ids; a response ends as the chat template ends a turn, where the
+    prompt goes through one, else by EOS."""
+    from rlzoo.mdp.rules import continued
+
+    end = reader.end_of_turn if reader.templated(prompt) else None
+    end = reader.tokenizer.eos_token_id if end is None else end
+    return reader.encode(prompt), [*continued(reader.tokenizer, response), end]
+
+
+def batch_of(items: Sequence[TokenIds], fill: int) -> dict[str, Any]:
+    """input_ids, attention_mask and labels, (B, L) each: labels leave out prompts and padding."""
+    from rlzoo.mdp.batch import right_pad
+
+    ids, mask = right_pad([p + r for p, r in items], fill)
+    labels, _ = right_pad([[fit.IGNORED] * len(p) + r for p, r in items], fit.IGNORED)
+    return {"input_ids": ids, "attention_mask": mask, "labels": labels}
+
+
+def held_out_loss(model: Any, rows: Sequence[TokenIds], collate: Any, batch: int) -> float:
+    """Mean over response tokens of -log pi, in nats."""
+    import torch
+
+    device = next(model.parameters()).device
+    total = count = 0.0
+    with torch.no_grad():
+        for start in range(0, len(rows), batch):
+            part = rows[start : start + batch]
+            inputs = {name: x.to(device) for name, x in collate(part).items()}
+            tokens = sum(len(response) for _, response in part)
+            total += model(**inputs).loss.item() * tokens
+            count += tokens
+    return total / count

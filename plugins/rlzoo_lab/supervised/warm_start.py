@@ -1,0 +1,114 @@
+"""Makes a base model: a small causal LM that knows the format of its tasks and is sometimes right.
+
+RL needs something to amplify. The warm start is supervised on demonstrations of which in the end
+only a share `right` is right, so that the model samples about that share of right answers, although
+its most likely answer is nearly always the right one. What the tasks are, and how much of each, is
+the spec's business (`configs/base/`); this file knows none of them.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
+from rlzoo.mdp.batch import right_pad
+from rlzoo.mdp.draws import draw_examples
+from rlzoo_lab.supervised.fit import IGNORED
+
+
+def make_base(
+    spec: dict[str, Any],
+    tasks: dict[str, Any],
+    out: Path,
+    progress: Callable[[int, int, float], Any] | None = None,
+) -> None:
+    """Train the model that `spec` describes and save it as a plain transformers folder `out`.
+
+    spec:     seed, architecture (arguments of LlamaConfig), steps, batch, lr, right, and
+              mix: label -> {task, weight, options, right}; a part's own `right` holds from the
+              first step to the last
+    tasks:    label -> task object, one for each label of the mix
+    progress: called after each step with (steps done, steps, loss in nats per token)
+    """
+    tokenizer = build_tokenizer()
+    with torch.random.fork_rng(devices=[]):  # the caller's random state stays as it was
+        torch.manual_seed(spec["seed"])
+        model = build_model(spec["architecture"], tokenizer)
+    warm_start(model, tokenizer, spec, tasks, progress)
+    save(model, tokenizer, Path(out))
+
+
+def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
+    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone. Ends early
+    where `progress` returns True."""
+    generator = torch.Generator().manual_seed(spec["seed"])
+    steps, warmup = spec["steps"], max(1, spec["steps"] // 20)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=spec["lr"], betas=(0.9, 0.98), weight_decay=0.01
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer,
+        lambda i: min((i + 1) / warmup, 0.5 + 0.5 * math.cos(math.pi * i / steps)),
+    )
+    model.train()
+    for step in range(steps):
+        # Mostly wrong labels teach slowly, so all are right in the first third of the steps; the
+        # share falls in the second, and in the last the model has only to unlearn its certainty.
+        clean = min(1.0, max(0.0, 2 - 3 * step / steps))
+        share = clean + (1 - clean) * spec.get("right", 0.0)
+        pairs = demonstrations(spec, tasks, share, generator)
+        input_ids, labels = encode(tokenizer, pairs)
+        # Pads stand on the right, where causal attention never looks: no attention mask is needed.
+        loss = model(input_ids=input_ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if progress and progress(step + 1, steps, loss.item()):
+            break
+    model.eval()
+
+
+def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[str]]]:
+    """A batch of (prompt, response or turns); each one is right with probability `share`, or the
+    `right` of its part of the mix."""
+    weights = torch.tensor([float(part["weight"]) for part in spec["mix"].values()])
+    picks = torch.multinomial(weights, spec["batch"], replacement=True, generator=generator)
+    counts = torch.bincount(picks, minlength=len(weights)).tolist()
+    pairs = []
+    for (label, part), count in zip(spec["mix"].items(), counts, strict=True):
+        task, part_share = tasks[label], part.get("right", share)
+        for example in draw_examples(task, label, "train", count, generator):
+            right, wrong = task.demonstrate(example, generator)
+            chosen = torch.rand((), generator=generator) < part_share
+            response = right if chosen else wrong
+            if not isinstance(response, str):
+                response = with_ends(response, getattr(task, "stops", ()))
+            pairs.append((example.prompt, response))
+    return pairs
+
+
+def with_ends(turns: list[str], stops: tuple[str, ...]) -> list[str]:
+    """The turns of a conversation with EOS after each of the policy's that no stop ends."""
+    return [t if i % 2 or t.endswith(stops) else t + EOS for i, t in enumerate(turns)]
+
+
+def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
+    """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts, pads, and what the
+    environment says in a conversation."""
+    texts = []
+    for prompt, response in pairs:
+        turns = [response + EOS] if isinstance(response, str) else response
+        texts.append([prompt, *turns])
+    ids_of = iter(tokenizer([text for row in texts for text in row])["input_ids"])
+    rows, labels = [], []
+    for row in texts:
+        parts = [next(ids_of) for _ in row]
+        rows.append([i for part in parts for i in part])
+        # Prompt, policy, environment, policy, ...
+        labels.append([i if k % 2 else IGNORED for k, part in enumerate(parts) for i in part])
+    return right_pad(rows, tokenizer.pad_token_id)[0], right_pad(labels, IGNORED)[0]

@@ -1,0 +1,130 @@
+"""`rlzoo sweep`: several runs, paired by seed, then compared.  No torch here."""
+
+import argparse
+import warnings
+
+from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.errors import RecipeError, Unfinished, disk_is_full
+from rlzoo.plugin.registry import Zoo
+from rlzoo.plugin.sketch import load_zoo_after
+from rlzoo.recipe.plan import Bound
+from rlzoo.recipe.words import read_options
+from rlzoo.runs.lock import locked
+from rlzoo.runs.record import failure
+from rlzoo_lab.sweep.folder import bring, check_folder, write_index
+from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
+from rlzoo_lab.sweep.work import work
+
+
+def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
+    """The options of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: what
+    stands there and is no option of the executor is one of these."""
+    name, _, address = on[0].partition(":")
+    options = zoo.executors[name].options
+    mine = [w for w in on[1:] if w.partition("=")[0] in options]
+    rest = [w for w in on[1:] if w not in mine]
+    return [*mine, *([f"address={address}"] if address else [])], [*words, *rest]
+
+
+def read_executor(on: list[str], options: list[str], zoo: Zoo) -> Bound:
+    """The executor with its options; raises RlzooError where it cannot run here."""
+    component = zoo.executors[on[0].partition(":")[0]]
+    bound = Bound(component, component.check_options(read_options(options)))
+    component.refuse(bound.options)
+    return bound
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("words", nargs="*", metavar="key=value", help=WORDS_HELP)
+    add(
+        "--on",
+        nargs="+",
+        default=["local"],
+        metavar="EXECUTOR",
+        help="where runs happen: local, ray:HOST:PORT, slurm, with options behind it, minutes=60; "
+        "default: local",
+    )
+    add("--jobs", type=int, metavar="N", help="runs at a time; default: what the executor can")
+    add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
+    add("--store", metavar="URL", help=STORE_HELP)
+    add(
+        "--patience",
+        type=float,
+        metavar="MINUTES",
+        help="a run without a step for so long is taken up by another worker; as --on local "
+        "patience=MINUTES",
+    )
+    add("--reference", metavar="ROW", help="the row to compare with")
+    add("--threshold", type=float, metavar="X", help="score to count steps to")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    if arguments.jobs is not None and arguments.jobs < 1:
+        raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
+    if arguments.patience is not None:
+        if not 0 < arguments.patience < float("inf"):
+            raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
+        arguments.on = [*arguments.on, f"patience={arguments.patience}"]
+    on = " ".join(arguments.on).split()  # a Python caller gives one text
+    zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))
+    options, words = sort_words(on, arguments.words, zoo)
+    executor = read_executor(on, options, zoo)
+    sweep = plan_sweep(words, zoo, arguments.dir, arguments.store)
+    bring(sweep)
+    check_folder(sweep)
+    from rlzoo_lab.compare.comparison import find_row  # here, and below: a typo needs no numpy
+    from rlzoo_lab.sweep.forecast import forecast
+
+    if arguments.reference:
+        find_row(arguments.reference, sweep.rows)  # not only after hours
+    for line in forecast(sweep, bool(arguments.reference)):
+        warnings.warn(line, stacklevel=2)
+    again = f"the same command goes on with what is missing in {sweep.path}"
+    try:
+        with locked(sweep.path):
+            return _run(sweep, executor, arguments)
+    except KeyboardInterrupt:
+        raise Unfinished(f"interrupted; {again}") from None
+    except OSError as error:
+        if not disk_is_full(error):
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        raise Unfinished(f"{where}no space left on device; free some space: {again}") from None
+
+
+def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result:
+    from rlzoo.format.console import SafeConsole  # here, and below: --help needs no rich
+    from rlzoo_lab.compare.command import document
+    from rlzoo_lab.compare.comparison import compare
+    from rlzoo_lab.compare.html import write_report
+    from rlzoo_lab.compare.tables import view
+    from rlzoo_lab.sweep.board import Board
+
+    write_index(sweep)
+    missing = [job for job in sweep.jobs if not job.done]
+    if missing:
+        runs = executor({})
+        jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
+        console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
+        with Board(console, sweep, len(missing), jobs) as board:
+            runs.run(missing, work, board, sweep.path, jobs)
+        bring(sweep)  # what ran on other machines
+    failed = [job for job in sweep.jobs if not job.done]
+    if len(failed) == len(sweep.jobs):
+        reasons = {failure(job.path) for job in failed}
+        raise Unfinished(f"all {len(failed)} runs failed: {'; '.join(sorted(reasons))}")
+    comparison = compare(
+        [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
+    )
+    report = sweep.path / "report.html"
+    write_report(comparison, report)
+    return Result(
+        {"path": str(sweep.path), "report": str(report), **document(comparison)},
+        lambda console: [
+            *view(comparison, console.width),
+            f"report: {report}",
+            *([f"every pair: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
+        ],
+        status=1 if failed else 0,
+    )

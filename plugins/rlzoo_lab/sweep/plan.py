@@ -1,0 +1,273 @@
+"""`rlzoo sweep`: swept keys are rows, `seed` is replication; a folder of runs.  No torch here.
+
+    words -> rows (composed, validated, planned) -> runs that are missing -> workers -> compare
+
+The folder is the only state: a run is done where its summary.json is, and half done where it has
+checkpoints. So the same command again goes on with what is missing, whoever was killed.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rlzoo.errors import RecipeError, RlzooError, nearest
+from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe, compose, spell_out
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.words import name_recipe, no_pair, split_values
+from rlzoo.runs.comparable import label
+from rlzoo.runs.record import flat_config
+from rlzoo.train.start import prepare
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """A configuration: its values of the swept keys, the words that make it, its recipe, also by
+    dotted keys, and what its runs will be compared by."""
+
+    label: str
+    values: Mapping[str, Any]
+    words: tuple[str, ...]
+    recipe: Recipe
+    flat: Mapping[str, Any]
+    metric: str
+
+    @property
+    def slug(self) -> str:
+        """Its label as a part of a folder's name."""
+        return re.sub(r"[^\w.=+-]+", "_", self.label)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do: its folder, the whole recipe, the URL that the folder is kept at, if any.
+    Executors read `name`, `path`, `device`, the `threads` and bytes of `memory` that it takes, its
+    `steps`, and `store`: where there is one, `path` may be on a disk that no other node sees."""
+
+    path: Path
+    row: str
+    recipe: Recipe
+    store: str = ""
+
+    name = property(attrgetter("path.name"))
+    device = property(attrgetter("recipe.config.device"))
+    threads = property(attrgetter("recipe.config.run.threads"))
+    steps = property(attrgetter("recipe.config.train.steps"))
+
+    @property
+    def done(self) -> bool:
+        return (self.path / "summary.json").is_file()
+
+    @property
+    def memory(self) -> float:
+        from rlzoo.lm.loading import resolve_path
+
+        model = resolve_path(self.recipe.config.model.path)
+        weights = sum(f.stat().st_size for f in model.glob("*.safetensors"))
+        # Actor, critic, reference, gradients, two Adam moments each, activations; and torch itself.
+        return 600e6 + 24 * weights
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Everything that a sweep will run, in a folder; `keys` are those swept, but for the seed."""
+
+    path: Path
+    words: tuple[str, ...]
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    rows: tuple[SweepRow, ...]
+    store: str = ""  # a URL that all of it is kept at, too
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Seed by seed, so that a sweep cut short has paired runs."""
+        return [self._job(row, seed) for seed in self.seeds for row in self.rows]
+
+    def _job(self, row: SweepRow, seed: int) -> Job:
+        name = f"{row.slug}--seed{seed}"
+        store = self.store and f"{self.store.rstrip('/')}/{name}"
+        return Job(self.path / name, row.label, _placed(row, seed, self.path / name), store)
+
+
+def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
+    """The row's recipe with this seed, in this folder, on one thread unless it says otherwise:
+    results must not depend on how many runs go on beside it."""
+    tree: Any = OmegaConf.to_container(row.recipe.config)
+    tree["seed"] = seed
+    tree["run"] |= {"dir": str(path), "threads": tree["run"]["threads"] or 1}
+    config = OmegaConf.create(tree)
+    OmegaConf.set_readonly(config, True)
+    return dataclasses.replace(row.recipe, config=config)
+
+
+def plan_sweep(
+    words: list[str], zoo: Zoo, folder: str | None = None, store: str | None = None
+) -> Sweep:
+    """Every row composed and planned; raises RecipeError naming the row at fault."""
+    words, choices = _choices(words, zoo)
+    seeds = _seeds(choices.pop("seed", []))
+    combinations = list(_combinations(choices, zoo))
+    swept = [k for k, values in choices.items() if len(values) > 1]
+    rows: dict[str, SweepRow] = {}
+    for combination in combinations:
+        chosen = " ".join(f"{k}={combination[k]}" for k in swept if k in combination)
+        row_words = [f"{k}={v}" for k, v in combination.items()]
+        with _naming(chosen):
+            recipe = compose(row_words, zoo)
+            plan = prepare(recipe, zoo)
+            for warning in plan.warnings:
+                warnings.warn(warning, stacklevel=2)
+        metric = "accuracy" if hasattr(plan.task, "is_correct") else "score"
+        tree: Any = OmegaConf.to_container(recipe.config)
+        flat = flat_config(tree, recipe.name)
+        values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
+        rows.setdefault(
+            repr(sorted((k, v) for k, v in flat.items() if k != "recipe")),
+            SweepRow(label(values) or recipe.name, values, tuple(row_words), recipe, flat, metric),
+        )
+    slugs = sorted(row.slug for row in rows.values())
+    for one, other in itertools.pairwise(slugs):
+        if one == other:
+            raise RecipeError(f"two rows would share the folder {one}--seed...")
+    first = next(iter(rows.values())).recipe
+    return Sweep(
+        Path(folder) if folder else _default_folder(words, first),
+        tuple(words),
+        tuple(_full(k) for k in swept),
+        seeds or (first.config.seed,),
+        tuple(rows.values()),
+        store or "",
+    )
+
+
+def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]]]:
+    """The words in full, and the values of each key."""
+    words = spell_out(name_recipe(words), zoo)
+    choices: dict[str, list[str]] = {}
+    for word in words:
+        key, eq, value = word.partition("=")
+        if not eq:
+            raise no_pair(word, words)
+        key = key.strip()
+        if key in choices:
+            raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
+        if key == "run.dir":
+            raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
+        choices[key] = list(dict.fromkeys(split_values(value)))
+    return words, choices
+
+
+MOST_TRIED = 32
+
+
+def try_words(words: list[str], zoo: Zoo) -> None:
+    """Raise what is wrong with the words of the first rows; quicker than a plan."""
+    _, choices = _choices(words, zoo)
+    _seeds(choices.pop("seed", []))
+    for row in itertools.islice(_combinations(choices, zoo), MOST_TRIED):
+        compose([f"{k}={v}" for k, v in row.items()], zoo)
+
+
+def _seeds(words: list[str]) -> tuple[int, ...]:
+    """`0`, `3`, `0..19` (both ends included)."""
+    seeds: list[int] = []
+    for word in words:
+        ends = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", word)
+        if not ends or (ends[2] and int(ends[2]) < int(ends[1])):
+            raise RecipeError(f"seed (command line): {KEYS['seed'].type_text}, or a range 0..19. "
+                              f"Got {word!r}")  # fmt: skip
+        seeds += range(int(ends[1]), int(ends[2] or ends[1]) + 1)
+    return tuple(dict.fromkeys(seeds))
+
+
+def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[str, str]]:
+    """Each row's words. An option goes to the components that have it; where the chosen component
+    has none of that name, its word is left out, and the row appears once."""
+    options = {k: place for k in choices if (place := _option_of(k))}
+    others = [k for k in choices if k not in options]
+    taken: set[str] = set()
+    met: dict[str, dict[str, tuple[str, ...]]] = {k: {} for k in options}
+    bases: list[tuple[dict[str, str], list[str]]] = []
+    for values in itertools.product(*(choices[k] for k in others)):
+        base = dict(zip(others, values, strict=True))
+        base = {k: v for k, v in base.items() if _in_set(k, base)}
+        if not options:
+            bases.append((base, []))
+            continue
+        with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
+            config = compose([f"{k}={v}" for k, v in base.items()], zoo).config
+        applying = []
+        for key, (section, option) in options.items():
+            name = OmegaConf.select(config, f"{section}.name")
+            component = zoo.shelves[SECTIONS[section]][name] if name else None
+            has = tuple(component.options) if component else ()
+            met[key][name or "none"] = has
+            if option in has:
+                applying.append(key)
+                taken.add(key)
+        bases.append((base, applying))
+    for key in options:
+        if key not in taken:
+            raise RecipeError(_no_owner(key, options[key], met[key]))
+    for base, applying in bases:
+        for values in itertools.product(*(choices[k] for k in applying)):
+            row = base | dict(zip(applying, values, strict=True))
+            yield {k: row[k] for k in choices if k in row}
+
+
+def _option_of(key: str) -> tuple[str, str] | None:
+    """(section, option) where the key is an option of a chosen component, not one of the core."""
+    section, _, option = key.rpartition(".")
+    return (section, option) if section in SECTIONS and key not in KEYS else None
+
+
+def _in_set(key: str, row: Mapping[str, str]) -> bool:
+    """Whether an option of `rewards.NAME` has its NAME among the row's `rewards=...`."""
+    head, _, rest = key.partition(".")
+    if head not in COLLECTIONS or not rest or head not in row:
+        return True
+    return rest.split(".")[0] in re.split(r"[\[\], ]+", row[head])
+
+
+def _no_owner(key: str, place: tuple[str, str], met: Mapping[str, tuple[str, ...]]) -> str:
+    section, option = place
+    singular = KINDS[SECTIONS[section]].singular
+    has = "; ".join(f"{name}: {', '.join(options) or 'none'}" for name, options in met.items())
+    known = [o for options in met.values() for o in options]
+    return (
+        f"{key} (command line): no {singular} of this sweep has an option {option!r} "
+        f"(they have: {has}){nearest(option, known)}"
+    )
+
+
+@contextlib.contextmanager
+def _naming(row: str) -> Iterator[None]:
+    try:
+        yield
+    except RlzooError as error:
+        if row:
+            raise type(error)(f"row {row}: {error}") from None
+        raise
+
+
+def _full(key: str) -> str:
+    return f"{key}.name" if key in SECTIONS or key == "model" else key
+
+
+def _default_folder(words: list[str], recipe: Recipe) -> Path:
+    """The same words, in any order, are the same sweep."""
+    digest = hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest()[:8]
+    return Path("runs") / f"sweep-{recipe.name}-{recipe.config.task.name}-{digest}"

@@ -1,0 +1,147 @@
+"""`rlzoo trace`: one response, token by token.  No torch here."""
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import UsageError, nearest
+from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe import teachers
+from rlzoo.recipe.keys import KEYS
+from rlzoo.recipe.variants import variants
+from rlzoo.recipe.words import is_run
+from rlzoo.runs.folder import open_folder
+from rlzoo_lab.trace.html import page
+from rlzoo_lab.trace.tables import trace_view
+from rlzoo_lab.trace.trace import CREDITED, Trace
+
+
+def add_arguments(sub: argparse.ArgumentParser) -> None:
+    sub.usage = (
+        "rlzoo trace RUN | RECIPE [key=value ...] | --rewards R,R,... [--values V,V,...] "
+        "[--prompt TEXT] [--estimator NAME,...] [--OPTION X] [--explain] ..."
+    )
+    sub.epilog = (
+        "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "
+        "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
+        "other column (--ref-log-probs, --old-log-probs, --log-probs); `;` separates the rows of a "
+        "group."
+    )
+    add = sub.add_argument
+    add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
+    add("--answer", metavar="TEXT", help="what is right for --prompt")
+    add("--row", type=int, default=0, metavar="N", help="which response of the batch")
+    which = "which saved batch or checkpoint (default: the last)"
+    add("--step", type=int, metavar="N", help=which)
+    add("--fresh", action="store_true", help="draw anew, though batches were saved")
+    add("--rewards", metavar="R,...", help="typed numbers: reward per token")
+    add("--scores", metavar="S,...",
+        help="typed: score per token; less kl.coef times --kl it is the reward")  # fmt: skip
+    add("--kl", metavar="K,...", help="typed: KL per token")
+    add("--values", metavar="V,...", help="typed: V(s_t), read before token t")
+    add("--tokens", metavar="A,B,...", help="typed: the tokens' texts")
+    add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
+    add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
+    add("--explain", action="store_true", help="spell the arithmetic out")
+    add("--html", metavar="FILE", help="write a page with shaded tokens")
+
+
+def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
+    """Tell what the parser left apart: `words`, and `flags`, (name, value) of each `--name X`."""
+    arguments.words, arguments.flags = [], []
+    queue = iter(rest)
+    for word in queue:
+        if not word.startswith("-"):
+            arguments.words.append(word)
+        elif word != "--":
+            name, equals, value = word.partition("=")
+            name = name.lstrip("-").replace("-", "_")
+            arguments.flags.append((name, value if equals else next(queue, None)))
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    traced = trace(arguments, load_zoo())
+
+    def view(console: Any) -> Iterator[Any]:
+        explain = arguments.explain or bool(arguments.rewards or arguments.scores)
+        yield from trace_view(traced, console, explain=explain)
+        if arguments.html:
+            yield f"written: {arguments.html}"
+
+    def write(path: Path) -> None:
+        path.write_text(page(traced), encoding="utf-8")
+
+    return Result(asdict(traced), view, files={"html": write})
+
+
+def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
+    """The trace that the command line asks for."""
+    runs = [w for w in arguments.words if is_run(w)]
+    words = [w for w in arguments.words if not is_run(w)]
+    typed, options = _typed_and_options(arguments, zoo)
+    if len(runs) > 1:
+        raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
+    sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
+    if sum(sources) != 1:
+        raise UsageError(
+            "trace: give one of RUN, recipe=NAME, or --rewards with --values "
+            "(--rewards 0,0,1 --values .3,.4,.6; --scores with --kl in place of --rewards)"
+        )
+    if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
+        raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
+    if arguments.answer is not None and arguments.prompt is None:
+        raise UsageError("trace: --answer belongs to --prompt")
+    from rlzoo_lab.trace.sources import of_recipe, of_run  # here, and below: torch
+    from rlzoo_lab.trace.typed import of_numbers
+
+    if runs:
+        folder = open_folder(runs[0])
+        words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
+        return of_run(folder, variants(words, options, zoo), zoo, arguments)
+    if not typed.keys().isdisjoint(teachers.COLUMNS):
+        words.append("teacher.path=typed")  # its numbers are there: none is loaded
+    recipes = variants(words, options, zoo, need_recipe=not typed)
+    if typed:
+        return of_numbers(typed, recipes, zoo, row=arguments.row)
+    if arguments.step is not None or arguments.fresh:
+        raise UsageError("trace: --step and --fresh belong to a RUN")
+    return of_recipe(recipes, zoo, arguments)
+
+
+def _typed_and_options(
+    arguments: argparse.Namespace, zoo: Any
+) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Typed columns, name -> text, and options of the estimator, (name, text)."""
+    typed = {"rewards": arguments.rewards, "scores": arguments.scores, "kl": arguments.kl,
+             "values": arguments.values, "bootstrap_values": arguments.bootstrap,
+             "tokens": arguments.tokens}  # fmt: skip
+    typed = {column: numbers for column, numbers in typed.items() if numbers is not None}
+    options = [("name", arguments.estimator)] if arguments.estimator else []
+    known = {o for e in zoo.estimators.values() for o in e.options}
+    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")} - set(CREDITED)
+    for name, value in arguments.flags:
+        if value is None:
+            raise UsageError(f"--{name} needs a value")
+        if name in CREDITED:
+            raise UsageError(
+                f"--{name}: an estimator makes them: --estimator NAME, of --rewards and --values"
+            )
+        if name in known:
+            options.append((name, value))
+        elif name in columns:
+            typed[name] = value
+        elif name in KEYS or "." in name:
+            raise UsageError(f"--{name}: a key of the recipe is written {name}={value}")
+        else:
+            declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
+            words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
+            raise UsageError(
+                f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
+            )
+    if typed and not typed.keys() & {"rewards", "scores"}:
+        raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards or --scores too")
+    return typed, options

@@ -1,0 +1,127 @@
+"""A trace as one page that needs nothing else: each token shaded by its advantage."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from rlzoo.format.numbers import aligned, number
+from rlzoo_lab.pages import page as html
+from rlzoo_lab.pages.page import folded, tag
+from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style
+from rlzoo_lab.trace.tables import SHARED, all_derivations, legend, own_columns
+from rlzoo_lab.trace.trace import Credit, Numbers, Trace
+
+_CSS = """
+.tokens, .prompt { font: 1.15rem/2.1 ui-monospace, "Noto Sans Mono", monospace;
+  white-space: pre-wrap; }
+.tokens a { color: inherit; text-decoration: none; padding: .2em .12em; border-radius: .25em;
+  margin-right: 1px; }
+.tokens a.other { opacity: .55; }
+table { overflow-wrap: normal } th { vertical-align: bottom; white-space: pre; }
+td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monospace;
+  white-space: pre; }
+tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
+pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
+  border-left: 3px solid var(--faint); padding-left: .8rem; }
+.key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
+"""
+
+
+def page(traced: Trace) -> str:
+    """The whole document."""
+    blocks = []
+    if traced.prompt is not None:
+        told = [] if traced.answer is None else [f"answer {traced.answer}"]
+        told += [] if traced.score is None else [f"score {number(traced.score)}"]
+        prompt = tag("bdi", traced.prompt)
+        blocks.append(f'<div class="prompt"><span class="muted">prompt</span> {prompt}</div>')
+        blocks.append(tag("p", " · ".join(told), "muted"))
+    if traced.credits:
+        up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
+        blocks.append(
+            f'<p class="muted key"><span style="{up}">made likelier</span> '
+            f'<span style="{down}">made less likely</span> the stronger, the larger the '
+            "advantage; a token leads to its row</p>"
+        )
+    else:
+        blocks.append(_tokens(traced, None, ""))
+    for i, credit in enumerate(traced.credits):
+        blocks += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
+        blocks.append(_table(traced, _own_columns(credit), str(i)))
+    shared: list[HtmlColumn] = [
+        (header, traced.columns[name], False)
+        for name, header in SHARED.items()
+        if name in traced.columns
+    ]
+    blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
+    blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
+    blocks.append("<h2>Where the numbers come from</h2>")
+    for where, derivation in all_derivations(traced):
+        head = tag("b", where) + escape(derivation.formula)
+        blocks.append(folded(head, tag("pre", "\n".join(derivation.lines)), shown=True))
+    title = f"{traced.source}, response {traced.row} of {traced.rows}"
+    return html.page(title, blocks, _CSS)
+
+
+def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
+    values: Numbers = credit.columns["advantages"] if credit else [None] * len(traced.tokens)
+    top = largest(values)
+    spans = []
+    for token, value in zip(traced.tokens, values, strict=True):
+        word = tag("bdi", token.text or f"{token.t}")
+        told = f"advantage {number(value)}" if value is not None else "not chosen by the policy"
+        other = "" if token.action else ' class="other"'
+        spans.append(
+            f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
+            f"{other}{style(value, top)}>{word}</a>"
+        )
+    return f'<div class="tokens">{"".join(spans)}</div>'
+
+
+HtmlColumn = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it is shaded
+
+
+def _own_columns(credit: Credit) -> list[HtmlColumn]:
+    columns: list[HtmlColumn] = [
+        (header, credit.columns[name], "advantages" in name)
+        for name, header in own_columns(credit).items()
+    ]
+    if credit.clipped is not None:
+        columns.append(("clipped", credit.clipped, False))
+    return columns
+
+
+def _table(traced: Trace, columns: list[HtmlColumn], name: str) -> str:
+    head = [tag("th", "t"), tag("th", "token", "left"), *(tag("th", c[0]) for c in columns)]
+    tops = [largest(values) if shaded else 0.0 for _, values, shaded in columns]
+    texts = [_cells(values) for _, values, _ in columns]
+    rows = []
+    for i, token in enumerate(traced.tokens):
+        cells = "".join(
+            f"<td{style(values[i], top) if shaded else ''}>{cells_of[i]}</td>"
+            for (_, values, shaded), top, cells_of in zip(columns, tops, texts, strict=True)
+        )
+        other = "" if token.action else ' class="other"'
+        word = f'<td class="token">{tag("bdi", token.text)}</td>'
+        rows.append(f'<tr id="t{name}-{token.t}"{other}><td>{token.t}</td>{word}{cells}</tr>')
+    headers = [header for header, _, _ in columns]
+    if traced.bootstrap is not None and SHARED["values"] in headers:
+        after = number(traced.bootstrap)
+        ends = [tag("td", after if h == SHARED["values"] else "") for h in headers]
+        n = str(len(traced.tokens))
+        rows.append(html.row([tag("td", n), tag("td", "(end)", "token"), *ends], "other"))
+    return html.table(head, rows)
+
+
+def _cells(values: Sequence[Any]) -> list[str]:
+    """Numbers with their points below each other: figure and punctuation spaces fill them up."""
+    if any(isinstance(v, str) for v in values):
+        return [escape(v) for v in values]
+    cells = []
+    for padded in aligned([number(v) for v in values]):
+        shown = padded.strip()
+        short = padded[len(padded.rstrip()) :]
+        if short and "." not in shown:
+            short = "\u2008" + short[1:]
+        cells.append(shown.replace("-", "\u2212") + short.replace(" ", "\u2007"))
+    return cells

@@ -1,0 +1,229 @@
+"""From a run or a recipe to a `Trace`: the same rollout, rewards and estimator as in training, and
+one row of the batch that they give."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlzoo.errors import UsageError
+from rlzoo.lm.build import build_models, build_policy
+from rlzoo.lm.models import Models
+from rlzoo.mdp import noise
+from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.draws import draw_examples
+from rlzoo.plugin.columns import COLUMNS
+from rlzoo.plugin.component import Example
+from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.compose import Recipe, compose
+from rlzoo.recipe.plan import Plan, make_plan, together
+from rlzoo.rollout.sample import draw
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
+from rlzoo.runs.metrics import KL_COEF
+from rlzoo.step.experience import observe
+from rlzoo.train.checkpoint import damage, load_networks
+from rlzoo.train.record import read_batch, saved_batches
+from rlzoo_lab.trace.make import make_trace
+from rlzoo_lab.trace.trace import CREDITED, Trace
+
+# `asked` is the command line: prompt, answer, row, step, fresh.
+
+
+def of_recipe(recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace) -> Trace:
+    """A fresh response of a recipe's base model."""
+    plans = [make_plan(recipe, zoo) for recipe in recipes]
+    models = build_models(together(plans))
+    coef = recipes[0].config.kl.coef if plans[0].kl else 0.0
+    model = recipes[0].config.model
+    what = f"{recipes[0].name}: {model.name or model.path} on {plans[0].task_name}, untrained"
+    traced = _fresh(models, plans, what, asked, step=0, kl_coef=coef)
+    if models.critic is not None:
+        traced.notes.append("The critic is untrained: its values mean nothing yet.")
+    return traced
+
+
+def of_run(
+    folder: RunFolder, recipes: Sequence[Recipe], zoo: Zoo, asked: argparse.Namespace
+) -> Trace:
+    """A response of a run: from its last saved batch, else a fresh one of its last checkpoint."""
+    plans = [make_plan(recipe, zoo) for recipe in recipes]
+    batches = saved_batches(folder.path)
+    if batches and asked.prompt is None and not asked.fresh:
+        return _saved(folder, _of_step(batches, asked.step), plans, zoo, asked.row)
+    models = build_models(together(plans))
+    state, notes = _load(folder, asked.step, models)
+    coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
+    at = state.get("step", 0)
+    what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
+    seen = [
+        Example(r["prompt"], r["answer"])
+        for r in folder.lines("samples.jsonl")
+        if r["prompt"] == asked.prompt
+    ]
+    traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
+    traced.notes += notes
+    return traced
+
+
+def _of_step(saved: list[Path], step: int | None) -> Path:
+    """The newest of some `step-N...`, or that of `step`."""
+    steps = {step_of(p): p for p in saved}
+    if step is None:
+        return steps[max(steps)]
+    if step not in steps:
+        what = f"{saved[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
+        raise UsageError(f"--step: there is nothing of step {step}; {saved[0].parent} has {what}")
+    return steps[step]
+
+
+def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
+    """Load the weights of a checkpoint into the models: its state, and what is to be noted."""
+    paths = saved_steps(folder.checkpoints)
+    if step is not None and not paths:
+        raise UsageError(f"--step: {folder.path} has no checkpoint")
+    if step is not None:
+        paths = [_of_step(paths, step)]
+    notes = []
+    for path in reversed(paths):
+        fault = damage(path)
+        if fault:
+            notes.append(f"Checkpoint {path.name} is damaged ({fault}).")
+            continue
+        networks = models.networks()
+        for name in [n for n in networks if not (path / f"{n}.safetensors").exists()]:
+            del networks[name]
+            notes.append(f"The run has no {name}: that of this trace is untrained.")
+        return load_networks(path, networks), notes
+    if paths:
+        raise UsageError(f"{folder.checkpoints}: {' '.join(notes)}")
+    return {}, [*notes, f"{folder.path} has no checkpoint yet: this is the base model."]
+
+
+@torch.no_grad()
+def _fresh(
+    models: Models,
+    plans: Sequence[Plan],
+    source: str,
+    asked: argparse.Namespace,
+    *,
+    step: int,
+    kl_coef: float,
+    seen: Sequence[Example] = (),
+) -> Trace:
+    """A batch as in training, of held-out prompts or with `prompt` as its first, and one row.
+
+    seen: the prompt with its answer, if the run's samples hold it.
+    """
+    config = models.plan.recipe.config
+    drawn = draw(models, "test", config.rollout.prompts, "trace", step)
+    scored = True
+    if asked.prompt is not None:
+        if asked.row >= config.rollout.samples:
+            raise UsageError(
+                f"--row {asked.row}: this prompt has {config.rollout.samples} responses, from 0 on "
+                "(rollout.samples)"
+            )
+        models.prompt_format.encode(asked.prompt)  # raises on a character that has no token
+        example, scored = _example(models, asked, seen, like=drawn[0].answer)
+        drawn = [example, *drawn[1:]]  # the rest of the batch is what advantages are whitened over
+    batch = observe(models, drawn, step, kl_coef, stream="trace")
+    batch.update(models.current(batch))
+    traced = make_trace(
+        source, batch, plans, asked.row, kl_coef=kl_coef, tokenizer=models.tokenizer, scored=scored
+    )
+    if not scored:
+        traced.notes.append(
+            "Unscored: the task draws no such prompt, so nobody knows what is right; "
+            "--answer TEXT tells."
+        )
+    return traced
+
+
+def _example(
+    models: Models, asked: argparse.Namespace, seen: Sequence[Example], like: Any
+) -> tuple[Example, bool]:
+    """The prompt with its answer, and whether that is known; else it is `like`, a stand-in."""
+    if asked.answer is not None:
+        return Example(asked.prompt, _as_answer(asked.answer, like)), True
+    known = seen[0] if seen else _find_answer(models, asked.prompt)
+    return known or Example(asked.prompt, like), known is not None
+
+
+SEARCHED = 4000  # prompts drawn at a time in search of an answer
+
+
+def _find_answer(models: Models, prompt: str) -> Example | None:
+    """The example with this prompt among those that the task draws.
+
+    The search ends when a draw brings nothing new, and at once where hardly a prompt comes twice:
+    there are too many of them to meet this one.
+    """
+    for split_name in ("train", "test"):
+        generator = noise.generator(models.seed, f"prompts/search/{split_name}")
+        met: set[str] = set()
+        for _ in range(20):
+            items = draw_examples(
+                models.plan.task, models.plan.task_name, split_name, SEARCHED, generator
+            )
+            drawn = {str(item.prompt): item for item in items}
+            if prompt in drawn:
+                return drawn[prompt]
+            new = len(drawn.keys() - met)
+            met |= drawn.keys()
+            if new == 0 or new > 0.9 * SEARCHED:
+                break
+    return None
+
+
+def _as_answer(typed: str, like: Any) -> Any:
+    """`typed` as the type that the task's own answers have."""
+    if isinstance(like, str) or like is None:
+        return typed
+    try:
+        return type(like)(json.loads(typed))
+    except (TypeError, ValueError):
+        kind = type(like).__name__
+        raise UsageError(
+            f"--answer: this task's answers are of type {kind}, like {like!r}"
+        ) from None
+
+
+def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: int) -> Trace:
+    """A row of a saved batch; ratio and clipping are the final policy's."""
+    step, config = step_of(path), plans[0].recipe.config
+    models = Models(plans[0], build_policy(config), seed=config.seed)
+    state, notes = _load(folder, None, models)
+    columns = read_batch(path, models.policy.device)
+    batch = Batch(columns.pop("response_mask"))
+    made = {n: columns.pop(n) for n in CREDITED if n in columns}
+    for name in ("log_probs", "entropy"):  # those after its step: here they are the final policy's
+        columns.pop(name, None)
+    for name, value in columns.items():
+        if name in COLUMNS or name in zoo.columns:
+            batch.add(name, value, None if name in COLUMNS else zoo.columns[name].shape)
+    for plan in plans:
+        for need in plan.estimator.needs:
+            if need not in batch:
+                raise UsageError(
+                    f"estimator {plan.estimator.name!r} needs {need!r}, which this run's batches "
+                    "do not hold; --fresh draws a batch that has it"
+                )
+    batch.update(models.current(batch))
+    # An adaptive coefficient has moved on since.
+    lines = [r for r in folder.lines("metrics.jsonl") if r.get("step") == step and KL_COEF in r]
+    coef = lines[0][KL_COEF] if lines else config.kl.coef
+    plan = make_plan(compose([f"recipe={folder.path / 'recipe.yaml'}"], zoo), zoo)
+    at = state.get("step", 0)
+    source = f"{folder.path}, saved batch of step {step}"
+    traced = make_trace(
+        source, batch, plans, row, kl_coef=coef, tokenizer=models.tokenizer, made=(plan, made)
+    )
+    traced.notes += notes
+    traced.notes.append(
+        f"ratio: of the policy after step {at} against the one that drew this response at the "
+        f"start of step {step}."
+    )
+    return traced

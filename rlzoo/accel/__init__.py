@@ -1,0 +1,17 @@
+"""What makes language models fast: where rows and weights are, in memory and among processes.
+
+May import `mdp`, `recipe`, `plugin`, `ops` and what lies below. Nothing here changes a number.
+
+    attention      each row's own, where rows share prompts
+    cache          KV caches that grow in place, or have a fixed shape
+    device         the device that `auto`, cpu or cuda:1 stands for
+    graphs         CUDA graphs of a step that is always the same
+    layout         how rows lie in a forward pass: side by side, or prompts once
+    lean           passes of an update that leave small gradients of large tables
+    memory         how much memory a pass may take
+    ranks          each rank samples and differentiates its share; all hold the same batch
+    recompute      gradient checkpointing, in eval mode both times
+    sampling_copy  the policy's network as it samples: in another dtype, adapters merged
+    shard          weights in shards over ranks, by FSDP2
+    threads        how many CPU threads a model is worth
+"""

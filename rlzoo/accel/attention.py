@@ -1,0 +1,104 @@
+"""Attention of rows that lie in one line and share prompts: each row sees what it would by itself.
+
+All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
+Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on
+them, without a mask, and puts what comes out back.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.accel.layout import Aligned
+from rlzoo.errors import ModelError
+
+NAME = "rlzoo_rows"  # among transformers' kinds of attention
+
+
+class _Here(threading.local):
+    """Of each thread: two runs may train in one process."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[Any, Aligned]] = []  # (config, rows) of those that are being made
+        self.one_sequence_a_row = 0  # how many ask for it
+
+
+_here = _Here()
+
+
+def over(model: Any, rows: Aligned) -> AbstractContextManager:
+    """Within, `model` reads these rows."""
+    return _one_sequence_a_row() if rows.rows is None else within((model.config, rows))
+
+
+@contextmanager
+def _one_sequence_a_row() -> Iterator[None]:
+    """Within, transformers does not look at positions, and wait for the device, to find out whether
+    several sequences stand in a row."""
+    _ask_this_thread_first()
+    _here.one_sequence_a_row += 1
+    try:
+        yield
+    finally:
+        _here.one_sequence_a_row -= 1
+
+
+@cache
+def _ask_this_thread_first() -> None:
+    from transformers import masking_utils
+
+    look = masking_utils.find_packed_sequence_indices
+
+    def find(position_ids: Tensor) -> Any:
+        return None if _here.one_sequence_a_row else look(position_ids)
+
+    masking_utils.find_packed_sequence_indices = find
+
+
+def same() -> Callable[[], AbstractContextManager]:
+    """Of the pass that is being made, what a layer that is computed again later must be within."""
+    return partial(within, _here.passes[-1]) if _here.passes else nullcontext
+
+
+@contextmanager
+def within(line: tuple[Any, Aligned]) -> Iterator[None]:
+    from transformers import AttentionInterface
+
+    config, _ = line
+    AttentionInterface.register(NAME, attend)
+    before = config._attn_implementation
+    config._attn_implementation = NAME  # for which transformers makes no mask
+    _here.passes.append(line)
+    try:
+        yield
+    finally:
+        _here.passes.pop()
+        config._attn_implementation = before
+
+
+@torch.compiler.disable
+def attend(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
+) -> tuple[Tensor, None]:
+    """As transformers' `sdpa_attention_forward`: query, key and value (1, heads, L, d) of the line,
+    the output (1, L, heads, d)."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    if attention_mask is not None or more.get("position_bias") is not None:
+        raise ModelError("its attention has a mask or a bias of its own")
+    _, line = _here.passes[-1]
+    rows, back = line.rows, line.back
+    assert rows is not None
+    assert back is not None
+    index = rows.flatten()
+
+    def taken(x: Tensor) -> Tensor:
+        return x[0].transpose(0, 1).index_select(0, index).unflatten(0, rows.shape).transpose(1, 2)
+
+    out, _ = sdpa_attention_forward(module, taken(query), taken(key), taken(value), None, **more)
+    return out.flatten(0, 1).index_select(0, back)[None], None

@@ -1,0 +1,143 @@
+"""How rows lie in a forward pass: side by side, or in a line with each group's prompt once.
+
+All of it is worked out by the host, which knows the tokens and where they are: a device gets what
+comes of it, and nobody waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.ops import on_host, put
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """Tokens as a model reads them.
+
+    Either each row by itself, prompt and response side by side, padding at the end: causal
+    attention needs no mask then, and positions count from 0. Or all in one line, N = 1: each
+    group's prompt once, then all responses, nothing padded. Attention then takes the rows out of
+    the line (`rlzoo.accel.attention`), so that it sees and costs the same.
+
+    ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
+    `keep` positions of ids laid flat; T: the longest response. Of a line only: place (1, L),
+    positions; rows (R, longest), where a row's tokens lie in the line, and back (L,), where in
+    these rows laid flat each token of the line is.
+    """
+
+    ids: Tensor
+    at: Tensor
+    keep: int
+    place: Tensor | None = None
+    rows: Tensor | None = None
+    back: Tensor | None = None
+    longest: int = 0  # tokens of the longest row, prompt and response
+
+    @property
+    def width(self) -> int:
+        return self.at.shape[1] - 1
+
+
+def align(columns: Mapping[str, Any], *, trees: bool = False) -> Aligned:
+    """Lay out rows; `trees`: rows with one `group_ids` share their prompt."""
+    device = columns["response_ids"].device
+    columns = {n: on_host(columns[n]) for n in _READ if n in columns}
+    rows = _side_by_side(columns)
+    if trees:
+        rows = _in_line(columns, rows)
+    found = {f.name: getattr(rows, f.name) for f in fields(rows)}
+    moved: dict[str, Any] = {n: put(x, device) for n, x in found.items() if isinstance(x, Tensor)}
+    return replace(rows, **moved)
+
+
+_READ = ("prompt_ids", "prompt_mask", "response_ids", "response_attention", "group_ids")
+
+
+def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
+    p, n = lengths(columns)
+    width, length = int(n.max()), int((p + n).max())
+    ids = torch.cat([columns["prompt_ids"], columns["response_ids"]], 1)
+    start = (columns["prompt_mask"].shape[1] - p)[:, None]  # prompts are padded on the left
+    ids = ids.gather(1, (start + torch.arange(length)).clamp(max=ids.shape[1] - 1))
+    keep = length - int(p.min()) + 1
+    at = (p[:, None] - 1 + torch.arange(width + 1)).clamp(max=length - 1) - (length - keep)
+    row = torch.arange(len(p))[:, None]
+    return Aligned(ids, row * keep + at, keep, longest=length)
+
+
+def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
+    """Rows that lie side by side put into one line, each group's prompt once."""
+    p, n = lengths(columns)
+    tree, trunk = _forest(columns)
+    begin = trunk.cumsum(0) - trunk  # of each group's prompt
+    start = trunk.sum() + n.cumsum(0) - n  # of each row's response
+    step = torch.arange(rows.longest)
+    to = torch.where(step < p[:, None], begin[tree][:, None], (start - p)[:, None]) + step
+    inside = step < (p + n)[:, None]
+    to = to.where(inside, 0)  # padding is read by nobody
+    back = to.new_zeros(int(trunk.sum() + n.sum()))
+    back[to[inside]] = inside.flatten().nonzero()[:, 0]
+    last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)
+    return Aligned(
+        rows.ids.flatten()[back][None],
+        to.gather(1, last),
+        len(back),
+        place=(back % rows.longest)[None],
+        rows=to,
+        back=back,
+        longest=rows.longest,
+    )
+
+
+def _forest(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Which group a row is of, (R,), counted from 0; the length of each group's prompt."""
+    p, _ = lengths(columns)
+    groups, tree = torch.unique(on_host(columns["group_ids"]), return_inverse=True)
+    return tree, torch.zeros_like(groups).index_copy_(0, tree, p)
+
+
+def lengths(columns: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Tokens of prompts and of responses, (R,) int64, in the host's memory."""
+    masks = (on_host(columns[n]) for n in ("prompt_mask", "response_attention"))
+    prompt, response = (mask.long().sum(1) for mask in masks)
+    return prompt, response
+
+
+def trees_pay(columns: Mapping[str, Any]) -> bool:
+    """Whether reading each group's prompt once saves a tenth of the positions."""
+    if "group_ids" not in columns or not len(columns["group_ids"]):
+        return False
+    p, n = lengths(columns)
+    _, trunk = _forest(columns)
+    return bool(trunk.sum() + n.sum() < 0.9 * (p + n).sum())
+
+
+def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
+    """Rows (R,) of each pass: of like length, so that little is padding, and no more than `budget`
+    positions, padding included. A row (or tree) that is longer goes alone. A pass that holds a
+    quarter of the budget ends before more than a twentieth of it is padding."""
+    p, n = lengths(columns)
+    if trees:
+        tree, trunk = _forest(columns)
+        size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
+    else:
+        tree, size = torch.arange(len(p)), p + n
+    order = size.argsort(descending=True, stable=True)
+    longest = size[order].tolist()
+    parts, start = [], 0
+    while start < len(longest):
+        width = max(1, longest[start])
+        count, real = 0, 0
+        for n_row in longest[start : start + max(1, budget // width)]:
+            full = width * count
+            if full >= budget / 4 and real + n_row < 0.95 * (full + width):
+                break
+            count, real = count + 1, real + n_row
+        some = order[start : start + count]
+        parts.append(torch.isin(tree, some).nonzero()[:, 0] if trees else some)
+        start += count
+    return parts

@@ -1,0 +1,148 @@
+"""Several processes, one run: each samples and differentiates its share, all hold the same batch.
+
+Started by `accelerate launch -m rlzoo run ...` or `torchrun -m rlzoo run ...`. A step's prompts are
+shared out, groups whole; what each rank sampled is joined into one batch that all ranks hold, so
+that whitening, aggregation weights, controllers and statistics see all of it and are as in one
+process. Then the passes of each mini-batch are shared out, and gradients summed. Only the first
+rank writes.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rlzoo.accel.device import pick_device
+from rlzoo.accel.shard import is_shard
+from rlzoo.errors import RunError, first_line
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all of a run. One process alone is the first of one."""
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    def share(self, items: list[Any]) -> list[Any]:
+        """This rank's of items that were dealt out in turn."""
+        return items[self.index :: self.count]
+
+    def idle(self, n: int) -> int:
+        """How many fewer of n items this rank has than the first."""
+        return (n + self.count - 1) // self.count - len(range(n)[self.index :: self.count])
+
+    def block(self, n: int) -> range:
+        """This rank's of n items in a row."""
+        return range(n * self.index // self.count, n * (self.index + 1) // self.count)
+
+    def gather(self, item: Any) -> list[Any]:
+        """Every rank's `item`, the first rank's first; tensors come back on the CPU."""
+        if self.count == 1:
+            return [item]
+        found: list[Any] = [None] * self.count
+        with _lost():
+            torch.distributed.all_gather_object(found, item)
+        return found
+
+    def same(self, item: Any) -> Any:
+        """The first rank's `item`."""
+        return self.gather(item)[0]
+
+    def wait(self) -> None:
+        """Until all are here."""
+        self.gather(None)
+
+    def sum(self, found: Mapping[str, float]) -> dict[str, float]:
+        """Numbers added over ranks, names of any of them."""
+        total: dict[str, float] = {}
+        for mine in self.gather(dict(found)):
+            for name, value in mine.items():
+                total[name] = total.get(name, 0.0) + value
+        return total
+
+    def sum_gradients(self, networks: Iterable[nn.Module]) -> None:
+        """Add up what the ranks' backward passes left in the weights: small ones together, since
+        each message costs a latency."""
+        if self.count == 1:
+            return
+        bucket: list[Tensor] = []
+        for network in networks:
+            for weight in network.parameters():
+                if weight.requires_grad and not is_shard(weight):  # theirs are summed on the way
+                    if weight.grad is None:  # this rank had no row for it
+                        weight.grad = torch.zeros_like(weight)
+                    if bucket and not _goes_with(bucket, weight.grad):
+                        _sum(bucket)
+                        bucket = []
+                    bucket.append(weight.grad)
+        _sum(bucket)
+
+
+ALONE = Ranks()
+
+BUCKET = 2**23  # numbers of a message, at most, unless one gradient is larger
+
+
+def _goes_with(bucket: list[Tensor], grad: Tensor) -> bool:
+    held = sum(x.numel() for x in bucket)
+    return grad.dtype == bucket[0].dtype and held + grad.numel() <= BUCKET
+
+
+def _sum(bucket: list[Tensor]) -> None:
+    """Add up these gradients (of one dtype) over ranks, in place, in one message."""
+    if not bucket:
+        return
+    flat = bucket[0] if len(bucket) == 1 else torch.cat([x.flatten() for x in bucket])
+    with _lost():
+        torch.distributed.all_reduce(flat)
+    if len(bucket) > 1:
+        for x, part in zip(bucket, flat.split([x.numel() for x in bucket]), strict=True):
+            x.copy_(part.view(x.shape))
+
+
+@contextmanager
+def _lost() -> Any:
+    try:
+        yield
+    except RuntimeError as error:  # of the process group: the other end is gone
+        raise RunError(
+            "another process of this run is gone; `rlzoo resume RUN` goes on from the last "
+            f"checkpoint, with any number of processes ({first_line(error)})"
+        ) from None
+
+
+def open_ranks(device: str) -> Ranks:
+    """The ranks of this run, by what the launcher put into the environment."""
+    if int(os.environ.get("WORLD_SIZE", 1)) == 1:
+        return ALONE
+    from accelerate import PartialState
+
+    state = PartialState(cpu=pick_device(device).type == "cpu")
+    return Ranks(state.process_index, state.num_processes)
+
+
+def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
+    """Refuse ranks with another recipe, or other code (its digest), than the first."""
+    mine = {
+        "recipe": hashlib.sha256(recipe.encode()).hexdigest(),
+        "code": code,
+        "torch": torch.__version__,
+    }
+    everybody = ranks.gather(mine)
+    for i, other in enumerate(everybody):
+        for what, value in other.items():
+            if value != everybody[0][what]:
+                raise RunError(
+                    f"rank {i} has another {what} than rank 0: all processes of a run must be "
+                    "started with the same words, in the same environment"
+                )

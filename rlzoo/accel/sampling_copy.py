@@ -1,0 +1,55 @@
+"""The policy's network as it samples: its weights in another dtype, adapters merged into them."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlzoo.accel.shard import whole_tensor
+
+
+class SamplingCopy:
+    """A copy of a causal LM whose floating-point weights are of `dtype`. Buffers, which are few and
+    may need their precision, stay as they are; dropout and adapters are none."""
+
+    def __init__(self, model: Any, dtype: torch.dtype):
+        self.source = model
+        weights = dict(model.named_parameters())
+        blank = {
+            id(w): nn.Parameter(torch.empty_like(w, dtype=dtype), requires_grad=False)
+            for w in weights.values()
+        }
+        named = {name: blank[id(w)] for name, w in weights.items()}
+        # What deepcopy finds in its memo it does not copy: no weight is there three times.
+        self.model = copy.deepcopy(model, dict(blank))
+        # Adapters by name: experts' lie one around the other, a weight of the same layer each.
+        self.adapted = [name for name, m in model.named_modules() if hasattr(m, "get_delta_weight")]
+        for name in self.adapted:
+            if name == _outermost(name):
+                parent, _, own = name.rpartition(".")
+                layer = self.model.get_submodule(name).get_base_layer()
+                setattr(self.model.get_submodule(parent), own, layer)
+        self.model._hf_peft_config_loaded = False
+        self.plain = {name: w for name, w in named.items() if "lora_" not in name}
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take over the weights as they are now, in one pass over them."""
+        weights = dict(self.source.named_parameters())
+        given = [whole_tensor(weights[name]) for name in self.plain]
+        torch._foreach_copy_(list(self.plain.values()), given)
+        for name in self.adapted:
+            layer = self.source.get_submodule(name)
+            adapted = getattr(layer, "parameter_name", "weight")
+            merged = getattr(layer.get_base_layer(), adapted)
+            for adapter in layer.active_adapters:
+                merged = merged + layer.get_delta_weight(adapter).to(merged.dtype)
+            getattr(self.model.get_submodule(_outermost(name)), adapted).copy_(merged)
+
+
+def _outermost(name: str) -> str:
+    """The name of a layer, of one of the adapters around it."""
+    while name.endswith(".base_layer"):
+        name = name.removesuffix(".base_layer")
+    return name

@@ -1,0 +1,34 @@
+"""How many CPU threads a model is worth."""
+
+import os
+from typing import Any
+
+import torch
+
+from rlzoo.format.numbers import count
+
+FEW = 5_000_000  # parameters below which a second thread waits more than it works: docs/speed.md
+
+_ALL = torch.get_num_threads()  # torch's choice, by cores or OMP_NUM_THREADS
+
+
+def choose(wanted: int | None, model: Any) -> None:
+    """Set torch's CPU threads: as many as wanted, else by the model's size.
+
+    A small model's work comes in pieces that a second thread begins too late; where others use
+    the cores, waiting for it costs several times the work. Whoever sets OMP_NUM_THREADS has
+    chosen.
+    """
+    by_hand = "OMP_NUM_THREADS" in os.environ
+    small = next(model.parameters()).device.type == "cpu" and size_of(model) < FEW
+    torch.set_num_threads(wanted or (1 if small and not by_hand else _ALL))
+
+
+def size_of(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def told(model: Any) -> str:
+    """`501 k parameters, 1 CPU thread`"""
+    n = torch.get_num_threads()
+    return f"{count(size_of(model))} parameters, {n} CPU thread{'s' * (n > 1)}"

@@ -1,0 +1,304 @@
+# PYTHON_ARGCOMPLETE_OK
+"""The command line: a table of verbs, and how one is found, read and run.
+
+May import `train` and what lies below. A verb's module is imported when somebody asks for it:
+`--help` loads neither torch nor rich. All verbs but these few come by entry points of the group
+`rlzoo.verbs`, those of the lab as those of anybody else.
+
+    catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
+    completion  what a shell may complete
+    guide       what to do first, and the keys
+    new         a plugin package that works, to be changed
+    run         `run` and `resume`, and what they show
+    verb        what verbs share
+"""
+
+import argparse
+import difflib
+import os
+import re
+import sys
+import warnings
+from functools import cache
+from importlib import import_module
+from typing import Any, NoReturn
+
+from rlzoo import __version__
+from rlzoo.cli import guide
+from rlzoo.cli.verb import Verb, perform
+from rlzoo.errors import RlzooError, nearest, of_the_machine
+from rlzoo.format.text import say
+from rlzoo.plugin.installed import installed
+from rlzoo.plugin.permissions import allow_env
+
+VERBS = {
+    "run": Verb(
+        "RECIPE [key=value ...]",
+        "train; leaves a run folder",
+        "rlzoo.cli.run.command",
+        examples=(
+            ("rlzoo run ppo_gae", "the recipe ppo_gae as it is"),
+            ("rlzoo run grpo task=reverse_dense seed=1", "another task, another seed"),
+            ("rlzoo run ppo_gae estimator=rloo", "only the estimator changed"),
+            ("rlzoo run ppo_gae model.path=DIR", "a transformers model of your own"),
+            ("rlzoo run runs/a/recipe.yaml run.dir=runs/b", "a run again"),
+            ("rlzoo run grpo --store s3://bucket/a", "kept at a URL, too"),
+        ),
+    ),
+    "resume": Verb(
+        "RUN|URL",
+        "continue an interrupted run from its last checkpoint",
+        "rlzoo.cli.run.resume",
+        examples=(
+            ("rlzoo resume runs/a", "from its last checkpoint to its end"),
+            ("rlzoo resume s3://bucket/a", "on another machine"),
+        ),
+    ),
+    "plugins": Verb(
+        "[KIND] [WORD]",
+        "the components there are, each with its idea",
+        "rlzoo.cli.catalog.plugins",
+        examples=(
+            ("rlzoo plugins", "all, by kind"),
+            ("rlzoo plugins estimators", "one kind"),
+            ("rlzoo plugins gae", "those that speak of gae, with needs, options and source"),
+        ),
+    ),
+    "recipes": Verb(
+        "[WORD]",
+        "the methods there are, each with its source",
+        "rlzoo.cli.catalog.recipes",
+        examples=(
+            ("rlzoo recipes", "all"),
+            ("rlzoo recipes critic", "those that speak of a critic"),
+        ),
+    ),
+    "show": Verb(
+        "RECIPE [key=value ...]",
+        "the resolved recipe, and where each value came from",
+        "rlzoo.cli.catalog.show",
+        examples=(
+            ("rlzoo show ppo_gae lam=.9", "every value, and where it came from"),
+            ("rlzoo show ppo_gae --changed", "only what is not a default"),
+        ),
+    ),
+    "new": Verb(
+        "KIND NAME",
+        "scaffold a plugin package",
+        "rlzoo.cli.new",
+        examples=(("rlzoo new estimator my_estimator", "a package with a function and its test"),),
+    ),
+}
+
+
+# What people type who come from elsewhere.
+MEANT = {
+    "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
+    "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
+    "init": "new", "create": "new", "config": "show", "plot": "compare", "benchmark": "bench",
+}  # fmt: skip
+
+
+@cache
+def brought() -> dict[str, Any]:
+    """The verbs that plugins bring: entry points of the group `rlzoo.verbs`, by name.
+
+    An entry point names a `Verb`, or a verb's module, whose docstring's first line and `USAGE` are
+    what the table needs; `EXAMPLES` are as a `Verb`'s.
+    """
+    return {point.name: point for point in installed("rlzoo.verbs")}
+
+
+def described(name: str) -> Verb:
+    """A verb, without its module."""
+    if name in VERBS:
+        return VERBS[name]
+    found = brought()[name].load()
+    if isinstance(found, Verb):
+        return found
+    first = (found.__doc__ or "").strip().split("\n")[0].rstrip(".")
+    return Verb(found.USAGE, first, found.__name__, getattr(found, "EXAMPLES", ()))
+
+
+def find_verb(name: str) -> Any:
+    """The module of a verb."""
+    return import_module(described(name).module)
+
+
+def every_verb() -> list[str]:
+    """The names of the verbs, those that plugins bring last."""
+    return [*VERBS, *(name for name in brought() if name not in VERBS)]
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse's, but an option that it does not know is told with the nearest."""
+
+    def error(self, message: str) -> NoReturn:
+        head = "unrecognized arguments: "
+        if message.startswith(head):
+            word = message.removeprefix(head).split()[0]
+            options = [o for action in self._actions for o in action.option_strings]
+            message += nearest(word, options)
+            key, equals, value = word.partition("=")
+            if equals and not key.startswith("-"):
+                option = f"--{key.replace('_', '-')}"
+                known = option in options
+                meant = f"did you mean {option} {value}?" if known else "it takes no settings"
+                message = f"{word}: {meant}"
+        elif "required" in message and (lines := described(self.prog.split()[-1]).examples):
+            message += f"; for example: {lines[0][0]}"
+        super().error(message)
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """What a verb takes, with examples."""
+    about, verb = described(name), find_verb(name)
+    parser = _Parser(
+        prog=f"rlzoo {name}",
+        usage=f"rlzoo {name} {about.usage} [--json] ...",
+        description=guide.fold(about.help),
+        allow_abbrev=not hasattr(verb, "sort_out"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=name)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument(
+        "--allow-env",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the recipe may read this environment variable; may be given again",
+    )
+    verb.add_arguments(parser)
+    parser.usage = guide.usage(str(parser.usage))
+    parser.epilog = guide.epilog(about.examples, parser.epilog or "", takes_keys(parser))
+    return parser
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The arguments of a command line; its verb is asked for its own. Exits where they are bad, and
+    where it only asks for help."""
+    if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
+        return _without_verb(argv)
+    name, *words = argv
+    parser = parser_of(name)
+    sort_out = getattr(find_verb(name), "sort_out", None)
+    if sort_out:
+        arguments, rest = parser.parse_known_args(_joined(words))
+        sort_out(arguments, rest)
+    else:  # key=value may follow an option
+        words = _as_keys(words, parser) if takes_keys(parser) else words
+        arguments = parser.parse_intermixed_args(words)
+    if takes_keys(parser) or sort_out:
+        from rlzoo.recipe.words import name_recipe, refuse_near_recipes
+
+        arguments.words = name_recipe(arguments.words)
+        refuse_near_recipes(arguments.words)
+    return arguments
+
+
+def takes_keys(parser: argparse.ArgumentParser) -> bool:
+    """Whether a verb's words are a recipe's."""
+    return any("key=value" in str(a.metavar) for a in parser._get_positional_actions())
+
+
+def _as_keys(words: list[str], parser: argparse.ArgumentParser) -> list[str]:
+    """`--seed 1` and `--train.steps=3` as `seed=1` and `train.steps=3`, unless the verb has an
+    option of that name, or of one so near that it is rather misspelt."""
+    options = [o for action in parser._actions for o in action.option_strings]
+    out: list[str] = []
+    queue = iter(words)
+    for word in queue:
+        flag, equals, value = word.partition("=")
+        key = flag.removeprefix("--").replace("-", "_")
+        own = any(o.startswith(flag) for o in options) or difflib.get_close_matches(
+            flag, options, n=1, cutoff=0.8
+        )
+        if not word.startswith("--") or own or not re.fullmatch(r"[a-z]\w*(\.\w+)*", key):
+            out.append(word)
+            continue
+        given = value if equals else next(queue, None)
+        if given is None or given.startswith("--"):
+            raise RlzooError(f"{flag}: give it a value: {key}=VALUE")
+        out.append(f"{key}={given}")
+    return out
+
+
+def _joined(words: list[str]) -> list[str]:
+    """`--values -.01,.99` as `--values=-.01,.99`: argparse takes such a list for an option."""
+    out: list[str] = []
+    for word in words:
+        if re.match(r"-\.?\d", word) and out and re.fullmatch(r"--[\w-]+", out[-1]):
+            out[-1] += f"={word}"
+        else:
+            out.append(word)
+    return out
+
+
+def _without_verb(argv: list[str]) -> NoReturn:
+    """`rlzoo` alone, `rlzoo help ...`, `--help`, `--version`, and a word that is no verb."""
+    first, *rest = argv or [""]
+    if not first:
+        print(guide.start(every_verb()))
+    elif first in ("help", "-h", "--help") and rest and rest[0] in every_verb():
+        parser_of(rest[0]).print_help()
+    elif first == "help" and rest[:1] == ["keys"]:
+        print(guide.keys(rest[1:]))
+    elif first in ("help", "-h", "--help") and not rest:
+        print(guide.table([(name, described(name).help) for name in every_verb()]))
+    elif first == "--version":
+        print(f"rlzoo {__version__}")
+    else:
+        raise RlzooError(_no_verb(rest[0] if first == "help" else first))
+    raise SystemExit(0)
+
+
+def _no_verb(word: str) -> str:
+    from rlzoo.recipe.words import name_recipe
+
+    if word.startswith("recipe=") or name_recipe([word]) != [word]:
+        return f"no verb is given; did you mean `rlzoo run {word}`?"
+    hint = f"; did you mean {MEANT[word]!r}?" if word in MEANT else nearest(word, every_verb())
+    return f"no verb {word!r}{hint} (`rlzoo help` lists them)"
+
+
+def main(argv: list[str] | None = None) -> int:
+    warnings.showwarning = _show_warning
+    # Read when torch is loaded: a thread that waits for the others of its step sleeps.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
+            stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
+    if "_ARGCOMPLETE" in os.environ:
+        from rlzoo.cli.completion import complete
+
+        complete(every_verb(), parser_of)
+    try:
+        try:
+            arguments = parse(sys.argv[1:] if argv is None else argv)
+            with allow_env(arguments.allow_env):
+                return perform(find_verb(arguments.command), arguments)
+        finally:
+            sys.stdout.flush()
+    except RlzooError as error:
+        say(f"rlzoo: {error}")
+        return error.status
+    except BrokenPipeError:  # its reader has gone: `rlzoo plugins | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where the rest goes at exit
+        return 1
+    except Exception as error:
+        said = of_the_machine(error)
+        if said is None:
+            raise  # a bug: its traceback is what helps
+        say(f"rlzoo: {said}")
+        return 1
+    except KeyboardInterrupt as stopped:
+        how = getattr(stopped, "__notes__", [])  # to go on
+        say("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]))
+        return 1
+
+
+def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:
+    own = (category.__module__ or "").startswith("rlzoo") or "rlzoo" in filename
+    text = f"rlzoo: warning: {message}" if own else f"{filename}:{lineno}: {message}"
+    say(text)

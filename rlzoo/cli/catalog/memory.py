@@ -1,0 +1,328 @@
+"""What a run will hold in memory, from its recipe and a model's sizes: nothing is loaded.
+
+The sizes are those of a `config.json`: read where the model is at hand, else the recipe's
+`model.shape`. Parameters are counted one by one, bytes are an estimate. No torch at module level.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from rlzoo.accel.memory import USUAL, activations, room, sampling_copy
+from rlzoo.errors import typed_path
+from rlzoo.format.numbers import count
+from rlzoo.mdp.draws import draw_examples
+from rlzoo.recipe.files import config_dirs
+from rlzoo.recipe.plan import Plan
+
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+HEADS = ("lm_head", "embed_out")  # what transformers calls the layer that gives the logits
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """A causal LM's.
+
+    inner:  of the feed-forward layers
+    shapes: of its parameters, by their names
+    exact:  whether `shapes` are the model's own, or a like one's
+    """
+
+    layers: int
+    hidden: int
+    inner: int
+    vocabulary: int
+    kv_heads: int
+    head_dim: int
+    shapes: Mapping[str, Sequence[int]]
+    exact: bool
+
+    @property
+    def parameters(self) -> int:
+        return sum(map(prod, self.shapes.values()))
+
+    @property
+    def trunk(self) -> int:
+        """Parameters but for a head of its own."""
+        return sum(prod(s) for name, s in self.shapes.items() if name.split(".")[0] not in HEADS)
+
+    def adapters(self, rank: int, targets: list[str] | None) -> int:
+        """Parameters of LoRA adapters on the layers `targets`; None: all linear ones but the
+        head."""
+        sides = 0
+        for name, shape in self.shapes.items():
+            *path, module, _ = ["", *name.split(".")]
+            linear = len(shape) == 2 and any(part.isdigit() for part in path)
+            if linear and (targets is None or module in targets):
+                sides += sum(shape)
+        return rank * sides
+
+
+def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
+    """From what a `config.json` says, and the weights beside it; None where it says too little."""
+    said = {**config, **config.get("text_config", {})}
+    several = said.pop("text_config", None) is not None
+
+    def first(*names: str) -> Any:
+        return next((said[n] for n in names if said.get(n) is not None), None)
+
+    hidden, layers = first("hidden_size", "n_embd"), first("num_hidden_layers", "n_layer")
+    heads, vocabulary = first("num_attention_heads", "n_head"), first("vocab_size")
+    inner = first("intermediate_size", "n_inner") or 4 * (hidden or 0)  # some: one for each layer
+    if not all(isinstance(n, int) and n > 0 for n in (hidden, layers, heads, vocabulary)):
+        return None
+    file = folder / "model.safetensors" if folder and not several else None
+    shapes, exact = (_stored(file, said), True) if file and file.is_file() else _made(said)
+    return Sizes(
+        layers=layers,
+        hidden=hidden,
+        inner=max(inner) if isinstance(inner, list) else inner,
+        vocabulary=vocabulary,
+        kv_heads=first("num_key_value_heads") or heads,
+        head_dim=first("head_dim") or hidden // heads,
+        shapes=shapes,
+        exact=exact,
+    )
+
+
+def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
+    """Shapes as the head of the weights' file lists them: in no time."""
+    with file.open("rb") as stream:
+        head = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+    head.pop("__metadata__", None)
+    tied = config.get("tie_word_embeddings")
+    return {
+        name: entry["shape"]
+        for name, entry in head.items()
+        # A tied head may be stored all the same, and GPT-2's masks are.
+        if not (tied and name.split(".")[0] in HEADS) and len(entry["shape"]) < 4
+    }
+
+
+def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
+    """(shapes, whether they are exact): of the model that transformers makes of a config, on no
+    device; of a Llama of these sizes where it does not know the family. Importing it takes 3 s."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    exact = True
+    with torch.device("meta"):
+        try:
+            model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config))
+        except ValueError:
+            llama = AutoConfig.for_model(**{**config, "model_type": "llama"})
+            model, exact = AutoModelForCausalLM.from_config(llama), False
+    return {name: tuple(x.shape) for name, x in model.named_parameters()}, exact
+
+
+def find_sizes(model: Any) -> tuple[Sizes | None, str]:
+    """The sizes of a recipe's `model` or `teacher`, and where they were found: without a
+    download."""
+    file = _config_file(str(model["path"])) if model["path"] else None
+    if file is not None:
+        return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
+    if model.get("shape"):
+        from omegaconf import OmegaConf
+
+        shape: Any = OmegaConf.to_container(model.shape)
+        return read_sizes(shape), "model.shape"
+    return None, ""
+
+
+def _config_file(path: str) -> Path | None:
+    for folder in (typed_path(path), *(d / path for d in config_dirs())):
+        if (folder / "config.json").is_file():
+            return folder / "config.json"
+        adapter = folder / "adapter_config.json"
+        if adapter.is_file():
+            said = json.loads(adapter.read_text(encoding="utf-8"))
+            return _config_file(str(said["base_model_name_or_path"]))
+    if path.count("/") != 1 or path[0] in "./~":
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    cached = try_to_load_from_cache(path, "config.json")
+    return Path(cached) if isinstance(cached, str) else None
+
+
+@dataclass(frozen=True)
+class Item:
+    """Bytes of one thing; `when`: always there, or while sampling, in a pass of an update, or while
+    an optimizer steps."""
+
+    what: str
+    bytes: int
+    when: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """An estimate of a run's memory on `device`."""
+
+    device: str
+    sizes: Sizes
+    source: str
+    prompt: int
+    items: list[Item]
+
+    @property
+    def peak(self) -> int:
+        """The most that is held at a time."""
+        phases: dict[str, int] = {}
+        for item in self.items:
+            phases[item.when] = phases.get(item.when, 0) + item.bytes
+        return phases.pop("always", 0) + max(phases.values(), default=0)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "device": self.device,
+            "parameters": self.sizes.parameters,
+            "parameters_exact": self.sizes.exact,
+            "from": self.source,
+            "prompt_tokens": self.prompt,
+            "items": [vars(i) for i in self.items],
+            "peak_bytes": self.peak,
+        }
+
+
+def estimate(plan: Plan) -> Estimate | None:
+    """None where nothing is known of the model's sizes."""
+    config = plan.recipe.config
+    m, r = config.model, config.rollout
+    sizes, source = find_sizes(m)
+    if sizes is None:
+        return None
+    device = _device(config.device)
+    stored = BYTES[m.dtype]
+    prompt = _prompt_tokens(plan, sizes)
+    rows = r.prompts * r.samples
+    items: list[Item] = []
+
+    def add(what: str, size: float, when: str, how: str) -> None:
+        if size > 0:
+            items.append(Item(what, int(size), when, how))
+
+    def add_network(name: str, parameters: int, head: int) -> None:
+        targets = None if m.lora.targets is None else list(m.lora.targets)
+        adapters = sizes.adapters(m.lora.rank, targets)
+        trained = adapters or parameters
+        width = 4 if adapters else stored  # adapters and heads are float32
+        add(f"{name}: weights", parameters * stored, "always", f"{count(parameters)} {m.dtype}")
+        if adapters:
+            add(f"{name}: adapters", adapters * 4, "always", f"{count(adapters)} float32")
+        add(f"{name}: head", head * 4, "always", f"{count(head)} float32")
+        size = trained * width + head * 4
+        add(f"{name}: gradients", size, f"{name}'s update", f"{count(trained + head)} trained")
+        add(f"{name}: AdamW", 2 * size, "always", "two moments of each")
+
+    add_network("actor", sizes.parameters, 0)
+    if r.staleness:
+        targets = None if m.lora.targets is None else list(m.lora.targets)
+        adapters = sizes.adapters(m.lora.rank, targets)
+        size = adapters * 4 or sizes.parameters * stored
+        kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
+        add("delayed weights", r.staleness * size, "always", kept)
+        add("weights set aside", size, "sampling", "of now, while those of then sample")
+    if sampled := sampling_copy(config, device):
+        add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled}, that samples")
+    if plan.reference and not m.lora.rank:
+        how = f"{count(sizes.parameters)} {m.dtype}, frozen"
+        add("reference: weights", sizes.parameters * stored, "always", how)
+    for domain, path in plan.teachers.items():
+        theirs, _ = find_sizes({"path": path})
+        n = theirs.parameters if theirs else sizes.parameters
+        how = f"{count(n)} {m.dtype}, frozen" + ("" if theirs else ", if as large as the actor")
+        add(f"teacher{f' of {domain}' if domain else ''}: weights", n * stored, "always", how)
+    if plan.critic:
+        wide = "value_logits" in plan.needs or "value_support" in plan.needs
+        head = (sizes.hidden + 1) * (config.critic.bins if wide else 1)
+        if config.critic.trunk == "own":
+            add_network("critic", sizes.trunk, head)
+        else:
+            add("critic: head", head * 16, "always", "on the policy's trunk, with AdamW's")
+
+    long = prompt + r.max_new_tokens
+    cache = 2 * sizes.layers * sizes.kv_heads * sizes.head_dim
+    how = f"{rows} rows x {long} positions x {count(cache)} numbers"
+    # Under autocast, too: rotary positions are float32, and what they touch becomes so.
+    add("KV cache", rows * long * cache * BYTES[sampled or m.dtype], "sampling", how)
+    add(
+        "next-token logits",
+        # Logits, probabilities, their sums; and sorted with their order, where they are cut off.
+        rows * sizes.vocabulary * (32 if r.top_k or r.top_p < 1 else 12),
+        "sampling",
+        f"{rows} rows x {sizes.vocabulary:,} tokens, several times",
+    )
+    for item in _update(plan, sizes, device, long, rows):
+        add(*item)
+    return Estimate(device, sizes, source, prompt, items)
+
+
+def _update(
+    plan: Plan, sizes: Sizes, device: str, long: int, rows: int
+) -> Iterator[tuple[str, int, str, str]]:
+    """What the passes of an update hold of `rows` rows of `long` positions."""
+    config = plan.recipe.config
+    stored = BYTES[config.model.dtype]
+    positions, how = _pass(config, sizes, device, long, rows)
+    floats, kept = _floats(config, sizes), "kept of the passes for the values"
+    held = rows * long * (floats + sizes.vocabulary) * 4 <= room(device, USUAL).kept
+    held = held and plan.one_update and config.train.token_budget is None
+    every = rows * long * floats * stored
+    activated = positions * floats * stored
+    own = plan.critic and config.critic.trunk == "own"
+    if held and plan.critic and not own:
+        logits = rows * long * sizes.vocabulary * 4
+        yield "actor: activations", every + logits, "actor's update", kept
+    else:
+        yield "actor: activations", activated, "actor's update", how
+    if own and held:
+        yield "critic: activations", every, "critic's update", kept
+    elif own:
+        yield "critic: activations", activated, "critic's update", how
+    chunk = min(positions, room(device, USUAL).logits // sizes.vocabulary) * sizes.vocabulary
+    how = "a chunk of the log-prob head, with its gradient"
+    yield "logits", chunk * 12, "actor's update", how
+
+
+def _floats(config: Any, sizes: Sizes) -> int:
+    recompute = config.model.gradient_checkpointing
+    return activations(sizes.hidden, sizes.inner, sizes.layers, grad=True, recompute=recompute)
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name.partition(":")[0]
+    return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
+
+
+def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
+    """Positions of an update's pass, and why so many."""
+    t = config.train
+    here = -(-rows // t.minibatches) * long
+    if t.microbatch:
+        return min(here, t.microbatch * long), f"train.microbatch: {t.microbatch} rows"
+    if t.token_budget:
+        budget, how = t.token_budget, "train.token_budget"
+    else:
+        floats = _floats(config, sizes) + sizes.vocabulary
+        budget = room(device, USUAL).activations // (4 * floats)
+        how = "what the model's size suggests"
+    budget = max(budget, long)  # a row is never cut
+    return min(here, budget), f"{min(here, budget):,} positions of a pass ({how})"
+
+
+def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:
+    """Tokens of the longest of a few prompts, taken as a token per character where the vocabulary
+    is of characters, else per three of them."""
+    import torch
+
+    drawn = draw_examples(plan.task, plan.task_name, "train", 32, torch.Generator().manual_seed(0))
+    texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in drawn]
+    per_token = 1 if sizes.vocabulary < 1000 else 3
+    return max(-(-len(text) // per_token) for text in texts)

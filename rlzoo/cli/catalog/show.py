@@ -1,0 +1,62 @@
+"""`rlzoo show`: the resolved recipe, where each value came from, and the memory it will take."""
+
+import argparse
+import warnings
+from functools import partial
+from typing import Any
+
+from rlzoo.cli.verb import WORDS_HELP, Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
+    parser.add_argument("--changed", action="store_true", help="only what is not a default")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    from omegaconf import OmegaConf
+
+    from rlzoo.cli.catalog.memory import estimate
+    from rlzoo.plugin.sketch import load_zoo_after
+    from rlzoo.recipe.compose import compose
+    from rlzoo.recipe.plan import make_plan
+
+    zoo = load_zoo_after(partial(compose, arguments.words))
+    recipe = compose(arguments.words, zoo)
+    plan = make_plan(recipe, zoo)
+    for text in plan.warnings:
+        warnings.warn(text, stacklevel=1)
+    values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
+    values |= recipe.written  # not what environment variables hold
+    if arguments.changed:
+        values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
+    memory = estimate(plan)
+
+    def view(console: Any) -> list[Any]:
+        from rlzoo.cli.catalog.tables import memory_view, recipe_view
+
+        return [
+            *recipe_view(recipe, values, plan, console.width),
+            *memory_view(memory, console.width),
+        ]
+
+    document = {
+        "recipe": recipe.name,
+        "values": {
+            key: {
+                "value": OmegaConf.to_container(v) if OmegaConf.is_config(v) else v,
+                "origin": recipe.origins[key],
+            }
+            for key, v in values.items()
+        },
+        "needs": sorted(plan.needs),
+        "critic": plan.critic,
+        "reference": plan.reference,
+        "teacher": plan.teacher,
+        "memory": memory.document() if memory else None,
+    }
+    return Result(document, view)
+
+
+def _is_default(origin: str) -> bool:
+    return origin.endswith(("defaults.yaml", "default", "defaults"))

@@ -1,0 +1,125 @@
+"""What the command line says of itself: how to begin, and the keys of recipes.
+
+No torch, no rich: `rlzoo --help` is quick.
+"""
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.component import KINDS
+
+Lines = list[tuple[str, str]]  # what to type, and what it does
+
+FIRST: Lines = [
+    ("rlzoo run ppo_gae model=speller task=spelling lam=.8", "train by PPO: half a minute"),
+    ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value sets anything"),
+    ("rlzoo recipes", "the methods there are, a line each; `rlzoo plugins` their parts"),
+    ("rlzoo doctor RUN", "what is wrong with a run, in words"),
+    ("rlzoo sweep ppo_gae lam=0,.8,1 seed=0,1,2", "several runs, paired by seed, a verdict"),
+    ("rlzoo new estimator my_estimator", "a plugin of your own, with its tests"),
+]
+
+KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout.prompts",
+                   "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
+
+WHERE_THE_REST = (
+    "lam=.9 is short for estimator.lam=.9 where no other key ends so; --seed 1 is read as seed=1. "
+    "All other keys: `rlzoo help keys [WORD]`; with their values in a recipe: `rlzoo show NAME`; "
+    "in full: docs/recipes.md."
+)
+
+
+def width() -> int:
+    return min(shutil.get_terminal_size().columns, 100)
+
+
+def start(verbs: list[str]) -> str:
+    """What `rlzoo` alone shows: what to try of the verbs there are."""
+    head = "rlzoo: token-level RL algorithms for language models, every one a plugin. Try first:"
+    foot = "rlzoo help: all verbs; rlzoo help run: one of them; docs/tutorial.md: half an hour."
+    return "\n\n".join(
+        [fold(head), _beside([line for line in FIRST if line[0].split()[1] in verbs]), fold(foot)]
+    )
+
+
+def table(verbs: Lines) -> str:
+    """What `rlzoo help` shows: every verb."""
+    head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
+    return "\n\n".join([fold(head), _beside(verbs)])
+
+
+def epilog(examples: Sequence[tuple[str, str]], said: str, takes_keys: bool) -> str:
+    """What follows the options in a verb's help: examples, and of a recipe's keys the commonest."""
+    parts = [fold(said)] if said else []
+    if examples:
+        parts.append("examples:\n" + _beside(list(examples)))
+    if takes_keys:
+        parts += ["keys people set:\n" + _beside(_common()), fold(WHERE_THE_REST)]
+    return "\n\n".join(parts)
+
+
+def usage(said: str) -> str:
+    """A usage folded as argparse shows it, after `usage: `."""
+    return textwrap.fill(
+        " ".join(said.split()), width(), initial_indent=" " * 7, subsequent_indent=" " * 9
+    ).lstrip()
+
+
+def _common() -> Lines:
+    """The commonest keys, each with what it means."""
+    from rlzoo.recipe.files import list_configs
+    from rlzoo.recipe.keys import KEYS, SECTIONS
+
+    kinds = {section: KINDS[kind] for section, kind in SECTIONS.items()}
+    lines = []
+    for key in KEYS_PEOPLE_SET:
+        meaning = KEYS[key if key in KEYS else f"{key}.name"].meaning
+        if key == "model":
+            meaning = ", ".join(list_configs(key))
+        listed = f"; `rlzoo plugins {kinds[key].plural}`" if key in kinds else ""
+        lines.append((f"{key}=...", meaning + listed))
+    return lines
+
+
+def keys(words: list[str]) -> str:
+    """Every key of the core whose name or meaning has all the words."""
+    from rlzoo.recipe.keys import KEYS
+
+    lines = [
+        (key, f"{option.meaning}; {option.type_text}".removeprefix("; "))
+        for key, option in KEYS.items()
+        if all(word in f"{key} {option.meaning}".lower() for word in map(str.lower, words))
+    ]
+    if not lines:
+        last = [part for key in KEYS for part in key.split(".")]
+        raise RlzooError(f"no key speaks of {' '.join(words)!r}{nearest(words[0], last)}")
+    foot = "Options of a component stand beside it: `rlzoo plugins gae`, then estimator.lam=.9."
+    return "\n\n".join([_beside(lines), fold(foot)])
+
+
+def fold(text: str) -> str:
+    return textwrap.fill(text, width(), break_on_hyphens=False)
+
+
+def _beside(lines: Lines) -> str:
+    """Two columns; where the terminal is narrow, the second stands below the first."""
+    left = max(len(command) for command, _ in lines) + 4
+    if (room := width() - left) < 34:
+        left, room = 6, width() - 6
+        apart = True
+    else:
+        apart = False
+    out = []
+    for command, text in lines:
+        told = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+        if apart:
+            out += textwrap.wrap(
+                command, width() - 2, initial_indent="  ", subsequent_indent="      "
+            )
+            out += [" " * left + line for line in told]
+        else:
+            out.append(f"  {command}".ljust(left) + told[0])
+            out += [" " * left + line for line in told[1:]]
+    return "\n".join(line.rstrip() for line in out)

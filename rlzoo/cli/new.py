@@ -1,0 +1,125 @@
+"""`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into what is wanted."""
+
+import argparse
+import keyword
+import re
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.columns import COLUMNS, RESOURCES
+from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.sketch import sketch
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", metavar="KIND")
+    parser.add_argument("name", metavar="NAME")
+    parser.add_argument("--dir", default=".", metavar="DIR", help="where to put it")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    written = [str(path) for path in new(arguments.kind, arguments.name, Path(arguments.dir))]
+    folder = Path(written[0]).parent
+    hint = f"\nnext:  pip install -e {folder}  &&  rlzoo check {arguments.name}"
+    then = [f"then:  {_THEN[arguments.kind].format(name=arguments.name)}"] * (
+        arguments.kind in _THEN
+    )
+    notes = _taken(_KINDS[arguments.kind].plural, arguments.name)
+    return Result({"files": written}, lambda _: [*written, hint, *then], notes=notes)
+
+
+_THEN = {  # what trains with it
+    "task": "rlzoo base {name} --out start    (a model to begin with: docs/own-task.md)",
+    "estimator": "rlzoo sweep recipe=grpo model=nano estimator=grpo,{name} "
+    "seed=0,1,2,3 train.steps=20 eval.every=0",
+}
+
+
+def _taken(plural: str, name: str) -> list[str]:
+    """That a plugin has a component of this name already, as far as source tells."""
+    zoo = sketch()
+    there = dict(zoo.shelves[plural].items()).get(name) if zoo else None
+    if there is None:
+        return []
+    return [
+        f"{there.label} is there already: of two with one name neither can be chosen, so rename "
+        "this one or remove that plugin"
+    ]
+
+
+_KINDS = {kind.singular: kind for kind in KINDS.values()}
+
+
+def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
+    """Write the package `rlzoo-NAME` into `folder` and return its files.
+
+    kind: a singular, such as `policy_loss`. The package holds one module with a small working
+    component, its entry point, and a test that runs the conformance kit.
+    """
+    if kind not in _KINDS:
+        raise RlzooError(f"no kind {kind!r}{nearest(kind, _KINDS)} (there are {', '.join(_KINDS)})")
+    _check_name(kind, name)
+    distribution = f"rlzoo-{name.strip('_').replace('_', '-')}"
+    module = re.sub(r"\W", "_", distribution)
+    package = Path(folder) / distribution
+    if package.exists():
+        raise RlzooError(f"{package} exists already; choose another name or remove it")
+    words = {
+        "name": name,
+        "class_name": _class_name(name),
+        "singular": kind.replace("_", " "),
+        "key": _KINDS[kind].key,
+        "distribution": distribution,
+        "module": module,
+    }
+    contents = {
+        "pyproject.toml": _template("pyproject.toml", words),
+        "README.md": _template("README.md", words),
+        f"{module}.py": _template(f"{kind}.py", words),
+        f"test_{module}.py": _template("test.py", words),
+    }
+    try:
+        package.mkdir(parents=True)
+    except OSError as error:
+        raise RlzooError(f"cannot make {package}: {error.strerror}") from None
+    for file, content in contents.items():
+        (package / file).write_text(content, encoding="utf-8")
+    return [package / file for file in contents]
+
+
+def _check_name(kind: str, name: str) -> None:
+    """A component's name is that of a Python function, and must not hide what it uses."""
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
+        near = re.sub(r"\W+", "_", name).strip("_").lower()
+        hint = f"; {near!r} would be one" if near.isidentifier() and near != name else ""
+        raise RlzooError(f"{name!r} is no name for a Python function{hint}")
+    if name != name.lower() or not name.isascii():
+        raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
+    if name in COLUMNS or name in RESOURCES:
+        raise RlzooError(f"{name!r} is a column of the core; choose another name")
+    code = re.sub(r'""".*?"""', "", _raw(f"{kind}.py"), flags=re.DOTALL)  # without docstrings
+    if re.search(rf"\b{name}\b", code):
+        raise RlzooError(
+            f"{name!r} is used inside the {kind} that would be written; choose another"
+        )
+
+
+def _class_name(name: str) -> str:
+    """CamelCase, unless the registry would read another name off it."""
+    camel = "".join(word.capitalize() for word in name.split("_"))
+    return camel if _snake(camel) == name else name
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _template(file: str, words: dict[str, str]) -> str:
+    return Template(_raw(file)).substitute(words)
+
+
+def _raw(file: str) -> str:
+    return files("rlzoo").joinpath("templates", f"{file}.txt").read_text(encoding="utf-8")

@@ -1,0 +1,42 @@
+"""`rlzoo run`: trains; leaves a run folder."""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.plugin.sketch import load_zoo_after
+from rlzoo.recipe.compose import compose
+from rlzoo.train.start import start
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="key=value", help=WORDS_HELP)
+    parser.add_argument("--store", metavar="URL", help=STORE_HELP)
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    zoo = load_zoo_after(partial(compose, arguments.words))
+    recipe = compose(arguments.words, zoo)
+    return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
+
+
+def make_display(stderr: bool = False) -> Any:
+    """A panel in a terminal, lines elsewhere."""
+    from rlzoo.cli.run.live import Panelled, Plain
+    from rlzoo.format.console import SafeConsole  # here: --help needs no rich
+
+    console = SafeConsole(stderr=stderr)
+    redrawn = console.is_terminal and not console.is_dumb_terminal
+    return Panelled(console) if redrawn else Plain(console)
+
+
+def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:
+    """Train under a display, which shows all there is to see: the view adds nothing."""
+    display = make_display(stderr=arguments.json)
+    try:
+        path, summary = train(display)
+    finally:
+        display.close()
+    return Result({"path": str(path), **summary}, lambda _: ())

@@ -1,0 +1,201 @@
+"""What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
+
+import re
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from rlzoo.cli.run.tables import closing_tables
+from rlzoo.format.curve import sparkline
+from rlzoo.runs.display import STOPPING, Silent
+from rlzoo.runs.metrics import (
+    ENTROPY,
+    EXPLAINED_VARIANCE,
+    LENGTH,
+    REF_KL_PER_RESPONSE,
+    REWARD,
+    SCORE_STD,
+    evaluation_text,
+)
+
+SHOWN = (
+    ("reward", REWARD, "{:.3f}"),
+    ("KL to ref", REF_KL_PER_RESPONSE, "{:.3f}"),
+    ("entropy", ENTROPY, "{:.3f}"),
+    ("explained var", EXPLAINED_VARIANCE, "{:.2f}"),
+    ("clip fraction", "actor/pg_clipfrac", "{:.3f}"),
+    ("length", LENGTH, "{:.1f}"),
+    ("tokens/s", "perf/tokens_per_second", "{:,.0f}"),
+)
+
+
+def cells(line: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(name, value) of what is shown of a step."""
+    for name, key, form in SHOWN:
+        if key in line:
+            # All responses score alike: what is left of the returns' variance is the KL's.
+            idle = key == EXPLAINED_VARIANCE and line[key] <= 0 and line.get(SCORE_STD, 1) < 1e-8
+            text = form.format(line[key])
+            yield name, "nothing to explain" if idle else re.sub(r"^-(0\.0+)$", r"\1", text)
+
+
+def curve_text(rewards: Sequence[float], width: int) -> Text:
+    """`reward 0.117 ▁▂▃▅▇ 0.395`"""
+    if not rewards:
+        return Text("")
+    first, last = f"{rewards[0]:.3f}", f"{rewards[-1]:.3f}"
+    room = max(10, width - len(f"reward {first}  {last}"))
+    bars = sparkline(rewards, min(room, 100))
+    return Text.assemble(("reward ", "dim"), f"{first} ", (bars, "green"), f" {last}")
+
+
+def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    """`name value   name value`, as many on a line as fit."""
+    lines: list[Text] = []
+    for name, value in pairs:
+        one = Text.assemble((f"{name} ", "dim"), value)
+        if lines and len(lines[-1]) + 3 + len(one) <= width:
+            lines[-1] = Text.assemble(lines[-1], "   ", one)
+        else:
+            lines.append(one)
+    return lines
+
+
+class Plain(Silent):
+    """A line now and then, for logs and pipes."""
+
+    def __init__(self, console: Console, every: float = 2.0):
+        self.console = console
+        self.every = every
+        self.rewards: list[float] = []
+        self._last = 0.0
+
+    def _print(self, line: Any) -> None:
+        """Where the reader has gone, as with `| head`, the run goes on, and says so once."""
+        if self.console.quiet:
+            return
+        self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
+        if self.console.quiet:
+            print(f"rlzoo: nobody reads on; the run goes on in {self.path}", file=sys.stderr)
+
+    def start(self, plan: Any, folder: Any) -> None:
+        self.path = folder.path
+        self._print(f"{headline(plan)} -> {folder.path}")
+
+    def ready(self, facts: str) -> None:
+        self._print(facts)
+
+    def step(self, line: dict[str, Any], progress: float) -> None:
+        self.rewards.append(line[REWARD])
+        now = time.monotonic()
+        if now - self._last < self.every and progress < 1:
+            return
+        self._last = now
+        shown = "  ".join(f"{name} {value}" for name, value in cells(line))
+        self._print(f"step {line['step']:>4} {progress:4.0%}  {shown}")
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self._print(f"step {line['step']:>4} held-out {evaluation_text(line)}")
+
+    def note(self, text: str) -> None:
+        self._print(text)
+
+    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+        width = self.console.width
+        for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
+            self._print(part)
+
+
+class Panelled(Silent):
+    """A panel that is redrawn: progress, a sparkline of the reward, the metrics that matter. Its
+    last state stays on the screen."""
+
+    def __init__(self, console: Console):
+        self.console = console
+        self.rewards: deque[float] = deque(maxlen=4096)
+        self.last: dict[str, Any] = {}
+        self.evaluated = Text("")
+        self.title, self.facts, self.doing = "", "", ""
+        self.began = time.monotonic()
+        self.first_progress: float | None = None
+        self.left = ""
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(None),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            expand=True,
+        )
+        self.task = self.bar.add_task("loading", total=1.0, left="")
+        self.live = Live(self, console=console, refresh_per_second=8)
+
+    def start(self, plan: Any, folder: Any) -> None:
+        self.title = f"{headline(plan)} -> {folder.path}"
+        self.live.start()
+
+    def phase(self, name: str) -> None:
+        if self.doing != STOPPING:
+            self.doing = name
+
+    def ready(self, facts: str) -> None:
+        self.facts = facts
+
+    def stopping(self) -> None:
+        self.doing = STOPPING  # shown when the panel is next drawn
+
+    def step(self, line: dict[str, Any], progress: float) -> None:
+        self.rewards.append(line[REWARD])
+        self.last = line
+        now = time.monotonic()
+        if self.first_progress is None:
+            self.first_progress, self.began = progress, now
+        done = progress - self.first_progress
+        self.left = ""
+        if done > 0 and progress < 1:
+            left = (now - self.began) / done * (1 - progress)
+            self.left = f"{left:.0f} s left"
+        self.bar.update(
+            self.task, completed=progress, left=self.left, description=f"step {line['step']}"
+        )
+
+    def evaluation(self, line: dict[str, Any]) -> None:
+        self.evaluated = Text(f"held-out at step {line['step']}: {evaluation_text(line)}")
+
+    def note(self, text: str) -> None:
+        self.live.console.print(Text(text, style="yellow"))
+
+    def __rich__(self) -> Panel:
+        width = self.console.width - 2  # room for the ^C that a terminal writes after the panel
+        numbers = [pair for pair in cells(self.last) if pair[0] != "reward"]  # the curve says it
+        below = Text("   ".join(filter(None, (self.doing, self.facts))), style="dim")
+        room = width - 4
+        curve = curve_text(self.rewards, room)
+        texts = [curve, *packed(numbers, room), self.evaluated, below]
+        shown: list[Any] = [self.bar, *(text for text in texts if text)]
+        title = Text(self.title)
+        title.truncate(room - 2, overflow="ellipsis")  # else the panel would grow with it
+        return Panel(Group(*shown), title=title, width=width)
+
+    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+        self.doing = ""
+        self.close()
+        for table in closing_tables(summary, folder, self.console.width):
+            self.console.print(table)
+
+    def close(self) -> None:
+        self.live.stop()
+
+
+def headline(plan: Any) -> str:
+    config = plan.recipe.config
+    return f"{plan.recipe.name}: {config.model.name or config.model.path} on {plan.task_name}"

@@ -1,0 +1,21 @@
+"""`rlzoo resume`: goes on with an interrupted run from its last checkpoint."""
+
+import argparse
+
+from rlzoo.cli.run.command import shown
+from rlzoo.cli.verb import Result
+from rlzoo.train.start import resume
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL it is kept at")
+    where = "the folder that the run of a URL goes on in; default: runs/ and its name"
+    parser.add_argument("--dir", metavar="DIR", help=where)
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run code that comes with the model"
+    )
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    told = {"dir": arguments.dir, "trust_remote_code": arguments.trust_remote_code}
+    return shown(lambda display: resume(arguments.path, display=display, **told), arguments)

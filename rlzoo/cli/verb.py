@@ -1,0 +1,111 @@
+"""The frame of the verbs: what one gives back, and the one place that shows it on a terminal.
+
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. One that takes
+options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo.format.text import printable, say
+
+WORDS_HELP = "the recipe's name, and settings"
+STORE_HELP = "keep the folder at a URL, too, after each checkpoint: s3://bucket/a"
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A verb as `rlzoo help` lists it.
+
+    usage, help: what follows its name, and what it does. module: where its `add_arguments` and
+    `run` are, imported when somebody asks for the verb. examples: (what to type, what it does).
+    """
+
+    usage: str
+    help: str
+    module: str
+    examples: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass
+class Result:
+    """What a verb found out or did.
+
+    document: what --json prints.
+    view:     console -> what is printed without --json, made only then: strings as they stand, and
+              what rich renders.
+    status:   the process's exit status.
+    notes:    lines for stderr.
+    files:    option that names a file -> what writes it.
+    """
+
+    document: Any
+    view: Callable[[Any], Iterable[Any]]
+    status: int = 0
+    notes: Iterable[str] = ()
+    files: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
+
+
+def work(verb: Any, arguments: Any) -> Result:
+    """Run a verb and write the files that its options name."""
+    result: Result = verb.run(arguments)
+    for option, write in result.files.items():
+        if path := getattr(arguments, option):
+            _write(option, Path(path), write)
+    return result
+
+
+def perform(verb: Any, arguments: Any) -> int:
+    """Let a verb work and print what it gives back; returns the exit status.
+
+    With --json stdout carries one document: whatever a plugin, a library or a process of theirs
+    prints goes to stderr.
+    """
+    with _all_to_stderr() if arguments.json else nullcontext():
+        result = work(verb, arguments)
+    if arguments.json:
+        print(_json(result.document))
+    else:
+        from rlzoo.format.console import SafeConsole  # here: --json and a fault need none of it
+
+        console = SafeConsole()
+        for part in result.view(console):
+            print(printable(part)) if isinstance(part, str) else console.print(part)
+    for note in result.notes:
+        say(f"rlzoo: {note}")
+    return result.status
+
+
+def _json(document: Any) -> str:
+    """What is no picture on a terminal is written as JSON's own escape, and reads the same."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
+    escape = lambda char: json.dumps(char)[1:-1]  # noqa: E731
+    return "".join(c if c.isprintable() or c == "\n" else escape(c) for c in text)
+
+
+@contextmanager
+def _all_to_stderr() -> Iterator[None]:
+    """Also what is written to the descriptor itself."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
+    try:
+        write(path)
+    except OSError as error:
+        raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None

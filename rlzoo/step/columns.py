@@ -1,0 +1,159 @@
+"""Columns that somebody needs beside scores: of the policy, the reference, the critic, plugins."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.accel.lean import lean_gradients
+from rlzoo.errors import ModelError
+from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp.batch import Batch, take
+from rlzoo.ops import masked_mean, pick
+from rlzoo.plugin.border import border
+from rlzoo.plugin.call import call
+from rlzoo.rollout.responses import resources, streams
+
+GAP_ROWS = 4  # scored to see how far the sampler is from it
+
+# The rows of each pass of an update, and what `Models.forward` gives for them, with gradient.
+Forward = list[tuple[Tensor, dict[str, Tensor]]]
+
+
+@torch.no_grad()
+def add_columns(
+    models: Models, batch: Batch, *, stream: str, step: int, for_update: bool = False
+) -> Forward | None:
+    """Add the columns that the plan asks for: from the policy, the reference, the critic, plugins.
+
+    for_update: an update on this batch follows. Where it is a single one, whose passes may be held,
+    its forward passes are made now, since these columns can be read off them, and returned.
+    """
+    forward = _forward_of_update(models, batch, step) if for_update else None
+    _add_model_columns(models, batch, forward)
+    _add_plugin_columns(models, batch, stream, step)
+    return forward
+
+
+def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
+    useful = models.critic is not None or "old_log_probs" not in batch
+    if not (models.plan.one_update and useful and models.ranks.count == 1):
+        return None
+
+    def attempt() -> Forward | None:
+        parts = models.passes.to_keep(batch)
+        if parts is None:
+            return None
+        actor = models.plan.trains_actor(step)
+        if len(parts) > 1 and models.critic is not None and not models.shared:
+            actor = False  # one network's passes are much to hold
+        return [(part, models.forward(take(batch, part), actor=actor)) for part in parts]
+
+    with torch.enable_grad(), lean_gradients(models):
+        return models.passes.retry(attempt)
+
+
+def _read_off(forward: Forward | None, name: str) -> Tensor | None:
+    """A column (B, ...) that these passes made, if they did."""
+    if forward is None or name not in forward[0][1]:
+        return None
+    back = torch.cat([part for part, _ in forward]).argsort()
+    return pick(torch.cat([found[name].detach() for _, found in forward]), back)
+
+
+def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
+    needs, passes = models.plan.needs, models.passes
+    policy, reference = models.policy, models.reference
+    critic = models.critic
+    scored = _read_off(forward, "log_probs")
+    if scored is not None and "old_log_probs" not in batch:
+        batch.add("old_log_probs", scored)
+    if "full_kl" in needs:
+        assert reference is not None
+        batch.update(passes.map(batch, lambda c: policy.full_kl(c, reference)))
+    want = ("sum_pi_squared",) if "sum_pi_squared" in needs else ()
+    if want or "old_log_probs" not in batch:
+        stats = dict(passes.map(batch, lambda c: policy.log_prob_stats(c, want=want)))
+        log_probs = stats.pop("log_probs")
+        batch.update(stats)
+        if "old_log_probs" not in batch:
+            batch.add("old_log_probs", log_probs)
+    if "ref_log_probs" in needs and "ref_log_probs" not in batch:
+        assert reference is not None
+        batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])
+    if models.teachers:
+        _add_teacher_columns(models, batch)
+    if critic is not None:
+        prediction = _read_off(forward, "prediction")
+        if prediction is None:
+            values = passes.map(batch, critic.values)
+        else:
+            values = critic.values(batch, prediction)
+        batch.add("values", values["values"])
+        bootstrap = models.plan.recipe.config.rollout.truncation == "bootstrap"
+        keep = batch["truncated"] & bootstrap
+        batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
+
+
+def _add_teacher_columns(models: Models, batch: Batch) -> None:
+    """Each row by the teacher of its domain."""
+    taught = models.teachers
+    domains = [name if name in taught else None for name in batch["domains"]]
+    if None in domains and None not in taught:  # of a prompt that was typed
+        raise ModelError("teacher.path: a prompt of no domain in teacher.domains has no teacher")
+    if len(set(domains)) == 1:
+        batch.update(_taught(models, batch, taught[domains[0]]))
+        return
+    whole: dict[str, Tensor] = {}
+    for domain in dict.fromkeys(domains):
+        rows = torch.tensor([i for i, name in enumerate(domains) if name == domain])
+        for name, x in _taught(models, batch.select(rows), taught[domain]).items():
+            whole.setdefault(name, x.new_zeros(batch.rows, batch.steps))[rows] = x
+    batch.update(whole)
+
+
+def _taught(models: Models, columns: Mapping[str, Any], teacher: Policy) -> dict[str, Tensor]:
+    """What a teacher says of some rows: the columns of its that somebody asks for, (B, T)."""
+    passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
+    if "teacher_kl" in models.plan.needs:
+        found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))
+        return {"teacher_kl": found["full_kl"], "teacher_log_probs": found["ref_log_probs"]}
+    if "teacher_log_probs" in models.plan.needs:
+        return {"teacher_log_probs": passes.map(columns, teacher.log_prob_stats)["log_probs"]}
+    return {}
+
+
+@torch.no_grad()
+def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
+    """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
+    policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
+    rows are scored for this; the update's pass, where it is there, spares that."""
+    columns: Mapping[str, Tensor] = batch
+    scored = batch["old_log_probs"]
+    if sampled:
+        rows = torch.arange(0, batch.rows, max(1, batch.rows // GAP_ROWS))[:GAP_ROWS]
+        columns, read = batch.select(rows), _read_off(forward, "log_probs")
+        if read is None:
+            scored = models.passes.map(columns, models.policy.log_prob_stats)["log_probs"]
+        else:  # of the same rows: how rows are cut into passes moves no metric
+            scored = pick(read, rows)
+    gap = (scored - columns["sampler_log_probs"]).abs()
+    return masked_mean(gap, columns["response_mask"])
+
+
+def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:
+    more = resources(models, batch, streams(f"{stream}/columns"), step)
+    for bound in models.plan.columns:
+        given = {
+            **{n: batch[n] for n in bound.needs if n in batch},
+            **more,
+            "response_mask": batch["response_mask"],
+        }
+        sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()
+        with sampling, border(bound.component.label):
+            value = call(bound.component, given, bound.options)
+        batch.add(bound.name, value, bound.component.shape)

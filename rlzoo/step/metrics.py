@@ -1,0 +1,159 @@
+"""What a batch looks like in numbers: flat metrics, named as verl names them where it has them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.mdp.batch import Batch
+from rlzoo.ops import (
+    at_last_action,
+    group_degenerate,
+    group_mean,
+    masked_mean,
+    masked_sum,
+    masked_var,
+    td_lambda,
+)
+from rlzoo.recipe.plan import Plan
+from rlzoo.rollout.evaluation import right_rows
+from rlzoo.runs import metrics as names
+from rlzoo.step.critic_quality import explained, slope, thirds
+
+
+def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
+    """mean, std, min and max of a (B, T) column over action tokens."""
+    inside = x[mask.bool()]
+    if not len(inside):
+        return {}
+    return {
+        f"{name}/mean": inside.mean().item(),
+        f"{name}/std": masked_var(x, mask).sqrt().item(),
+        f"{name}/min": inside.min().item(),
+        f"{name}/max": inside.max().item(),
+    }
+
+
+def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
+    """mean, std, min and max of a (B,) column."""
+    x = x.float()
+    return {
+        f"{name}/mean": x.mean().item(),
+        f"{name}/std": x.std(correction=0).item(),
+        f"{name}/min": x.min().item(),
+        f"{name}/max": x.max().item(),
+    }
+
+
+def _correlation(x: Tensor, y: Tensor) -> float | None:
+    """Of two (N,); None where one of them does not vary."""
+    x, y = (z.double() - z.double().mean() for z in (x, y))
+    size = (x.square().sum() * y.square().sum()).sqrt().item()
+    return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
+
+
+RIGHT_ROWS = 64  # a verifier may be slow
+
+
+def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
+    """Whether scores say what is right, where they stand, and whether advantages follow them."""
+    mask, total = batch["response_mask"], batch["sequence_scores"]
+    size = batch["scores"].abs()
+    paid = masked_sum((size > 0).float(), mask)  # (B,)
+    last = at_last_action(torch.ones_like(total), mask)
+    every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
+    right = right_rows(plan, batch.select(every))
+    asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
+    # A mean over each response's actions; one without any has none.
+    mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
+    return {
+        names.RIGHT_CORR: None if right is None else _correlation(total[every], right),
+        names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
+        if size.any()
+        else None,
+        names.PAID_TOKENS: paid[paid > 0].mean().item() if paid.any() else None,
+        names.ADVANTAGE_CORR: _correlation(total, mean),
+        names.DISTINCT: len(asked) / len(batch["group_ids"].unique()),
+    }
+
+
+def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Of every action, (N,): V, the Monte Carlo return G, its number in the response, and the
+    response's length."""
+    mask, values = batch["response_mask"], batch["values"]
+    bootstrap = batch["bootstrap_values"]
+    returns = values + td_lambda(batch["rewards"], values, bootstrap, mask, gamma=plan.gamma, lam=1)
+    place, length = mask.cumsum(1) - 1, mask.sum(1, keepdim=True).expand_as(mask)
+    v, g, at, of = (x[mask.bool()].double() for x in (values, returns, place, length))
+    return v, g, at.long(), of.long()
+
+
+def critic_metrics(plan: Plan, batch: Mapping[str, Any]) -> dict[str, float]:
+    """V against Monte Carlo returns G: in all, by thirds of the response, at the prompt."""
+    v, g, place, length = critic_pairs(plan, batch)
+    if not len(v):
+        return {}
+    one, third = torch.ones_like(v), thirds(place, length)
+    # Against its own lambda-returns a critic would be judged by itself.
+    out = {names.EXPLAINED_VARIANCE: explained(v, g, one)}
+    for k, name in enumerate(names.THIRDS):
+        part = third == k
+        if part.any():
+            out[f"{names.EXPLAINED_VARIANCE}/{name}"] = explained(v[part], g[part], one[part])
+    out[names.VALUE_BIAS] = float((v - g).mean())
+    if (fit := slope(v, g, one)) is not None:
+        out[names.VALUE_SLOPE] = fit
+    trust = _correlation(batch["raw_advantages"][batch["response_mask"].bool()], g - v)
+    out |= {} if trust is None else {names.MC_CORR: trust}
+    v, g = v[place == 0], g[place == 0]  # of rows that have an action
+    groups = batch["group_ids"][batch["response_mask"].any(1)]
+    out[names.PROMPT_EXPLAINED] = explained(v, g, torch.ones_like(v))
+    if len(groups) > len(groups.unique()):  # several samples of a prompt: one state, many returns
+        within = (g - group_mean(g, groups)).square().sum() / (len(g) - len(groups.unique()))
+        spread = float(g.var()) if len(g) > 1 else 0.0
+        out[names.PROMPT_CEILING] = max(0.0, 1 - float(within) / spread) if spread > 1e-12 else 0.0
+    return out
+
+
+def kl_per_response(batch: Batch) -> float:
+    """Mean over responses of sum_t (log pi - log pi_ref), in nats."""
+    gap = batch["old_log_probs"] - batch["ref_log_probs"]
+    return masked_sum(gap, batch["response_mask"]).mean().item()
+
+
+def batch_metrics(plan: Plan, batch: Batch) -> dict[str, float]:
+    """Statistics of the rollout and of what the estimator made of it."""
+    mask = batch["response_mask"]
+    out = {names.REWARD: batch["sequence_scores"].mean().item()}
+    out |= _spread_rows("score", batch["sequence_scores"])
+    out |= _spread_rows("rewards", batch["sequence_rewards"])
+    if len(plan.rewards) > 1:
+        for k, name in enumerate(plan.rewards):
+            out[f"score/{name}"] = batch["score_components"][:, k].mean().item()
+    out |= _spread_rows("response_length", mask.sum(1))
+    out |= _spread_rows("prompt_length", batch["prompt_mask"].sum(1))
+    if "turn_ids" in batch:
+        out |= _spread_rows("turns", batch["turn_ids"].amax(1))
+    out[names.TRUNCATED] = batch["truncated"].float().mean().item()
+    out["response/eos"] = batch["terminated"].float().mean().item()
+    flat = group_degenerate(batch["sequence_scores"], batch["group_ids"]).float()
+    # A group is counted once: weigh each row by one over its group's size.
+    _, inverse, counts = torch.unique(batch["group_ids"], return_inverse=True, return_counts=True)
+    out[names.NO_SIGNAL] = ((flat / counts[inverse]).sum() / len(counts)).item()
+    out |= _spread("advantages", batch["advantages"], mask)
+    out |= _spread("raw_advantages", batch["raw_advantages"], mask)
+    out |= {name: x for name, x in _credit(plan, batch).items() if x is not None}
+    if "returns" in batch:
+        out |= _spread("returns", batch["returns"], mask)
+    if "values" in batch:
+        out |= _spread("values", batch["values"], mask)
+        out |= critic_metrics(plan, batch)
+    if "ref_log_probs" in batch:
+        gap = batch["old_log_probs"] - batch["ref_log_probs"]
+        out[names.REF_KL] = masked_mean(gap, mask).item()
+        out[names.REF_KL_PER_RESPONSE] = kl_per_response(batch)
+    if "teacher_log_probs" in batch:
+        gap = batch["old_log_probs"] - batch["teacher_log_probs"]
+        out["actor/teacher_kl"] = masked_mean(gap, mask).item()
+    return out

@@ -1,0 +1,121 @@
+"""A recipe opened: its models, its optimizers, and one training step of them."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlzoo.format.text import token_texts
+from rlzoo.format.tokens import token_table
+from rlzoo.lm.critic import Critic
+from rlzoo.lm.models import Models
+from rlzoo.lm.policy import Policy
+from rlzoo.mdp.batch import Batch
+from rlzoo.rollout.evaluation import evaluate
+from rlzoo.runs.metrics import LOG_PROB_GAP
+from rlzoo.step.advantages import make_controller
+from rlzoo.step.delayed import Delayed
+from rlzoo.step.experience import Experience, experience, timed
+from rlzoo.step.metrics import batch_metrics, kl_per_response
+from rlzoo.step.optimizer import learning_rate, make_optimizers
+from rlzoo.step.update import update
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+SHOWN = ("old_log_probs", "scores", "rewards", "values", "advantages", "returns")
+
+
+class Trainer:
+    """What `rlzoo run` trains with, a step or a part of a step at a time. It writes no file.
+
+        trainer = rlzoo.open_recipe("ppo_gae", ["rollout.prompts=4"])
+        experience = trainer.sample()          # experience.batch: all columns, by name
+        print(trainer.table(experience.batch)) # one response, token by token (rich's print)
+        metrics = trainer.update(experience)   # epochs of mini-batches on that batch
+        trainer.evaluate(64)                   # on held-out prompts
+
+    steps: training steps taken. All randomness is a function of (seed, step).
+    """
+
+    def __init__(self, models: Models):
+        self.models, self.plan = models, models.plan
+        self.optimizers = make_optimizers(models)
+        self.controller = make_controller(self.plan)
+        staleness = self.plan.recipe.config.rollout.staleness
+        self.delayed = Delayed(models.policy.model, staleness) if staleness else None
+        self.steps = 0
+        self.clock: Callable[[], float] = time.perf_counter  # of what phases take
+
+    @property
+    def policy(self) -> Policy:
+        """The language model that is trained: `log_probs(batch)`, `logits(batch)`."""
+        return self.models.policy
+
+    @property
+    def reference(self) -> Policy | None:
+        """The policy as it was before training, where somebody needs it."""
+        return self.models.reference
+
+    @property
+    def critic(self) -> Critic | None:
+        """V(s_t), where somebody needs it: `values(batch)["values"]`."""
+        return self.models.critic
+
+    def sample(self) -> Experience:
+        """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
+        somebody needs, rewards, advantages."""
+        then = self.delayed.within() if self.delayed else None
+        coef = self.controller.coef
+        return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
+
+    def update(self, experience: Experience, progress: float = 0.0) -> dict[str, float]:
+        """Learn from a batch, which is spent then; returns the step's metrics, by name.
+
+        progress: the share of the budget that is spent, in [0, 1], for the schedule of the rates.
+        """
+        plan, batch, coef = self.plan, experience.batch, self.controller.coef
+        for name, optimizer in self.optimizers.items():
+            rate = learning_rate(plan.recipe.config[name], self.steps, progress)
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+        if self.delayed:
+            self.delayed.remember()
+        seen = batch.on_host()  # one transfer: of all that metrics are made of
+        seconds = dict(experience.seconds)
+        with timed(seconds, "update", self.clock):
+            updated = update(self.models, experience, self.optimizers, self.steps, coef)
+        self.steps += 1
+        metrics = {**batch_metrics(plan, seen), **updated, "actor/kl_coef": coef}
+        metrics[LOG_PROB_GAP] = experience.log_prob_gap
+        metrics |= {f"{name}/lr": o.param_groups[0]["lr"] for name, o in self.optimizers.items()}
+        if "ref_log_probs" in batch:
+            self.controller.update(kl_per_response(seen), batch.rows)
+        total = sum(seconds.values())
+        metrics["perf/tokens_per_second"] = sum(experience.tokens.values()) / max(total, 1e-9)
+        metrics |= {f"tokens/{phase}": n for phase, n in experience.tokens.items()}
+        return metrics | {f"timing_s/{phase}": x for phase, x in seconds.items()}
+
+    def step(self, progress: float = 0.0) -> tuple[Batch, dict[str, float]]:
+        """One training step: its batch, and its metrics."""
+        experience = self.sample()
+        return experience.batch, self.update(experience, progress)
+
+    def table(
+        self, batch: Mapping[str, Any], row: int = 0, columns: Sequence[str] = SHOWN
+    ) -> "Table":
+        """One response as a rich table, which a terminal prints and a notebook shows: its tokens,
+        and the (B, T) `columns` of them that the batch has."""
+        ids = batch["response_ids"][row][batch["response_attention"][row].bool()].tolist()
+        texts = token_texts(self.models.tokenizer, ids)
+        return token_table(
+            [texts[i] for i in ids],
+            {n: batch[n][row].tolist() for n in columns if n in batch},
+            chosen=batch["response_mask"][row].bool().tolist(),
+            title=f"{batch['prompts'][row]!r}",
+        )
+
+    def evaluate(self, prompts: int | None = None) -> dict[str, Any]:
+        """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
+        each; with 95 % intervals. The same prompts and noise each time."""
+        return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]

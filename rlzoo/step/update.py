@@ -1,0 +1,325 @@
+"""The update: epochs x mini-batches x micro-batches of policy and of value loss.
+
+An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
+is cut changes no gradient.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rlzoo.accel.lean import lean_gradients
+from rlzoo.errors import ComponentError
+from rlzoo.lm.models import Models
+from rlzoo.mdp import noise
+from rlzoo.mdp.batch import Batch, take
+from rlzoo.ops import on_host, pick
+from rlzoo.plugin.call import together
+from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
+from rlzoo.step.advantages import loss_mask
+from rlzoo.step.columns import Forward
+from rlzoo.step.experience import Experience
+from rlzoo.step.optimizer import Sums, Totals, step_optimizers
+
+OURS = frozenset(metric.name for metric in METRICS)
+
+
+def update(
+    models: Models,
+    experience: Experience,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    step: int,
+    kl_coef: float,
+) -> dict[str, float]:
+    """All optimizer steps on one batch; returns the means of their metrics."""
+    plan, batch = models.plan, experience.batch
+    mask = loss_mask(plan, batch)
+    totals: Totals = defaultdict(list)
+    for names in _in_turn(models, step):
+        epochs, count = plan.passes_of(names[0])
+        for epoch in range(epochs):
+            generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
+            parts = _minibatches(models, batch, count, generator)
+            if experience.forward is not None:  # one update on all rows, in those passes' order
+                parts = [torch.arange(batch.rows)]
+            for part in parts:
+                rows = {**batch.select(part), "response_mask": pick(mask, part)}
+                with together() as checks:
+                    sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
+                    step_optimizers(models, optimizers, sums, checks, totals, names)
+    experience.release()
+    if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
+        del totals[FIRST_RATIO_GAP][1:]
+    added = ("train/skipped",)
+    return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
+
+
+def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
+    """The networks that are trained, by name: those on one trunk in one pass, others one after the
+    other, so that gradients and activations of one are held at a time: the critic first, whose
+    passes may be there already. An update of one changes nothing that the other learns from, so
+    each has epochs and mini-batches of its own."""
+    names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
+    return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
+
+
+def _gradients_that_fit(
+    models: Models,
+    experience: Experience,
+    rows: Mapping[str, Any],
+    kl_coef: float,
+    names: tuple[str, ...],
+) -> Sums:
+    """`gradients`, again with half the rows in a pass should memory run out."""
+
+    def attempt() -> Sums:
+        return gradients(models, rows, kl_coef, names, forward=experience.forward)
+
+    return models.passes.retry(attempt, experience.release)
+
+
+def _minibatches(
+    models: Models, batch: Batch, parts: int, generator: torch.Generator
+) -> list[Tensor]:
+    """Rows of each mini-batch (the host's), shuffled; whole groups where the policy loss looks at
+    groups."""
+    if "group_ids" not in models.plan.policy_loss.needs:
+        return list(torch.randperm(batch.rows, generator=generator).tensor_split(parts))
+    group_ids = on_host(batch["group_ids"])
+    groups = group_ids.unique()
+    groups = groups[torch.randperm(len(groups), generator=generator)]
+    return [
+        torch.isin(group_ids, some).nonzero()[:, 0]
+        for some in groups.tensor_split(parts)
+        if len(some)
+    ]
+
+
+def gradients(
+    models: Models,
+    rows: Mapping[str, Any],
+    kl_coef: float,
+    names: tuple[str, ...] = ("actor", "critic"),
+    *,
+    forward: Forward | None = None,
+) -> Sums:
+    """Leave the gradient of one mini-batch in the weights of the networks `names`; returns its
+    metrics' sums, this rank's share of them.
+
+    rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
+    have been made already; they serve if they are of all networks `names`.
+    """
+    plan, passes, ranks = models.plan, models.passes, models.ranks
+    mask = rows["response_mask"]
+    weights = {"actor": plan.aggregation({"response_mask": mask})}
+    if models.critic is not None:
+        weights["critic"] = plan.critic_aggregation({"response_mask": mask})
+    for network in models.networks().values():
+        network.zero_grad(set_to_none=True)
+    sums = Sums()
+    trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
+    some = torch.arange(len(mask))
+    made = {"actor": "log_probs", "critic": "prediction"}
+    if forward is not None and any(trained[n] and made[n] not in forward[0][1] for n in made):
+        forward = None
+    if forward is None and not trained["critic"]:
+        some, silent = _by_signal(plan, rows)
+        _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
+    if forward is None:
+        forward = [(part, {}) for part in passes.parts(take(rows, some), grad=True)]
+    parts = [part for part, _ in forward]
+    upstream = None
+    if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
+        upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
+    for part, scored in ranks.share(forward):
+        part = some[part]
+        micro = take(rows, part)
+        with lean_gradients(models):
+            scored = scored or models.forward(micro, **trained)
+        # Of a pass that was made for all networks, what these ones made.
+        scored = {
+            n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
+        }
+        mine = {name: pick(w, part) for name, w in weights.items()}
+        coupled = None if upstream is None else pick(upstream, part)
+        _backward(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
+    if passes.collective and ranks.idle(len(parts)):
+        _idle_pass(models, take(rows, some[parts[0]]), trained)
+    _make_dense(models)
+    ranks.sum_gradients(models.networks().values())
+    return sums
+
+
+def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, bool]) -> None:
+    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
+    weights that are spread over ranks are collectives."""
+    outputs = models.forward(micro, **trained)
+    torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
+
+
+def _make_dense(models: Models) -> None:
+    for network in models.networks().values():
+        for weight in network.parameters():
+            if weight.grad is not None and weight.grad.is_sparse:
+                weight.grad = weight.grad.to_dense()
+
+
+def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """Rows whose pass may leave a gradient, and the others: none, unless the policy loss is
+    declared to leave no gradient where advantages are 0, and nothing else is in the loss."""
+    config = plan.recipe.config
+    alone = not config.actor.entropy_coef and not (plan.kl and config.kl.place == "loss")
+    if plan.policy_loss.component.needs_signal and alone and config.train.skip_no_signal:
+        signal = (on_host(rows["advantages"]) != 0).any(1)
+    else:
+        signal = torch.ones(len(rows["advantages"]), dtype=torch.bool)
+    return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
+
+
+def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
+    """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
+    if len(weights):
+        columns = {**rows, **_read(models, rows, models.passes.parts(rows))}
+        with torch.no_grad():
+            loss, metrics = policy_loss(models.plan, columns)
+        if models.ranks.first:  # all ranks have the same; sums are added up
+            _note_policy(sums, columns, weights, (weights * loss).sum(), metrics)
+
+
+def _read(models: Models, rows: Mapping[str, Any], parts: list[Tensor]) -> dict[str, Tensor]:
+    """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
+    score = models.policy.log_prob_stats
+    with torch.no_grad():
+        return models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
+
+
+def _backward(
+    models: Models,
+    micro: Mapping[str, Any],
+    scored: Mapping[str, Tensor],
+    weights: Mapping[str, Tensor],
+    kl_coef: float,
+    sums: Sums,
+    *,
+    upstream: Tensor | None,
+) -> None:
+    """Losses and backward of one micro-batch, from its forward pass `scored`; its share of each
+    metric goes into `sums`."""
+    plan, config, critic = models.plan, models.plan.recipe.config, models.critic
+    columns = dict(micro)
+    loss = torch.zeros((), device=micro["response_mask"].device)
+    if "log_probs" in scored:
+        columns |= {"log_probs": scored["log_probs"], "entropy": scored["entropy"]}
+        w = weights["actor"]
+        if upstream is None:
+            token_loss, metrics = policy_loss(plan, columns)
+            pg_loss = (w * token_loss).sum()
+            _note_policy(sums, columns, w, pg_loss, metrics)
+            loss = loss + pg_loss
+        else:  # the whole mini-batch's gradient, carried in by the chain rule
+            loss = loss + (upstream * scored["log_probs"]).sum()
+        if plan.kl and config.kl.place == "loss":
+            kl_loss = (w * plan.kl(columns)).sum()
+            sums.add("actor/kl_loss", kl_loss)
+            loss = loss + kl_coef * kl_loss
+        if config.actor.entropy_coef:
+            loss = loss - config.actor.entropy_coef * (w * columns["entropy"]).sum()
+    if "prediction" in scored:
+        assert critic is not None
+        columns |= critic.columns(scored["prediction"])
+        assert plan.value_loss is not None
+        token_loss, metrics = plan.value_loss(columns)
+        _refuse_our_names("critic", plan.value_loss, metrics)
+        value_loss = (weights["critic"] * token_loss).sum()
+        sums.add("critic/vf_loss", value_loss)
+        for name, metric in metrics.items():
+            sums.add(f"critic/{name}", _mean(metric, weights["critic"]))
+        sums.add("weight/critic", weights["critic"].sum())
+        loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
+    if loss.requires_grad:
+        loss.backward()
+
+
+def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
+    """The loss per token (B, T), weighed by the plan's correction, and its metrics."""
+    loss, metrics = plan.policy_loss(columns)
+    _refuse_our_names("actor", plan.policy_loss, metrics)
+    return (loss if plan.correction is None else loss * columns[plan.correction]), metrics
+
+
+def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) -> None:
+    """A loss's metrics go by names of their own: two of one name would be added up."""
+    for name in metrics:
+        if f"{network}/{name}" in OURS:
+            raise ComponentError(
+                f"{loss.component.label}: its metric {name!r} has the name of one of rlzoo's own"
+            )
+
+
+def policy_loss_gradient(
+    plan: Plan, columns: Mapping[str, Any], weights: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """d(policy loss)/d(log_probs) (B, T), the loss () and its metrics (B, T).
+
+    columns: `log_probs` among them; `response_mask` what counts. weights: (B, T), the
+    aggregation's for that mask.
+    """
+    log_probs = columns["log_probs"].detach().clone().requires_grad_(True)
+    with torch.enable_grad():
+        token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})
+        loss = (weights * token_loss).sum()
+        (gradient,) = torch.autograd.grad(loss, log_probs)
+    return gradient, loss, metrics
+
+
+def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> Tensor:
+    """d(policy loss)/d(log_probs), (B, T), of the update's first step: the ratio is 1, the
+    correction and the mask of what counts are the run's. A loss that chooses tokens by `entropy`
+    chooses by the batch's."""
+    mask = loss_mask(plan, batch)
+    columns = {**batch, "advantages": advantages, "log_probs": batch["old_log_probs"]}
+    columns |= {"response_mask": mask}
+    weights = plan.aggregation({"response_mask": mask})
+    return policy_loss_gradient(plan, columns, weights)[0]
+
+
+def _note_policy(
+    sums: Sums,
+    columns: Mapping[str, Any],
+    w: Tensor,
+    loss: Tensor,
+    metrics: Mapping[str, Tensor],
+) -> None:
+    """Means weighted like the loss; `weight/actor` normalises them at the end."""
+    gap = columns["log_probs"].detach() - columns["old_log_probs"]
+    sums.add("actor/pg_loss", loss)
+    sums.add("actor/entropy", _mean(columns["entropy"].detach(), w))
+    sums.add("actor/ppo_kl", _mean(-gap, w))
+    sums.add("actor/ratio_mean", _mean(gap.exp(), w))
+    sums.add(FIRST_RATIO_GAP, _mean(gap.abs(), w))
+    for name, metric in metrics.items():
+        sums.add(f"actor/{name}", _mean(metric, w))
+    sums.add("weight/actor", w.sum())
+
+
+def _mean(x: Tensor, weights: Tensor) -> Tensor:
+    return torch.where(weights > 0, weights * x, 0).sum()
+
+
+def _coupled_gradient(
+    models: Models,
+    rows: Mapping[str, Any],
+    weights: Tensor,
+    parts: list[Tensor],
+    sums: Sums,
+) -> Tensor:
+    """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
+    columns = {**rows, **_read(models, rows, parts)}
+    gradient, loss, metrics = policy_loss_gradient(models.plan, columns, weights)
+    if models.ranks.first:  # all ranks have the same; sums are added up
+        _note_policy(sums, columns, weights, loss, metrics)
+    return gradient

@@ -1,0 +1,443 @@
+"""Comparisons of made-up run folders, whose differences are known."""
+
+import argparse
+import io
+import json
+import re
+from statistics import fmean
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
+from rlzoo import stats
+from rlzoo.cli.verb import perform
+from rlzoo.errors import RlzooError, UsageError
+from rlzoo.format import numbers
+from rlzoo.format.curve import sparkline
+from rlzoo.format.numbers import thousands
+from rlzoo.runs.comparable import label, telling_keys
+from rlzoo.runs.record import read_record
+from rlzoo_lab.compare import command as verb
+from rlzoo_lab.compare.command import document
+from rlzoo_lab.compare.comparison import compare, two_way
+from rlzoo_lab.compare.tables import markdown, view
+from rlzoo_lab.compare.verdict import verdict
+
+
+def command(*words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    verb.add_arguments(parser)
+    return perform(verb, parser.parse_args([str(w) for w in words]))
+
+
+def printed(c, width, tables=(), details=False):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in view(c, width, tables, details):
+        console.print(part)
+    return console.export_text()
+
+
+LAMS = {
+    f"lam{lam:g}": (mean, {"estimator__lam": lam})
+    for lam, mean in ((0.0, 0.5), (0.5, 0.62), (0.95, 0.75), (1.0, 0.75))
+}
+
+
+@pytest.fixture(scope="module")
+def eight(tmp_path_factory):
+    """Four rows of eight paired seeds; the last two do not differ but by noise."""
+    folder = tmp_path_factory.mktemp("eight")
+    made_up_rows(folder, LAMS, 8)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def compared(eight):
+    return compare([eight])
+
+
+TWO = {f"lam={lam:g}": (mean, {"estimator.lam": lam}) for lam, mean in ((0.5, 0.6), (0.95, 0.7))}
+
+
+# ---------------------------------------------------------------- rows
+
+
+def test_a_long_reason_of_failure_leaves_the_tables_alone(tmp_path):
+    folder = made_up_sweep(tmp_path / "s", TWO, 2, failed=["lam=0.95"])
+    why = "estimator 'mine' (mine.py:3) raised ValueError: " + "a long reason " * 8
+    for path in folder.glob("*/failed.json"):
+        path.write_text(json.dumps({"reason": why}))
+    console = Console(width=80, record=True, file=io.StringIO())
+    for block in view(compare([folder]), 80):
+        console.print(block)
+    text = console.export_text()
+    assert " ".join(text.split()).count("raised ValueError") == 3  # the verdict, a note for each
+    lines = text.splitlines()
+    assert next(line.split() for line in lines if "lam=0.95" in line) == ["lam=0.95", "failed"]
+    assert next(line.split() for line in lines if line.startswith(" row"))[:3] == [
+        "row", "n", "final",
+    ]  # fmt: skip
+
+
+def test_a_sweep_labels_its_rows_once(tmp_path):
+    """A row keeps its name, and can be the reference, though all runs of its rivals failed."""
+    folder = made_up_sweep(tmp_path / "s", TWO, 2, failed=["lam=0.95"])
+    c = compare([folder], reference="lam=0.5")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert c.reference.label == "lam=0.5"
+    assert set(c.gathered.failed) == {"lam=0.95"}
+    # the reference itself failed: what is left is compared, and it is said
+    c = compare([folder], reference="0.95")
+    assert [row.label for row in c.rows] == ["lam=0.5"]
+    assert "no run of the reference lam=0.95 is finished" in c.notes[0]
+    with pytest.raises(UsageError, match="'0.7' names no single row"):
+        compare([folder], reference="0.7")
+
+
+def test_rows_are_labelled_anew_where_no_sweep_says_it(tmp_path):
+    """Sweeps of before, two sweeps beside each other, and a sweep whose rows hold two recipes."""
+    bare = made_up_sweep(tmp_path / "bare", TWO, 2, labelled=False)
+    assert [row.label for row in compare([bare]).rows] == ["lam=0.5", "lam=0.95"]
+    a = made_up_sweep(tmp_path / "a", {"gae": (0.5, {})}, 2)
+    b = made_up_sweep(tmp_path / "b", {"gae": (0.6, {"estimator.lam": 0.5})}, 2)
+    assert [row.label for row in compare([a, b]).rows] == ["lam=0.95", "lam=0.5"]
+    made_up_run(a / "gae--seed2", seed=2, after=0.5, estimator__lam=0.5)
+    index = json.loads((a / "sweep.json").read_text())
+    index["rows"][0]["runs"].append("gae--seed2")
+    (a / "sweep.json").write_text(json.dumps(index))
+    assert [row.label for row in compare([a]).rows] == ["lam=0.95", "lam=0.5"]
+
+
+def test_rows_are_what_differs_but_for_the_seed(compared):
+    assert [row.label for row in compared.rows] == ["lam=0", "lam=0.5", "lam=0.95", "lam=1"]
+    assert all(row.seeds == list(range(8)) for row in compared.rows)
+
+
+def test_labels_take_the_fewest_keys_names_first():
+    configs = [
+        {"estimator.name": "gae", "estimator.lam": 0.0, "kl.name": "k1", "x.lam": 1},
+        {"estimator.name": "gae", "estimator.lam": 1.0, "kl.name": "k1", "x.lam": 1},
+        {"estimator.name": "mc", "kl.name": "k2", "x.lam": 1},
+    ]
+    keys = telling_keys(configs, [])
+    assert keys == ["estimator.name", "estimator.lam"]
+    labels = [label({k: c[k] for k in keys if k in c}) for c in configs]
+    assert labels == ["gae lam=0", "gae lam=1", "mc"]
+    assert telling_keys(configs, ["kl.name"]) == ["kl.name", "estimator.lam"]
+    assert label({"a.lam": 0.5, "b.lam": None}) == "a.lam=0.5 b.lam=null"
+
+
+def test_recipes_are_rows_by_their_name(tmp_path):
+    for seed in (0, 1):
+        made_up_run(tmp_path / f"a{seed}", seed=seed, after=0.5)
+        made_up_run(tmp_path / f"b{seed}", seed=seed, after=0.6, recipe="grpo",
+                    estimator={"name": "grpo"}, whiten="none")  # fmt: skip
+    assert [row.label for row in compare([tmp_path]).rows] == ["ppo_gae", "grpo"]
+
+
+def test_where_and_how_often_it_ran_makes_no_row(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5)
+    made_up_run(tmp_path / "b", seed=1, after=0.5, device="cuda", checkpoint={"every": 3},
+                loggers={"csv": {}}, eval__every=3)  # fmt: skip
+    assert len(compare([tmp_path]).rows) == 1
+
+
+def test_of_two_runs_of_a_seed_the_newer_counts_and_is_named(tmp_path):
+    import os
+
+    made_up_run(tmp_path / "new", seed=0, after=0.9)
+    old = made_up_run(tmp_path / "old", seed=0, after=0.5)
+    os.utime(old / "summary.json", (1, 1))
+    c = compare([tmp_path])
+    assert c.rows[0].scores == [0.9]
+    assert any("of two runs the newer counts, new, not old" in note for note in c.notes)
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_the_numbers_are_those_of_stats(compared):
+    out = document(compared)
+    rows = {row["row"]: row for row in out["rows"]}
+    best, base = rows["lam=0.95"], rows["lam=0"]
+    assert best["iqm"] == stats.iqm(best["scores"])
+    assert best["interval"] == stats.iqm_interval(best["scores"])
+    assert best["mean_interval"] == stats.t_interval(best["scores"])
+    table = np.array([row["scores"] for row in out["rows"]]).T
+    expected = -stats.block(table).contrasts[0, 2]
+    found = best["against_reference"]
+    assert (found["difference"], found["interval"], found["p"]) == (
+        expected.mean, expected.interval, expected.p
+    )  # fmt: skip
+    signs = stats.paired(table[:, 2] - table[:, 0])
+    assert (found["p_sign_flip"], found["widest"]) == (signs.p, signs.widest)
+    assert found["detectable"] == stats.detectable(expected.sd, 8, 4)
+    assert found["improvement"] == stats.improvement(best["scores"], base["scores"])
+    assert base["against_reference"] is None
+    ps = [pair["p_sign_flip"] for pair in out["pairs"]]
+    assert len(ps) == 6
+    assert [pair["p_holm"] for pair in out["pairs"]] == stats.holm(ps)
+    # a line from .3 to the final score: its mean height is halfway
+    assert best["area"] == pytest.approx(
+        stats.iqm([(0.3 + score) / 2 for score in best["scores"]]), abs=1e-9
+    )
+    assert (best["kl"], best["length"], best["tokens"], best["seconds"]) == (0.5, 4.0, 6000, 10)
+
+
+def test_censored_runs_stay_censored(eight):
+    c = compare([eight], threshold=0.7)
+    rows = {row["row"]: row["threshold"] for row in document(c)["rows"]}
+    assert rows["lam=0"]["steps"] is None
+    assert (rows["lam=0"]["reached"], rows["lam=0"]["of"]) == (0, 8)
+    assert rows["lam=1"]["reached"] > 4
+    assert rows["lam=1"]["steps"] == 6
+    assert rows["lam=1"]["tokens"] == 6000
+    text = printed(c, 140)
+    assert ">6 (0/8 reached)" in text
+    assert ">6 (0/8)" in printed(c, 80)
+
+
+def test_the_threshold_is_halfway_to_the_best(compared):
+    best = max(stats.iqm(row.scores) for row in compared.rows)
+    assert compared.threshold == pytest.approx((0.3 + best) / 2, abs=0.01)
+
+
+def test_a_reference_named_before_is_the_only_one_tested(eight):
+    for name in ("lam=0.5", "0.5", "estimator.lam=0.5"):
+        c = compare([eight], reference=name)
+        assert c.reference.label == "lam=0.5"
+        assert len(c.pairs) == 3
+    with pytest.raises(UsageError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
+        compare([eight], reference="lam=0.6")
+    with pytest.raises(UsageError, match="names no single row"):
+        compare([eight], reference="lam")
+
+
+# ---------------------------------------------------------------- words
+
+
+def test_verdict_says_what_is_shown_and_what_could_not_be(compared):
+    said = " ".join(verdict(compared))
+    assert re.search(r"lam=(0.95|1) beats lam=0 \(P = (> )?[.\d]+, \+0.\d{3} \[.\d{3}, .\d{3}\]\)",
+                     said)  # fmt: skip
+    assert re.search(r"lam=(0.95|1) is indistinguishable from lam=(1|0.95) at 8 seeds \(P = .*; "
+                     r"8 seeds could have shown 0.0\d\d\)", said)  # fmt: skip
+    assert len(verdict(compared)) == 1  # no folder here keeps results by prompt
+    assert "lam=0 beats" not in said
+
+
+def test_few_seeds_tell_much_from_little(tmp_path):
+    made_up_rows(tmp_path, LAMS, 4)
+    c = compare([tmp_path])
+    said = " ".join(verdict(c))
+    assert "lam=1 beats lam=0 (P = 1.00, +0.270 [.215, .324]) and lam=0.5" in said
+    assert "indistinguishable from lam=0.95 at 4 seeds" in said
+    pair = document(c)["pairs"][0]
+    assert pair["p_holm"] > 0.05  # six pairs at four seeds: sign flips can show nothing
+    assert pair["widest_level"] == 0.875
+    assert re.search(r"\[-.\d{3}, -.\d{3}\] 88 %", printed(c, 180, details=True))
+    assert "signs p" not in printed(c, 180)
+
+
+def test_one_seed_has_no_interval_at_all(tmp_path):
+    made_up_rows(tmp_path, LAMS, 1)
+    c = compare([tmp_path])
+    assert document(c)["rows"][0]["interval"] is None
+    assert any("one seed gives no interval" in note for note in c.notes)
+    table = printed(c, 140).split("how it got there")[0]
+    assert "[" not in table
+    assert "1.00" not in table  # neither a chance nor a p
+
+
+def test_equal_rows_and_single_rows_and_strangers(tmp_path):
+    for seed in range(6):
+        made_up_run(tmp_path / f"a{seed}", seed=seed, after=0.5 + seed / 50)
+        made_up_run(tmp_path / f"b{seed}", seed=seed, after=0.5 + seed / 50, whiten="none")
+        made_up_run(tmp_path / f"c{seed}", seed=seed + 50, after=0.5, whiten="group")
+    assert "equal in every seed" in " ".join(verdict(compare(tmp_path.glob("[ab]*"))))
+    assert "nothing to compare" in verdict(compare(tmp_path.glob("a*")))[0]
+    c = compare(tmp_path.glob("[bc]*"))
+    assert "No two rows share a seed" in verdict(c)[0]
+    assert any("no seed in common" in note for note in c.notes)
+    assert printed(c, 80)
+
+
+def test_unequal_token_budgets_are_noted(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5)
+    path = made_up_run(tmp_path / "b", seed=0, after=0.5, rollout={"prompts": 3})
+    summary = json.loads((path / "summary.json").read_text()) | {"tokens": 12000}
+    (path / "summary.json").write_text(json.dumps(summary))
+    assert any("generated 2.0 times as many" in note for note in compare([tmp_path]).notes)
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"task__name": "reverse"}, "task.name"),
+        ({"task__digits": 3}, "task.digits"),
+        ({"train__tokens": 5000}, "train.tokens"),
+        ({"train__steps": 8}, "train.steps"),
+        ({"eval__samples": 64}, "eval.samples"),
+    ],
+)
+def test_runs_on_another_scale_are_refused_by_name(tmp_path, config, said):
+    made_up_run(tmp_path / "one", seed=0, after=0.5)
+    made_up_run(tmp_path / "other", seed=0, after=0.6, **config)
+    with pytest.raises(UsageError, match=f"different {said}.*/one, .*/other; --force"):
+        compare([tmp_path])
+    c = compare([tmp_path], force=True)
+    assert f"NOT ON ONE SCALE: {said}" in c.title
+    assert said in printed(c, 80)
+
+
+def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
+    made_up_run(tmp_path / "whole", seed=0, after=0.5)
+    made_up_run(tmp_path / "half", seed=1, after=0.5, finished=False)
+    made_up_run(tmp_path / "torn", seed=2, after=0.5)
+    (tmp_path / "torn" / "recipe.yaml").write_text("seed: [")
+    made_up_run(tmp_path / "blank", seed=3, after=0.5)
+    (tmp_path / "blank" / "summary.json").write_text("{}")
+    made_up_run(tmp_path / "binary", seed=4, after=0.5)
+    (tmp_path / "binary" / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    c = compare([tmp_path])
+    assert c.rows[0].seeds == [0]
+    assert set(c.gathered.skipped) == {"half", "torn", "blank", "binary"}
+    assert "not valid YAML" in c.gathered.skipped["torn"]
+    assert "metrics.jsonl: line 1 cannot be read" in c.gathered.skipped["binary"]
+    assert "not finished (it is at step 6)" in c.gathered.skipped["half"]
+    assert "half" in printed(c, 80)
+    with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):
+        compare([tmp_path / "half"])
+    with pytest.raises(RlzooError, match="no run folder"):
+        compare([tmp_path / "nowhere"])
+
+
+def test_a_cut_off_metrics_line_costs_only_itself(tmp_path):
+    path = made_up_run(tmp_path / "a", seed=0, after=0.5)
+    with open(path / "metrics.jsonl", "a") as file:
+        file.write('{"step": 7, "rew')
+    assert read_record(path).learning_curve[-1] == (6, 6000, 0.5)
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("width", [80, 140, 180])
+def test_tables_fit_and_cut_nothing_off(compared, width):
+    text = printed(compared, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    for row in compared.rows:
+        assert f"{fmean(row.scores):.3f} [" in text
+    assert text.count("▲") == 3
+    assert ("how it got there" in text) == (width < 160)
+
+
+def test_two_way_tables(tmp_path, capsys):
+    rows = {
+        f"{e}{lam}{w}": (0.5, {"estimator": {"name": e} | ({"lam": lam} if lam is not None else {}),
+                               "whiten": w})
+        for e, lam in (("gae", 0.0), ("gae", 1.0), ("mc", None)) for w in ("none", "batch")
+    }  # fmt: skip
+    made_up_rows(tmp_path, rows, 2)
+    c = compare([tmp_path])
+    table = two_way(c, "lam")
+    assert (table.key, table.columns) == ("estimator.lam", ["0", "1", "-"])
+    assert set(table.rows) == {"gae whiten=none", "gae whiten=batch", "mc whiten=none",
+                               "mc whiten=batch"}  # fmt: skip
+    assert ("mc whiten=none", "0") not in table.cells
+    assert two_way(c, "estimator").columns == ["gae", "mc"]
+    with pytest.raises(UsageError, match=r"do not differ in 'gamma' \(they differ in: "):
+        two_way(c, "gamma")
+    assert command(tmp_path, "--by", "lam", "--by", "whiten") == 0
+    out = capsys.readouterr().out
+    assert "by estimator.lam" in out
+    assert "by whiten" in out
+
+
+def test_markdown_is_a_table(compared):
+    text = markdown(compared, [two_way(compared, "lam")])
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in lines[:6]}) == 1
+    assert "indistinguishable" in text
+
+
+def test_sparklines_share_a_scale_and_numbers_are_short():
+    assert sparkline([0, 1], 5, (0, 1)) == "▁█"
+    assert sparkline([0.5, 0.5], 5, (0, 1)) in ("▅▅", "▄▄")
+    assert len(sparkline(range(100), 10, (0, 99))) == 10
+    assert [thousands(v) for v in (None, 12, 25188, 1.2e6)] == ["-", "12", "25.2k", "1.2M"]
+    assert numbers.chance(0.9999) == "> .99"
+    assert numbers.chance(1.0) == "1.00"
+    assert numbers.chance(0.5) == ".50"
+    assert numbers.bracket(stats.Interval(-0.05, 1.5)) == "[-.050, 1.500]"
+    assert numbers.bracket(stats.Interval(-0.0004, 0.5)) == "[.000, .500]"
+    assert [numbers.signed(x) for x in (-0.0004, 0.0, -0.12)] == ["+0.000", "+0.000", "-0.120"]
+
+
+def test_json_is_one_document(eight, capsys):
+    assert command(eight, "--json", "--by", "lam") == 0
+    out = json.loads(capsys.readouterr().out)
+    assert {"title", "rows", "pairs", "verdict", "notes", "skipped", "failed"} <= set(out)
+    assert out["rows"][0]["interval"] == sorted(out["rows"][0]["interval"])
+    assert len(out["two_way"][0]["cells"]) == 4
+
+
+# ---------------------------------------------------------------- the report
+
+
+def test_the_report_stands_alone(eight, tmp_path):
+    (tmp_path / "runs").mkdir()
+    assert command(eight, "--html", tmp_path / "deep" / "report.html", "--by", "lam") == 0
+    page = (tmp_path / "deep" / "report.html").read_text()
+    assert page.count("<svg") == 5
+    assert "prefers-color-scheme: dark" in page
+    # nothing is fetched: no address but namespaces' names, no script, no link
+    addresses = set(re.findall(r'(?:src|href)="([^"]*)"', page))
+    assert all(a.startswith("#") for a in addresses)
+    assert not re.search(r"<script|<link|@import|url\((?!#)", page)
+    # colours follow the page: no placeholder is left, and every reference has its target
+    assert not re.search(r"#0[123]0[123]0[123]|#0a0a0\d", page)
+    ids = re.findall(r'\bid="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    assert {a[1:] for a in addresses} <= set(ids)
+    assert set(re.findall(r"url\(#([^)]*)\)", page)) <= set(ids)
+    for variable in set(re.findall(r"var\(--(\w+)\)", page)):
+        assert page.count(f"--{variable}:") == 2, variable
+
+
+def test_plots_as_files(eight, tmp_path):
+    assert command(eight, "--plots", tmp_path) == 0
+    names = {p.name for p in tmp_path.iterdir()}
+    assert {"held-out.svg", "held-out.png", "response-estimator.lam.png", "profiles.svg"} <= names
+    assert (tmp_path / "finals.png").read_bytes()[:4] == b"\x89PNG"
+    assert "var(--" not in (tmp_path / "finals.svg").read_text()
+
+
+def test_text_from_outside_is_escaped(tmp_path):
+    made_up_run(tmp_path / "a", seed=0, after=0.5, estimator={"name": "<b>x</b>"})
+    made_up_run(tmp_path / "b", seed=0, after=0.6, estimator={"name": "[red]y"})
+    c = compare([tmp_path])
+    from rlzoo_lab.compare.html import page
+
+    assert "<b>x</b>" not in page(c)
+    assert "[red]y" in printed(c, 80)
+
+
+def test_single_seeds_and_failures_still_make_a_report(tmp_path):
+    from rlzoo_lab.compare.html import page
+
+    made_up_rows(tmp_path, LAMS, 1)
+    failed = tmp_path / "bad--seed0"
+    failed.mkdir()
+    (failed / "recipe.yaml").write_text("seed: 0\n")
+    (failed / "failed.json").write_text(json.dumps({"reason": "reward raised"}))
+    c = compare([tmp_path])
+    assert "failed: reward raised" in page(c)
+    assert "reward raised" in printed(c, 80)

@@ -1,0 +1,249 @@
+"""Comparisons that would mislead: refused, or named in the verdict. And what the verdict tells
+apart: methods over seeds, these runs over prompts."""
+
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from helpers.made_up_runs import made_up_run
+from rlzoo.errors import UsageError
+from rlzoo.runs.evaluations import write_evaluation
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.record import read_record
+from rlzoo_lab.compare.command import document
+from rlzoo_lab.compare.comparison import compare
+from rlzoo_lab.compare.tables import final, view
+from rlzoo_lab.compare.verdict import verdict
+
+EVAL = {"every": 2, "samples": 1024, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
+        "max_new_tokens": None}  # fmt: skip
+ROLLOUT = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": 8}
+
+
+def rows(folder, ends, **config):
+    """Runs of one row: name -> its final scores by seed."""
+    for seed, after in enumerate(ends):
+        place = folder / f"{config.get('name', 'a')}-{seed}"
+        more = {k: v for k, v in config.items() if k != "name"}
+        made_up_run(place, seed=seed, after=after, **({"rollout": ROLLOUT, "eval": EVAL} | more))
+
+
+def by_score(folder):
+    """Make every run one whose headline is the score."""
+    for path in folder.glob("*/summary.json"):
+        summary = json.loads(path.read_text()) | {"eval_metric": "score"}
+        path.write_text(json.dumps(summary))
+        lines = path.with_name("metrics.jsonl")
+        lines.write_text(lines.read_text().replace("eval/accuracy", "eval/score"))
+
+
+def swept(folder, key):
+    """Make the folder a sweep over `key`."""
+    labels = sorted({p.name.split("-")[0] for p in folder.iterdir()})
+    runs = {name: sorted(p.name for p in folder.glob(f"{name}-*")) for name in labels}
+    index = [{"label": n, "values": {key: n}, "words": [], "runs": runs[n]} for n in labels]
+    (folder / "sweep.json").write_text(json.dumps({"words": [], "keys": [key], "rows": index}))
+
+
+LOW, HIGH = [0.31, 0.33, 0.30, 0.32, 0.34], [0.95, 0.96, 0.94, 0.97, 0.95]
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        # of old folders, whose evaluations decoded as their rollouts did
+        ({"eval": {"every": 2, "samples": 1024}, "rollout": ROLLOUT | {"temperature": 0.05}},
+         "eval.temperature"),
+        ({"eval": EVAL | {"temperature": 0.05}}, "eval.temperature"),
+        ({"eval": EVAL | {"top_p": 0.5}}, "eval.top_p"),
+        ({"eval": EVAL | {"top_k": 1}}, "eval.top_k"),
+        ({"rollout": ROLLOUT | {"max_new_tokens": 16}}, "eval.max_new_tokens"),
+        ({"eval": EVAL | {"max_new_tokens": 16}}, "eval.max_new_tokens"),
+        ({"sampler": {"name": "vllm"}}, "sampler"),
+        ({"model": {"name": "nano"}}, "model"),
+        ({"model": {"name": "tiny", "system": "Think."}}, "model.system"),
+    ],
+)  # fmt: skip
+def test_other_decoding_sampler_or_model_is_refused_or_named(tmp_path, config, named):
+    base = {"model": {"name": "tiny"}, "sampler": {"name": "transformers"}}
+    rows(tmp_path, LOW, name="a", **base)
+    rows(tmp_path, HIGH, name="b", **(base | config))
+    with pytest.raises(UsageError, match=f"runs of different {named} are not compared"):
+        compare([tmp_path])
+    said = verdict(compare([tmp_path], force=True))
+    assert said[0].startswith(f"Not on one scale ({named}: ")
+    assert "beats" not in " ".join(said)
+    assert "scores above" in said[1]
+
+
+def test_training_may_sample_as_it_likes(tmp_path):
+    """Rollouts at another temperature are a method; evaluations are at one temperature."""
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", rollout=ROLLOUT | {"temperature": 0.7, "top_p": 0.9})
+    c = compare([tmp_path])
+    assert not c.named
+    assert "temperature=0.7" in verdict(c)[0]
+    # a wrapped sampler decodes evaluations by the one that it wraps
+    rows(tmp_path / "s", HIGH, name="c", sampler={"name": "transformers"})
+    rows(tmp_path / "s", LOW, name="d", sampler={"name": "dynamic", "inner": "transformers"})
+    assert not compare([tmp_path / "s"]).named
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rewards": {"verifier": {"weight": 10.0}}},
+        {"rewards": {"verifier": {"weight": 1.0}, "regex": {"weight": 1.0}}},
+        {"rollout": ROLLOUT | {"truncation": "penalty", "truncation_penalty": 1.0}},
+    ],
+)
+def test_scores_of_other_rewards_are_refused_or_named(tmp_path, config):
+    base = {"rollout": ROLLOUT | {"truncation": "zero", "truncation_penalty": 0.0}}
+    rows(tmp_path, LOW, name="a", **base)
+    rows(tmp_path, [10 * x for x in LOW], name="b", **(base | config))
+    assert not compare([tmp_path]).named  # accuracy does not know of rewards
+    by_score(tmp_path)
+    with pytest.raises(UsageError, match="runs of different r(ewards|ollout.truncation)"):
+        compare([tmp_path])
+    assert "Not on one scale" in verdict(compare([tmp_path], force=True))[0]
+
+
+def test_a_nan_is_no_score(tmp_path):
+    """It would be the largest, and the surest, of all."""
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, [*HIGH[:4], float("nan")], name="b", whiten="none")
+    c = compare([tmp_path])
+    said = " ".join(verdict(c))
+    assert [len(row.seeds) for row in c.rows] == [5, 4]
+    assert "lost 1 of 5 runs (its accuracy at the end is nan)" in said
+    assert "beats" not in said
+    assert "is no claim" in said
+    assert "?" in "".join(str(x) for x in printed(c).splitlines()[3:8])
+    rows(tmp_path / "all", [float("nan")] * 3, name="c")
+    with pytest.raises(UsageError, match="its accuracy at the end is nan"):
+        compare([tmp_path / "all"])
+
+
+def test_failed_runs_are_in_the_verdict(tmp_path):
+    """The three hard seeds of a row crash: what is left of it looks best."""
+    hard = [0.80, 0.90, 0.91, 0.92, 0.90]
+    rows(tmp_path, hard, name="a")
+    rows(tmp_path, [0.0, 0.93, 0.94, 0.95, 0.932], name="b", whiten="none")
+    (tmp_path / "b-0" / "summary.json").unlink()
+    (tmp_path / "b-0" / "failed.json").write_text(json.dumps({"reason": "out of memory"}))
+    swept(tmp_path, "whiten")
+    c = compare([tmp_path])
+    said = verdict(c)
+    assert c.pairs[0].shown
+    assert "beats" not in " ".join(said)
+    assert said[-1].startswith("b lost 1 of 5 runs (out of memory)")
+    assert "its lead over a (+0.030 " in said[-1]
+    # against a row that lost runs a claim stands, and is said to be of the seeds left
+    rows(tmp_path / "w", HIGH, name="c")
+    rows(tmp_path / "w", LOW, name="d", whiten="none")
+    (tmp_path / "w" / "d-0" / "summary.json").unlink()
+    (tmp_path / "w" / "d-0" / "failed.json").write_text(json.dumps({"reason": "bad luck"}))
+    swept(tmp_path / "w", "whiten")
+    said = verdict(compare([tmp_path / "w"]))
+    assert "c beats d" in said[0]
+    assert "d lost 1 of 5 runs" in said[1]
+
+
+def test_a_row_that_collapses_is_not_averaged(tmp_path):
+    rows(tmp_path, [0.77, 0.78, 0.76, 0.77, 0.775], name="a")
+    rows(tmp_path, [0.95, 0.05, 0.94, 0.96, 0.95], name="b", whiten="none")
+    c = compare([tmp_path])
+    said = " ".join(verdict(c))
+    row = c.rows[1]
+    assert row.split == [1]
+    assert final(row) == "0.950 x4 | 0.050 x1"
+    assert "falls apart: 1 of 5 seeds end at 0.050, the others at 0.940 to 0.960" in said
+    assert "beats" not in said
+    assert "indistinguishable" not in said
+    # and if what fell apart leads for sure, that is no claim
+    rows(tmp_path / "w", [0.1, 0.11, 0.1, 0.12, 0.1, 0.11, 0.1, 0.1], name="c")
+    rows(tmp_path / "w", [0.5, 0.95, 0.94, 0.96, 0.95, 0.95, 0.95, 0.95], name="d", whiten="none")
+    c = compare([tmp_path / "w"])
+    assert c.pairs[0].shown
+    assert "beats" not in " ".join(verdict(c))
+    assert "is no claim" in " ".join(verdict(c))
+
+
+def test_healthy_rows_do_not_fall_apart(tmp_path):
+    rng = np.random.default_rng(0)
+    for i, sd in enumerate((0.01, 0.03, 0.06)):
+        for k in range(2):
+            rows(tmp_path / f"{i}", np.clip(0.7 + sd * rng.normal(size=5), 0, 1), name=f"{k}",
+                 whiten=f"{k}")  # fmt: skip
+        assert not any(row.split for row in compare([tmp_path / f"{i}"]).rows)
+
+
+# ---------------------------------------------------------------- by prompt
+
+
+def with_prompts(folder, p_of, n=1024):
+    """Give every run results by prompt: right with probability p_of(row, seed)."""
+    for path in sorted(folder.iterdir()):
+        name, seed = path.name.split("-")
+        rng = np.random.default_rng(int(seed))
+        luck = rng.random(n)  # of a seed, shared by its rows
+        right = (luck < p_of(name, int(seed))).astype(np.uint8)
+        arrays = {"index": rng.permutation(n), "score": right.astype(np.float32), "right": right}
+        write_evaluation(RunFolder(path), 6, arrays)
+
+
+def printed(c, **how):
+    console = Console(width=140, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in view(c, 140, **how):
+        console.print(part)
+    return console.export_text()
+
+
+def test_methods_over_seeds_and_runs_over_prompts_are_told_apart(tmp_path):
+    """Two seeds whose runs differ beyond doubt, and a method of which that says little."""
+    ends = {"a": [0.40, 0.80], "b": [0.45, 0.99]}
+    rows(tmp_path, ends["a"], name="a")
+    rows(tmp_path, ends["b"], name="b", whiten="none")
+    with_prompts(tmp_path, lambda row, seed: ends[row][seed])
+    c = compare([tmp_path])
+    method, runs = verdict(c)
+    assert "is indistinguishable from" in method
+    assert runs == (
+        "These runs by themselves, over their prompts: ppo_gae below those of whiten=none."
+    )
+    pair = document(c)["pairs"][0]
+    assert pair["these_runs"]["difference"] == pytest.approx(-0.12, abs=0.02)
+    assert pair["these_runs"]["interval"].high < 0 < pair["interval"].high
+    assert 0 < pair["sampling_share"] < 0.05
+    assert "these runs (prompts)" in printed(c, details=True)
+    assert "these runs (prompts)" not in printed(c)
+
+
+def test_other_prompts_in_a_seed_are_not_paired(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    with_prompts(tmp_path, lambda *_: 0.5)
+    arrays = {"index": np.arange(4), "score": np.ones(4, np.float32)}
+    write_evaluation(RunFolder(tmp_path / "b-3"), 6, arrays)
+    assert len(verdict(compare([tmp_path]))) == 1
+
+
+def test_the_chance_of_the_answer_is_compared_where_all_runs_have_it(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, LOW, name="b", whiten="none")
+    for path in sorted(tmp_path.glob("[ab]-*/metrics.jsonl"))[:9]:
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            if "eval/accuracy" in line:
+                line["eval/answer_prob"] = 0.7
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert compare([tmp_path]).metric == "accuracy"  # one run has none
+    with pytest.raises(UsageError, match=r"'answer_prob' is not in every run's .*accuracy"):
+        compare([tmp_path], metric="answer_prob")
+    c = compare([*tmp_path.glob("a-*")])
+    assert (c.metric, c.rows[0].scores) == ("answer_prob", [0.7] * 5)
+    assert c.title == "addition: held-out answer_prob, 1024 samples a run"
+    assert compare([*tmp_path.glob("a-*")], metric="eval/accuracy").rows[0].scores == LOW
+    assert read_record(tmp_path / "a-0").score == LOW[0]

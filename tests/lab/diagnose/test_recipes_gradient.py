@@ -1,0 +1,46 @@
+"""`rlzoo diagnose` speaks of the gradient that the recipe takes."""
+
+import argparse
+
+import pytest
+from rich.console import Console
+
+from rlzoo_lab.diagnose import command, exact, tables
+
+
+def ask(*words):
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    arguments = parser.parse_intermixed_args([*words, "--vocabulary", "4", "--horizon", "3"])
+    document = exact.diagnose(arguments.words, arguments)
+    console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    for part in tables.exact_tables(document, 100):
+        console.print(part)
+    return document["estimators"], " ".join(console.export_text().split())
+
+
+def test_grpo_as_it_ships_is_not_exact():
+    (row,), text = ask("recipe=grpo", "--batches", "0")
+    assert row["own_cosine"] == pytest.approx(1, abs=1e-6)
+    assert row["cosine"] < 0.985
+    assert "seq_mean_token_mean, not whitened" in text
+    (fair,), text = ask("recipe=grpo", "aggregation=token_mean", "--batches", "0")
+    assert fair["cosine"] == pytest.approx(1, abs=1e-6)
+    assert "token_mean, not whitened" in text
+
+
+def test_whitening_is_the_missing_baseline_in_batches():
+    words = ("recipe=ppo_mc", "--critic", "zero", "--batches", "64")
+    (white,), text = ask(*words)
+    (plain,), _ = ask(*words, "whiten=none")
+    assert "whitened over the batch" in text
+    gap = white["batches"]["64"]["cosine"] - plain["batches"]["64"]["cosine"]
+    assert gap > 3 * plain["batches"]["64"]["cosine_se"]
+    assert white["own_cosine"] == pytest.approx(plain["own_cosine"])
+
+
+def test_a_discount_is_said():
+    _, text = ask("recipe=ppo_mc", "estimator.gamma=0.5", "--critic", "zero", "--batches", "0")
+    assert "gamma = 0.5; the truth is of gamma = 1" in text
+    _, text = ask("recipe=ppo_mc", "--critic", "zero", "--batches", "0")
+    assert "the truth is of gamma" not in text

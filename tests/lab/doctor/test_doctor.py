@@ -1,0 +1,469 @@
+"""Each rule on metrics that trigger it and on metrics that do not; no alarm on a healthy run."""
+
+import argparse
+import json
+
+import pytest
+
+import rlzoo
+from helpers.worlds import one_thread
+from rlzoo import RlzooError
+from rlzoo.cli.verb import perform
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor import command as doctor
+from rlzoo_lab.doctor.command import examine
+from rlzoo_lab.doctor.rules import RULES, SEVERITIES
+
+threads = pytest.fixture(scope="module", autouse=True)(one_thread)
+
+N = 30
+RECIPE = {
+    "kl.coef": 0.01, "kl.place": "reward", "kl.controller": "fixed", "kl.target": 1.0,
+    "actor.lr": 2e-4, "actor.max_grad_norm": 1.0, "actor.eps": 1e-6, "actor.weight_decay": 0.0,
+    "actor.lr_warmup": 0, "actor.entropy_coef": 0.0, "critic.lr": 1e-3, "critic.eps": 1e-6,
+    "critic.max_grad_norm": 1.0, "critic.lr_warmup": 0, "critic.weight_decay": 0.0,
+    "rollout.samples": 4, "rollout.max_new_tokens": 8, "rollout.top_k": 0, "rollout.top_p": 1.0,
+    "rollout.prompts": 16, "rollout.temperature": 1.0, "estimator.gamma": 1.0, "device": "cpu",
+    "train.epochs": 1, "train.minibatches": 4, "train.critic_warmup": 0, "eval.samples": 512,
+    "policy_loss.name": "ppo_clip", "policy_loss.clip_low": 0.2, "policy_loss.clip_high": 0.2,
+    "rewards.verifier.weight": 1.0,
+}  # fmt: skip
+# A run in which all is well: a function of the share of the run, or a number.
+HEALTHY = {
+    "reward/mean": lambda x: 0.3 + 0.4 * x,
+    "score/std": 0.4,
+    "group/no_signal": lambda x: 0.3 + 0.2 * x,
+    "actor/ref_kl": lambda x: 0.1 * x,
+    "actor/entropy": lambda x: 1.0 - 0.5 * x,
+    "actor/pg_loss": 0.1,
+    "actor/ppo_kl": 1e-3,
+    "actor/ratio_mean": 1.0005,
+    "actor/pg_clipfrac": 0.02,
+    "actor/grad_norm": 0.6,
+    "actor/lr": 2e-4,
+    "actor/first_ratio_gap": 3e-7,
+    "actor/kl_coef": 0.01,
+    "critic/lr": 1e-3,
+    "critic/mc_corr": 0.98,
+    "values/mean": lambda x: 0.3 + 0.4 * x,
+    "values/std": 0.1,
+    "returns/mean": lambda x: 0.3 + 0.4 * x,
+    "returns/std": 0.35,
+    "rewards/std": 0.4,
+    "score/right_corr": 0.9,
+    "score/at_end": 1.0,
+    "actor/ref_kl_per_response": lambda x: 0.5 * x,
+    "score/max": 1.0,
+    "score/min": 0.0,
+    "raw_advantages/score_corr": 0.9,
+    "prompts/distinct": 1.0,
+    "critic/grad_norm": 1.2,
+    "critic/vf_loss": 0.1,
+    "critic/vf_explained_var": lambda x: 0.5 * x - 0.05,
+    "sampler/log_prob_gap": 0.0,
+    "response/truncated": lambda x: 0.05 * x,
+    "response_length/mean": 5.0,
+    "raw_advantages/std": 0.4,
+    "train/skipped": 0.0,
+}
+
+
+def record(changes=None, *, without=(), recipe=None, accuracy=(0.3, 0.6), n=N):
+    """A made-up run; `changes`: metric -> number, function of the share, or list."""
+    metrics = {**HEALTHY, **(changes or {})}
+    if "rewards/mean" not in (changes or {}):
+        metrics["rewards/mean"] = metrics["reward/mean"]  # less a KL that is next to nothing
+    metrics = {k: v for k, v in metrics.items() if k not in without}
+
+    def at(value, i):
+        noise = 1e-3 * (-1) ** i
+        if isinstance(value, list):
+            return value[i]
+        return value(i / (n - 1)) + noise if callable(value) else value
+
+    steps = [{"step": i + 1, **{k: at(v, i) for k, v in metrics.items()}} for i in range(n)]
+    evaluations = [
+        {"step": i * n, "eval/accuracy": a, "eval/accuracy_low": a - 0.03,
+         "eval/accuracy_high": a + 0.03}
+        for i, a in enumerate(accuracy)
+    ]  # fmt: skip
+    return Record(steps, evaluations, {**RECIPE, **(recipe or {})}, {"steps": n})
+
+
+def names(run):
+    return {f.rule: f for f in examine(run)[0]}
+
+
+def test_a_healthy_record_has_no_finding():
+    assert names(record()) == {}
+    assert examine(record())[1] == []
+
+
+FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}
+STILL = {**FLAT, "actor/ppo_kl": 1e-7, "actor/ref_kl": 1e-7, "actor/ratio_mean": 1.0}
+FALLS = {"reward/mean": lambda x: 0.4 - 0.35 * x}
+LEANS = {"critic/mc_corr": 0.5, "critic/vf_explained_var": 0.0}
+CASES = {  # rule -> (triggers, does not)
+    "not_finite": (
+        record({"actor/pg_loss": [0.1] * 7 + [float("nan")] + [0.1] * (N - 8)}),
+        record(),
+    ),
+    "updates_skipped": (
+        record({"train/skipped": [0.0] * 9 + [4.0] + [0.0] * (N - 10)}),
+        record({"train/skipped": 0.0}),
+    ),
+    "sampler_and_policy_disagree": (
+        record({"sampler/log_prob_gap": 0.2}, recipe={"rollout.top_k": 5}),
+        record({"sampler/log_prob_gap": 0.2}, recipe={"correction.name": "any"}),
+    ),
+    "ratio_not_one_at_first": (
+        record({"actor/first_ratio_gap": 0.01}),
+        record({"actor/first_ratio_gap": 0.01}, recipe={"device": "cuda"}),  # half precision
+    ),
+    "advantages_do_not_follow_scores": (
+        record({"raw_advantages/score_corr": -0.8}),
+        record({"raw_advantages/score_corr": 0.4}),
+    ),
+    "reward_is_not_what_is_right": (
+        record({"score/right_corr": [0.1 * (-1) ** i for i in range(N)]}),
+        record({"score/right_corr": [0.25 + 0.1 * (-1) ** i for i in range(N)]}),
+    ),
+    "reward_at_the_wrong_index": (
+        record({"score/at_end": 0.0}),
+        record({"score/at_end": 0.1}),  # dense
+    ),
+    "kl_pays": (
+        record({"rewards/mean": lambda x: 0.3 + 0.4 * x + 0.01 * x}),
+        record({"rewards/mean": lambda x: 0.3 + 0.4 * x}),  # another estimate of it, near 0
+    ),
+    "one_prompt": (
+        record({"prompts/distinct": 1 / 16}),
+        record({"prompts/distinct": 4 / 16}),  # a task may have few
+    ),
+    "actor_not_trained": (
+        record(without=[k for k in HEALTHY if k.startswith("actor/")],
+               recipe={"train.critic_warmup": 50}),
+        record(recipe={"train.critic_warmup": 5}),
+    ),
+    "learning_rate_zero": (
+        record({"actor/lr": 0.0}, recipe={"actor.lr": 0.0}),
+        record({"actor/lr": [1e-3 * (1 - i / (N - 1)) for i in range(N)]}),
+    ),
+    "policy_does_not_move": (
+        record(STILL, recipe={"actor.lr": 1e-9}, accuracy=(0.3, 0.3)),
+        record({**STILL, "actor/ref_kl": 0.01}, accuracy=(0.3, 0.3)),
+    ),
+    "weight_decay_eats_the_policy": (
+        record({"actor/lr": 2e-4}, recipe={"actor.weight_decay": 100.0}),
+        record({"actor/lr": 1e-6}, recipe={"actor.weight_decay": 0.1}),
+    ),
+    "kl_too_strong": (
+        record({"rewards/std": 1.4, "actor/kl_coef": 10.0}, recipe={"kl.coef": 10.0}),
+        record({"rewards/std": 1.4}),  # far away, at the usual coefficient
+    ),
+    "entropy_bonus_too_strong": (
+        record({**FALLS, "actor/entropy": lambda x: 1 + x}, recipe={"actor.entropy_coef": 0.1}),
+        record({"actor/entropy": lambda x: 1 + x}, recipe={"actor.entropy_coef": 1e-3}),
+    ),
+    "temperature_far_from_one": (
+        record(FLAT, recipe={"rollout.temperature": 3.0}),
+        record(recipe={"rollout.temperature": 0.7}),
+    ),
+    "clip_too_narrow": (
+        record({"actor/pg_clipfrac": 0.4},
+               recipe={"policy_loss.clip_low": 1e-3, "policy_loss.clip_high": 1e-3}),
+        record({"actor/pg_clipfrac": 0.1}),
+    ),
+    "update_too_large": (
+        record({"actor/ppo_kl": 0.5}),
+        record({"actor/pg_clipfrac": 0.4, "actor/ppo_kl": 0.002}),
+    ),
+    "length_limit_too_short": (
+        record({"response/truncated": 0.6}),
+        record({"response/truncated": lambda x: 0.2 * x}),
+    ),
+    "discount_hides_the_end": (
+        record(recipe={"estimator.gamma": 0.3}),
+        record(recipe={"estimator.gamma": 0.99}),
+    ),
+    "reward_scale": (
+        record({"score/std": 400.0, "reward/mean": lambda x: 300 + 400 * x}),
+        record({"score/std": 3.0}),
+    ),
+    "batch_too_small": (
+        record(FLAT, recipe={"rollout.prompts": 2}, accuracy=(0.3, 0.31)),
+        record(recipe={"rollout.prompts": 2}),  # it learns all the same
+    ),
+    "evaluation_too_small": (record(recipe={"eval.samples": 16}), record()),
+    "truncation_rising": (
+        record({"response/truncated": lambda x: 0.4 * x}),
+        record({"response/truncated": 0.2}),
+    ),
+    "critic_does_not_learn": (
+        record({"critic/lr": 0.0}, recipe={"critic.lr": 0.0}),
+        record({"critic/lr": 1e-3}),
+    ),
+    "critic_diverges": (
+        record({"values/std": 40.0, "critic/vf_explained_var": -9e3}, recipe={"critic.lr": 0.5}),
+        record({"values/std": 0.2}, recipe={"critic.lr": 0.01}),
+    ),
+    "critic_worse_than_a_constant": (
+        record({"critic/vf_explained_var": -0.4}),
+        record({"critic/vf_explained_var": lambda x: -0.6 + 0.6 * min(1, 2 * x)}),
+    ),
+    "critic_explains_nothing": (
+        record(LEANS),
+        record({**LEANS, "critic/vf_explained_var": 0.4}),
+    ),
+    "critic_is_off": (
+        record({"values/mean": 3.0}),
+        record({"values/mean": lambda x: 0.25 + 0.4 * x}),
+    ),
+    "nothing_to_explain": (
+        record({"returns/std": 1e-4, "rewards/std": 0.0, "score/std": 0.0,
+                "critic/vf_explained_var": -20.0}, accuracy=(1.0, 1.0)),
+        record(),
+    ),
+    "reward_constant": (
+        record({"score/std": 0.0, "reward/mean": 0.0}, accuracy=(0.0, 0.0)),
+        record({"score/std": [0.4] * 20 + [0.0] * 10}, accuracy=(0.3, 1.0)),
+    ),
+    "no_response_is_right": (
+        record({"reward/mean": 0.005, "score/std": 0.05}, accuracy=(0.0, 0.0)),
+        record({"reward/mean": lambda x: 0.2 * x}, accuracy=(0.0, 0.2)),
+    ),
+    "no_signal_in_groups": (
+        record({"group/no_signal": 0.9}, without=["critic/vf_loss"]),
+        record({"group/no_signal": 0.9}),  # a critic needs no group
+    ),
+    "advantages_vanish": (record({"raw_advantages/std": 0.0}), record()),
+    "reward_rises_but_right_falls": (
+        record(accuracy=(0.5, 0.2)),
+        record({"reward/mean": lambda x: 0.5 - 0.3 * x}, accuracy=(0.5, 0.2)),
+    ),
+    "held_out_falls": (
+        record(FLAT, accuracy=(0.3, 0.7, 0.5)),
+        record(accuracy=(0.3, 0.7, 0.66)),
+    ),
+    "reward_falling": (
+        record({"reward/mean": lambda x: 0.6 - 0.4 * x}, accuracy=(0.3, 0.31)),
+        record(FLAT),
+    ),
+    "kl_exploding": (
+        record({"actor/ref_kl": lambda x: 2 * x**3}),
+        record({"actor/ref_kl": lambda x: 0.5 * x}),
+    ),
+    "entropy_collapse": (
+        record({**FLAT, "actor/entropy": lambda x: 1.0 * 0.001**x}, accuracy=(0.3, 0.31)),
+        record({"actor/entropy": lambda x: 1.0 * 0.001**x}, accuracy=(0.3, 0.91)),
+    ),
+    "reward_flat": (record(FLAT, accuracy=(0.3, 0.31)), record(FLAT, accuracy=(0.3, 0.6))),
+    "actor_gradient_always_clipped": (
+        record({"actor/grad_norm": 40.0}),
+        record({"actor/grad_norm": lambda x: 40.0 if x < 0.5 else 0.5}),
+    ),
+    "critic_gradient_always_clipped": (
+        record({"critic/grad_norm": 40.0}),
+        record({"critic/grad_norm": 40.0}, recipe={"critic.max_grad_norm": None}),
+    ),
+    "loss_near_zero": (
+        record({"actor/pg_loss": 1e-4}),
+        record({"actor/pg_loss": 1e-4, **FLAT}),  # a flat reward is nothing to be at ease about
+    ),
+}  # fmt: skip
+
+
+def test_every_rule_has_its_case():
+    assert {r.name for r in RULES} == set(CASES)
+
+
+def test_what_pays_part_by_part_need_not_pay_at_the_end():
+    at_one_token = {"score/at_end": 0.0, "score/paid_tokens": 1.0}
+    assert "reward_at_the_wrong_index" in names(record(at_one_token))
+    word_by_word = {"score/at_end": 0.0, "score/paid_tokens": 3.0}
+    assert "reward_at_the_wrong_index" not in names(record(word_by_word))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
+    bad, good = CASES[name]
+    found = names(bad)[name]
+    assert found.severity in SEVERITIES
+    assert found.what
+    assert found.advice
+    assert found.evidence
+    assert any(c.isdigit() for c in found.what)  # the numbers it rests on
+    assert name not in names(good)
+
+
+@pytest.mark.parametrize(
+    ("changes", "recipe", "says"),
+    [
+        (STILL, {"actor.lr": 1e-9}, "actor.lr=1e-09 (default 0.0002)"),
+        (STILL, {"actor.max_grad_norm": 1e-6}, "actor.max_grad_norm=1e-06 (default 1)"),
+        (STILL, {"actor.eps": 1.0}, "actor.eps=1 (default 1e-06)"),
+        (STILL, {"model.dtype": "bfloat16"}, "model.dtype=bfloat16 (default float32)"),
+        ({**STILL, "actor/grad_norm": 1e-5}, {"aggregation.name": "any"}, "aggregation.name=any"),
+        ({**STILL, "actor/lr": 1e-8}, {"actor.lr_warmup": 10**6}, "actor.lr_warmup=1000000"),
+        ({"actor/ppo_kl": 0.5}, {"actor.lr": 0.02}, "actor.lr=0.02 (default 0.0002): updates are"),
+        ({"actor/ppo_kl": 0.5}, {"train.epochs": 30}, "train.epochs=30 (default 1)"),
+        ({"actor/ppo_kl": 0.5}, {"train.minibatches": 64}, "train.minibatches=64 (default 4)"),
+        ({**FLAT, "actor/kl_coef": 5.0, "actor/ref_kl": 1e-3}, {"kl.coef": 5.0, "kl.place": "loss"},
+         "kl.coef=5 (default 0.01)"),
+        ({**FLAT, "actor/kl_coef": lambda x: 0.01 + 5 * x, "actor/ref_kl": 1e-3},
+         {"kl.controller": "adaptive", "kl.target": 1e-4}, "kl.target=0.0001, which"),
+        ({"score/right_corr": -1.0}, {"rewards.verifier.weight": -1.0},
+         "pays for what is wrong (rewards.verifier.weight=-1)"),
+        ({"sampler/log_prob_gap": lambda x: 0.3 * x**2}, {}, "the sampler draws from old weights"),
+        ({"sampler/log_prob_gap": 0.3}, {"rollout.top_p": 0.5}, "rollout.top_p=0.5 cut"),
+        ({"critic/lr": 0.0, **LEANS}, {"critic.lr": 0.0}, "critic.lr=0 (default 0.001)"),
+        (LEANS, {"critic.weight_decay": 500.0}, "critic.weight_decay=500"),
+        (LEANS, {"critic.max_grad_norm": 1e-7}, "critic.max_grad_norm=1e-07"),
+        ({"score/std": 1e-9, "reward/mean": 1e-9}, {"rewards.verifier.weight": 1e-9},
+         "rewards.verifier.weight=1e-09"),
+    ],
+)  # fmt: skip
+def test_the_first_finding_names_the_key_and_its_value(changes, recipe, says):
+    findings = examine(record(changes, recipe=recipe, accuracy=(0.3, 0.31)))[0]
+    assert says in findings[0].what
+    assert findings[0].severity != "note"
+
+
+def test_what_follows_from_a_cause_is_no_finding_of_its_own():
+    collapse = {**FALLS, "actor/ppo_kl": 3.0, "actor/ref_kl": 9.0, "response/truncated":
+                lambda x: 0.9 * x, "group/no_signal": 0.9}  # fmt: skip
+    findings = examine(record(collapse, recipe={"actor.lr": 0.02}, accuracy=(0.3, 0.0)))[0]
+    assert [f.rule for f in findings if f.severity != "note"] == ["update_too_large"]
+    assert {"reward_falling", "held_out_falls", "kl_exploding"} <= set(findings[0].so_too)
+
+
+def test_a_verdict_on_another_response_is_not_what_is_right():
+    """Scores of 0 and 1 that go with what is right only as far as prompts do."""
+    half = {"score/mean": 0.4, "score/std": 0.24**0.5, "score/right_corr": 0.3}
+    assert "reward_is_not_what_is_right" in names(record(half))
+    assert "reward_is_not_what_is_right" not in names(record({**half, "score/std": 0.3}))  # graded
+
+
+def test_a_critic_that_explains_nothing_matters_where_it_is_leant_on():
+    lazy = {"critic/vf_explained_var": 0.0}
+    assert names(record({**lazy, "critic/mc_corr": 0.5}))["critic_explains_nothing"].severity == (
+        "problem"
+    )
+    assert names(record(lazy))["critic_explains_nothing"].severity == "note"
+
+
+def test_a_critic_is_not_judged_where_nothing_varies():
+    still = {"returns/std": 1e-4, "rewards/std": 1e-4, "score/std": 0.0, "reward/mean": 1.0}
+    found = names(record({**still, "critic/vf_explained_var": -28.0}, accuracy=(0.9, 1.0)))
+    assert {k for k, f in found.items() if f.severity != "note"} == set()
+    assert "nothing_to_explain" in found
+
+
+def test_a_clip_that_its_recipe_ships_with_is_meant():
+    narrow = {"policy_loss.clip_low": 3e-4, "policy_loss.clip_high": 4e-4}
+    clipped = {"actor/pg_clipfrac": 0.45}
+    assert "clip_too_narrow" in names(record(clipped, recipe=narrow))
+    found = names(record(clipped, recipe={**narrow, "policy_loss.name": "gspo"}))
+    assert "clip_too_narrow" not in found
+
+
+def test_runs_of_before_have_no_first_ratio():
+    old = ["actor/first_ratio_gap"]
+    one = record({"actor/ratio_mean": 1.01}, without=old, recipe={"train.minibatches": 1})
+    assert "ratio_not_one_at_first" in names(one)
+    assert "ratio_not_one_at_first" in names(record({"actor/ratio_mean": 1.2}, without=old))
+    assert "ratio_not_one_at_first" not in names(record({"actor/ratio_mean": 1.01}, without=old))
+
+
+def test_solved_groups_are_a_note_not_a_problem():
+    run = record({"group/no_signal": 0.95}, without=["critic/vf_loss"], accuracy=(0.3, 0.99))
+    assert names(run)["no_signal_in_groups"].severity == "note"
+
+
+def test_short_runs_and_runs_without_a_metric_are_not_judged():
+    run = record(n=4, without=["critic/vf_explained_var"])
+    findings, left_out = examine(run)
+    assert {"reward_flat", "kl_exploding", "critic_explains_nothing"} <= set(left_out)
+    assert [f for f in findings if f.severity != "note"] == []
+    assert examine(Record([]))[0] == []
+
+
+def test_spans_are_those_of_the_metric():
+    """A critic's warm-up leaves the first steps without the actor's metrics."""
+    late = [None] * 12 + [1.0] * 6 + [1e-3] * 12
+    run = record({**FLAT, "actor/entropy": late}, accuracy=(0.3, 0.31))
+    assert "steps 25 to 30" in names(run)["entropy_collapse"].what
+
+
+# ---------------------------------------------------------------- folders
+
+
+@pytest.fixture(scope="module")
+def healthy(zoo, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "healthy"
+    words = ["model=nano", "task=key_door", "rollout.prompts=32", "train.steps=12",
+             "eval.samples=64", "eval.every=0", "device=cpu", "checkpoint.every=0",
+             f"run.dir={folder}"]  # fmt: skip
+    rlzoo.run("ppo_gae", words, zoo=zoo)
+    return folder
+
+
+def ask(capsys, path, *words):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--json", action="store_true")
+    doctor.add_arguments(parser)
+    status = perform(doctor, parser.parse_args([str(path), *words]))
+    return status, capsys.readouterr().out
+
+
+@pytest.mark.process
+def test_a_healthy_run_yields_no_alarm(healthy, capsys):
+    status, out = ask(capsys, healthy, "--json")
+    document = json.loads(out)
+    assert status == 0
+    assert document["finished"]
+    assert document["folder"] == []
+    assert document["not_judged"] == []
+    assert [f for f in document["findings"] if f["severity"] != "note"] == []
+    assert "nothing wrong found" in ask(capsys, healthy)[1]
+
+
+def copy_of(healthy, path, *, lines=None, summary=True):
+    path.mkdir()
+    (path / "recipe.yaml").write_text((healthy / "recipe.yaml").read_text())
+    text = (healthy / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (path / "metrics.jsonl").write_text("".join(text if lines is None else lines(text)))
+    if summary:
+        (path / "summary.json").write_text((healthy / "summary.json").read_text())
+    return path
+
+
+def test_findings_are_shown_and_the_exit_is_0(healthy, tmp_path, capsys):
+    def poison(lines):
+        return [line.replace('"train/skipped": 0.0', '"train/skipped": 2.0') for line in lines]
+
+    status, out = ask(capsys, copy_of(healthy, tmp_path / "a", lines=poison))
+    assert status == 0
+    assert "problem: updates skipped" in out
+    assert "24 updates were skipped" in " ".join(out.split())
+    assert "try" in out
+
+
+def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys):
+    cut = copy_of(healthy, tmp_path / "cut", summary=False,
+                  lines=lambda t: [*t[:5], t[5][:40]])  # fmt: skip
+    out = " ".join(ask(capsys, cut)[1].split())
+    assert "not finished: step 4 of 12" in out
+    assert "rlzoo resume" in out
+    assert "line 6 cannot be read" in out
+    (cut / "summary.json").write_text("{")
+    assert "summary.jsoncannotberead" in "".join(ask(capsys, cut)[1].split())
+    (cut / "metrics.jsonl").write_bytes(b"\xff\xfe")
+    assert "metrics.jsonl: line 1 cannot be read" in ask(capsys, cut)[1]
+    (cut / "metrics.jsonl").unlink()
+    assert "No step to judge yet" in ask(capsys, cut)[1]
+    (cut / "recipe.yaml").write_text("a: [")
+    assert "not valid YAML" in ask(capsys, cut)[1]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RlzooError, match=r"empty is no run folder"):
+        ask(capsys, tmp_path / "empty")

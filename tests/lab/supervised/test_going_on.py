@@ -1,0 +1,74 @@
+"""`sft` and `reward train`, cut off: the same command goes on and ends with the same model."""
+
+import argparse
+import json
+import os
+import signal
+
+import pytest
+
+from rlzoo.errors import RunError, UsageError
+from rlzoo.runs.lock import locked
+from rlzoo_lab.supervised import fit, reward, sft
+
+
+def arguments(verb, tmp_path, model, *more):
+    rows = [{"prompt": f"{c}:", "response": "ok", "chosen": "ok", "rejected": "no"}
+            for c in "abcdefghijklmnopqrstuvwx"]  # fmt: skip
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parser = argparse.ArgumentParser()
+    verb.add_arguments(parser)
+    words = [*(["train"] if verb is reward else []), data, "--model", model, "--batch", "8",
+             "--lr", "0.02", "--epochs", "2", "--device", "cpu", *more]  # fmt: skip
+    return parser.parse_args([str(word) for word in words])
+
+
+def files(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir()}
+
+
+@pytest.mark.parametrize("verb", [sft, reward])
+@pytest.mark.process
+def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypatch, capsys):
+    def train(out, *more):
+        return verb.train(arguments(verb, tmp_path, model_dir, "--out", tmp_path / out, *more))
+
+    report = train("whole")
+    collate, calls = fit.fit, []
+
+    def interrupted(model, rows, collate, loss, *rest):
+        def pressed(*given):
+            calls.append(1)
+            if len(calls) == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return loss(*given)
+
+        return plain(model, rows, collate, pressed, *rest)
+
+    plain = collate
+    monkeypatch.setattr(fit, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt, match="stopped after step 3") as stopped:
+        train("out")
+    assert stopped.value.__notes__ == ["the same command goes on"]
+    assert not (tmp_path / "out").exists()
+    aside = tmp_path / ".out.partial"
+    assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]
+    with pytest.raises(UsageError, match=r"unfinished training with another lr \(0.02 there, 0.03"):
+        train("out", "--lr", "0.03")
+    with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="at work there"):
+        train("out")
+    assert train("out") == report
+    assert "going on from checkpoint of step 3" in capsys.readouterr().err
+    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert not aside.exists()
+
+
+def test_a_training_that_was_done_and_not_in_place_is_put_there(tmp_path, model_dir, monkeypatch):
+    asked = arguments(sft, tmp_path, model_dir, "--out", tmp_path / "out")
+    report = sft.train(asked)
+    done = files(tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / ".out.partial")
+    monkeypatch.setattr(sft, "_train", None)  # nothing is trained
+    assert sft.train(asked) == report
+    assert files(tmp_path / "out") == done

@@ -1,0 +1,185 @@
+"""The command line as a user types it: exit codes, one line on stderr, JSON alone on stdout."""
+
+import json
+
+import pytest
+
+from helpers.forks import finished
+from rlzoo.cli import every_verb, main
+
+
+@pytest.fixture
+def cli(capsys):
+    """cli(*words) -> exit status, stdout, stderr, all in this process."""
+
+    def call(*words):
+        try:
+            status = main(list(words))
+        except SystemExit as left:  # argparse
+            status = left.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "recipe=ppo_gea"], "did you mean 'ppo_gae'"),
+        (["run", "recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], "no option 'lam'"),
+        (["run", "recipe=ppo_gae", "estimator.lam=0,1"], "sweep"),
+        (["run", "recipe=grpo", "rollout.samples=1"], "at least 2"),
+        (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is no model"),
+        (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
+        (["show"], "which recipe?"),
+        (["resume", "nowhere"], "nowhere is no run folder"),
+        (["check"], "NAME of a component, or --all"),
+        (["check", "gea"], "did you mean 'gae'"),
+        (["new", "estimater", "x"], "did you mean 'estimator'"),
+        (["base", "huge", "--out", "x"], "no base and no task 'huge'"),
+    ],
+)
+def test_bad_input_exits_2_with_one_line(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_usage_errors_exit_2(cli):
+    for words, said in ((["fly"], "no verb 'fly'"), (["resume"], "usage: rlzoo resume RUN")):
+        status, _, err = cli(*words)
+        assert status == 2
+        assert said in err
+
+
+def test_help_lists_every_command(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["--help"])
+    assert caught.value.code == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in every_verb())
+
+
+@pytest.mark.process
+def test_a_process_leaves_json_alone_on_stdout_and_a_broken_plugin_out(
+    words, tmp_path, monkeypatch
+):
+    (tmp_path / "bad.py").write_text("import nothing_there\n")
+    monkeypatch.setenv("RLZOO_PLUGINS", str(tmp_path / "bad.py"))
+    words = ["run", "recipe=ppo_gae", *words, f"run.dir={tmp_path / 'a'}", "--json"]
+    done = finished(main, words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["path"] == str(tmp_path / "a")
+    assert document["steps"] == 3
+    assert "held-out" in done.stderr
+    assert "bad.py left out: ModuleNotFoundError" in done.stderr
+
+
+def test_run_in_plain_text_ends_with_tables(cli, words, tmp_path):
+    status, out, err = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
+    assert status == 0, err
+    assert "last samples" in out
+    assert "before" in out
+    assert "\x1b" not in out
+    status, _, err = cli("run", "recipe=grpo", *words, f"run.dir={tmp_path / 'a'}")
+    assert status == 2
+    assert "exists already" in err
+
+
+def test_a_reward_that_raises_exits_1_without_a_traceback(cli, words, tmp_path, monkeypatch):
+    (tmp_path / "bad_reward.py").write_text("def f(p, r, a):\n    raise ValueError('no')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    status, _, err = cli("run", "recipe=grpo", *words, "rewards=python",
+                         "rewards.python.function=bad_reward:f", "run.dir=a")  # fmt: skip
+    assert status == 1
+    assert "reward 'python' raised ValueError: no on prompt" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["plugins", "recipes"])
+def test_lists_have_a_table_and_json(name, capsys):
+    assert main([name]) == 0
+    assert "grpo" in capsys.readouterr().out
+    assert main([name, "--json"]) == 0
+    json.loads(capsys.readouterr().out)
+
+
+def test_plugins_lists_needs_options_source_and_origin(capsys):
+    main(["plugins", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert document["broken"] == []
+    assert len(document["components"]) >= 50
+    gae = next(c for c in document["components"] if c["name"] == "gae")
+    assert gae["needs"] == ["rewards", "values", "bootstrap_values", "response_mask"]
+    assert gae["options"]["lam"] == {"type": "a float in [0, 1]", "default": 0.95}
+    assert "1506.02438" in gae["source"]
+    assert "rlzoo-llm" in gae["origin"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["trace", "--rewards", "0,0,1", "--values", ".3,.4,.6", "--lam", "1", "whiten=none"],
+        ["trace", "whiten=none", "--rewards", "0,0,1", "--lam", "1", "--values", ".3,.4,.6"],
+    ],
+)
+def test_words_and_options_come_in_any_order(words, capsys):
+    assert main([*words, "--json"]) == 0
+    traced = json.loads(capsys.readouterr().out)
+    assert "0.7" in json.dumps(traced)
+    assert "0.651" not in json.dumps(traced)
+
+
+def test_show_says_where_each_value_came_from(capsys):
+    assert main(["show", "recipe=ppo_gae", "estimator.lam=0.5", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["values"]["estimator.lam"] == {"value": 0.5, "origin": "command line"}
+    assert document["critic"] is True
+    assert main(["show", "recipe=grpo"]) == 0
+    assert "models: actor, reference" in capsys.readouterr().out
+
+
+def test_check_exits_1_where_a_component_fails(tmp_path, monkeypatch, capsys):
+    (tmp_path / "leaky.py").write_text(
+        "from rlzoo import hookimpl\n"
+        "def leaky(rewards, response_mask):\n"
+        "    '''Reads the whole batch.  Source: a test.'''\n"
+        "    return rewards - rewards.mean()\n"
+        "@hookimpl\n"
+        "def register_estimators(register):\n"
+        "    register(leaky)\n"
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(tmp_path / "leaky.py"))
+    assert main(["check", "leaky"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+    assert main(["check", "gae", "--json"]) == 0
+    assert all(r["passed"] is not False for r in json.loads(capsys.readouterr().out))
+
+
+def test_new_writes_a_package_that_passes_its_own_check(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "estimator", "my_estimator"]) == 0
+    assert "rlzoo check my_estimator" in capsys.readouterr().out
+    module = next(p for p in tmp_path.rglob("*.py") if not p.name.startswith("test_"))
+    monkeypatch.setenv("RLZOO_PLUGINS", str(module))
+    assert main(["check", "my_estimator"]) == 0
+
+
+def test_base_makes_a_model_again(tmp_path, monkeypatch):
+    """The command that made the shipped folders, on a spec that takes a second."""
+    (tmp_path / "configs" / "base").mkdir(parents=True)
+    (tmp_path / "configs" / "base" / "micro.yaml").write_text(
+        "seed: 0\nsteps: 2\nbatch: 4\nlr: 0.001\nright: 0.4\n"
+        "architecture: {hidden_size: 16, intermediate_size: 32, num_hidden_layers: 1,"
+        " num_attention_heads: 2, max_position_embeddings: 64}\n"
+        "mix:\n  a: {task: addition, weight: 1.0, options: {digits: 1}}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["base", "micro", "--out", "out"]) == 0
+    assert (tmp_path / "out" / "model.safetensors").is_file()

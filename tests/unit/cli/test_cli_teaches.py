@@ -1,0 +1,353 @@
+"""A command line that teaches: the first screen, help with examples, words as people type them."""
+
+import json
+import os
+import re
+import resource
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PathDistribution
+
+import pytest
+
+from rlzoo.cli import completion, described, every_verb, guide, main, parse
+from rlzoo.plugin.sketch import load_zoo_after, sketch
+from rlzoo.recipe.compose import compose, spell_out
+from rlzoo.recipe.words import name_recipe
+from rlzoo_lab.sweep.plan import plan_sweep
+
+
+@pytest.fixture
+def typed(capsys, tmp_path, monkeypatch):
+    """typed("run ppo_gea") -> exit status, stdout, stderr, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(line):
+        try:
+            status = main(shlex.split(line))
+        except SystemExit as left:
+            status = left.code
+        return status, *capsys.readouterr()
+
+    return call
+
+
+def test_alone_it_shows_six_things_to_do_first(typed):
+    status, out, err = typed("")
+    assert (status, err) == (0, "")
+    assert sum(line.startswith("  rlzoo ") for line in out.splitlines()) == 6
+
+
+@pytest.mark.parametrize("verb", every_verb())
+def test_help_of_every_verb_has_examples_that_parse(verb, typed):
+    status, out, _ = typed(f"help {verb}")
+    assert status == 0
+    assert typed(f"{verb} --help")[1] == out
+    examples = out.partition("examples:\n")[2].splitlines()
+    assert sum(line.startswith("  rlzoo ") for line in examples) >= 1
+
+
+def test_every_example_is_a_command(zoo, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [*guide.FIRST, *(line for verb in every_verb() for line in described(verb).examples)]
+    for command, _ in lines:
+        words = getattr(parse(shlex.split(command)[1:]), "words", [])
+        pairs = [word.partition("=") for word in words if "runs/" not in word and "DIR" not in word]
+        row = [f"{key}={re.split(',|[.][.]', value)[0]}" for key, _, value in pairs]
+        if any(word.startswith("recipe=") for word in row):
+            compose(row, zoo)
+
+
+def test_help_of_run_has_ten_keys_and_where_the_rest_stand(typed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    for verb in ("run", "sweep"):
+        out = typed(f"{verb} --help")[1]
+        keys = out.partition("keys people set:")[2]
+        assert sum("=..." in line for line in keys.splitlines()) == 10
+        assert "rlzoo help keys" in keys
+    assert "kl.horizon" in typed("help keys kl")[1]
+    assert "did you mean 'temperature'" in typed("help keys temprature")[2]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_help_fits_the_terminal(columns, typed, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for line in ["", "help", "help keys", *(f"help {verb}" for verb in every_verb())]:
+        out = typed(line)[1]
+        long = [text for text in out.splitlines() if len(text) > columns]
+        assert not long, (line, long)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rnu recipe=ppo_gae", "did you mean 'run'"),
+        ("train recipe=ppo_gae", "did you mean 'run'"),
+        ("ppo_gae seed=1", "did you mean `rlzoo run ppo_gae`"),
+        ("recipe=ppo_gae", "did you mean `rlzoo run recipe=ppo_gae`"),
+        ("help rnu", "did you mean 'run'"),
+        ("run ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
+        ("run ppo_gae --jsn", "unrecognized arguments: --jsn; did you mean '--json'"),
+        ("run ppo_gae --seed", "--seed: give it a value: seed=VALUE"),
+        ("run ppo_gae --sede 1", "sede (command line): no such key; did you mean 'seed'"),
+        ("run ppo_gae lr=1e-4", "lr (command line): say which: actor.lr or critic.lr"),
+        ("run grpo lam=.9", "an option of estimators that are not chosen: gae, "),
+        ("run ppo_gae lam=.9 estimator.lam=.8", "estimator.lam is given twice"),
+        ("run ppo_gae lamb=.9", "did you mean 'estimator.lam'"),
+        ("run ppo_gae kl_coef=.1", "did you mean 'kl.coef'"),
+        ("run ppo_gae stesp=3", "did you mean 'train.steps'"),
+        ("sweep ppo_gae estimator=gae,grop seed=0,1", "did you mean 'grpo'"),
+        ("sweep ppo_gae estimatr=gae,mc seed=0,1", "did you mean 'estimator'"),
+        ("diagnose ppo_gae estimator=gae,gea", "did you mean 'gae'"),
+        ("diagnose ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
+        ("trace ppo_gea", "no recipe 'ppo_gea'; did you mean 'ppo_gae'"),
+        ("trace ppo_gae --seed 1", "--seed: a key of the recipe is written seed=1"),
+        ("plugins estimator gdo", "did you mean 'gdpo'"),
+        ("recipes gropo", "did you mean 'grpo'"),
+        ("resume runs/a train.steps=9", "train.steps=9: it takes no settings"),
+        ("sft a.jsonl --model nano --out b lr=3", "lr=3: did you mean --lr 3?"),
+        ("export runs/a", "required: DIR; for example: rlzoo export runs/a my-model"),
+        ("compare --refrence x a b", "did you mean '--reference'"),
+    ],
+)
+def test_a_wrong_word_gets_the_nearest_right_one(line, said, typed):
+    status, out, err = typed(line)
+    assert status == 2
+    assert said in err
+    assert out == ""
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("run ppo_gae", ["recipe=ppo_gae"]),
+        ("run ppo_gae --seed 1", ["recipe=ppo_gae", "seed=1"]),
+        ("run --train.steps=3 ppo_gae --json", ["train.steps=3", "recipe=ppo_gae"]),
+        ("run ppo_gae --actor.lr 1e-4 seed=2", ["recipe=ppo_gae", "actor.lr=1e-4", "seed=2"]),
+        ("run my.yaml --max-new-tokens 4", ["recipe=my.yaml", "max_new_tokens=4"]),
+        ("show ppo_gae", ["recipe=ppo_gae"]),
+        ("sweep ppo_gae seed=0,1 --jobs 2", ["recipe=ppo_gae", "seed=0,1"]),
+        ("diagnose ppo_gae --noise .1", ["recipe=ppo_gae"]),
+        ("advise ppo_gae --train.steps 6", ["recipe=ppo_gae", "train.steps=6"]),
+        ("eval ppo_gae --prompts 4", ["recipe=ppo_gae"]),
+        ("trace ppo_gae --lam .9", ["recipe=ppo_gae"]),
+        ("check gae lam=.9", ["lam=.9"]),
+    ],
+)
+def test_words_are_read_as_people_type_them(line, words):
+    assert parse(shlex.split(line)).words == words
+
+
+def test_a_folder_of_a_run_is_no_recipe(tmp_path, monkeypatch, typed):
+    (tmp_path / "ppo_gae").mkdir()
+    (tmp_path / "ppo_gae" / "recipe.yaml").write_text("seed: 0\n")
+    monkeypatch.chdir(tmp_path)
+    assert name_recipe(["ppo_gae", "grpo"]) == ["ppo_gae", "recipe=grpo"]
+    assert "`rlzoo resume ppo_gae` goes on with it" in typed("run ppo_gae")[2]
+
+
+def test_a_folder_of_runs_is_no_run(tmp_path, typed):
+    (tmp_path / "runs" / "sweep" / "gae--seed0").mkdir(parents=True)
+    (tmp_path / "runs" / "sweep" / "gae--seed0" / "recipe.yaml").write_text("seed: 0\n")
+    status, _, err = typed("doctor runs/sweep")
+    assert status == 2
+    assert "runs/sweep/gae--seed0" in err
+    assert "`rlzoo compare runs/sweep`" in err
+
+
+def test_a_short_name_stands_for_the_key_that_ends_so(zoo):
+    recipe = compose(["ppo_gae", "lam=.9", "steps=7"], zoo)
+    assert recipe.config.estimator.lam == 0.9
+    assert recipe.config.train.steps == 7
+    assert recipe.origins["estimator.lam"] == "command line"
+    assert compose(["ppo_gae", "task=key_door", "distractors=2"], zoo).config.task.distractors == 2
+    assert spell_out(["recipe=ppo_gae", "lam=0,1"], zoo)[1] == "estimator.lam=0,1"
+    swept = ["recipe=ppo_gae", "estimator=mc,gae", "lam=.5,1", "seed=0..3"]
+    assert "estimator.lam=.5,1" in spell_out(swept, zoo)
+
+
+def test_a_sweep_is_the_same_however_its_keys_are_written(zoo):
+    short = plan_sweep(["ppo_gae", "lam=0,1", "seed=0,1"], zoo)
+    full = plan_sweep(["recipe=ppo_gae", "estimator.lam=0,1", "seed=0,1"], zoo)
+    assert short.path == full.path
+    assert [row.label for row in short.rows] == [row.label for row in full.rows]
+
+
+def test_a_sketch_holds_what_the_zoo_holds(zoo):
+    rough = sketch()
+    shipped = [c for c in zoo if c.origin.startswith("rlzoo_zoo.")]
+    assert len(shipped) > 90
+    for c in shipped:
+        drawn = rough.shelves[c.kind][c.name]
+        assert list(drawn.options) == list(c.options)
+        assert (drawn.label, drawn.origin, drawn.distribution) == (
+            c.label,
+            c.origin,
+            c.distribution,
+        )
+
+
+def test_a_sketch_asks_a_distribution_for_its_name_once(monkeypatch):
+    """That parses its whole METADATA; every module of the zoo asked twice."""
+    plain, read = PathDistribution.read_text, []
+    monkeypatch.setattr(
+        PathDistribution, "read_text", lambda self, name: read.append(name) or plain(self, name)
+    )
+    assert len(list(sketch())) > 90
+    assert 0 < read.count("METADATA") < 10
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        "for f in (mine,):\n        register(f)",
+        "register(made())",
+        "register(elsewhere)",
+        "if True:\n        register(mine)",
+    ],
+)
+def test_a_plugin_that_registers_in_its_own_way_is_asked_itself(hook, tmp_path, monkeypatch):
+    """Nothing is refused that the plugin might have."""
+    file = tmp_path / "odd.py"
+    file.write_text(
+        "from rlzoo import hookimpl\n"
+        "def mine(rewards, *, pull: float = 1.0):\n    '''-r.  Source: a test.'''\n"
+        "    return rewards\n"
+        "made = lambda: mine\nelsewhere = mine\n"
+        f"@hookimpl\ndef register_estimators(register):\n    {hook}\n"
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    assert sketch() is None
+    file.write_text(file.read_text().replace(hook, "register(mine)"))
+    assert list(sketch().estimators["mine"].options) == ["pull"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "said"),
+    [
+        (
+            "@hookimpl\ndef register_estimator(register): register(mine)",
+            "did you mean 'register_estimators'",
+        ),
+        ("@hookimpl\ndef estimators(register): register(mine)", "there is no hook 'estimators'"),
+        ("", "registers nothing"),
+    ],
+)
+@pytest.mark.filterwarnings("default")
+def test_a_plugin_that_registers_nothing_is_named_where_its_component_is_asked_for(
+    hook, said, tmp_path, monkeypatch, capfd
+):
+    file = tmp_path / "odd.py"
+    file.write_text(
+        "from rlzoo import hookimpl\n"
+        "def mine(rewards):\n    '''-r.  Source: a test.'''\n    return rewards\n"
+        f"{hook}\n"
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    assert main(["run", "ppo_gae", "estimator=mine"]) == 2
+    err = capfd.readouterr().err
+    assert said in err
+    assert "odd.py" in err
+
+
+def test_no_sketch_no_trial(monkeypatch):
+    monkeypatch.setattr("rlzoo.plugin.sketch.load_zoo", lambda: "the zoo")
+    tried = []
+    assert load_zoo_after(tried.append) == "the zoo"
+    assert len(tried) == 1
+    monkeypatch.setattr("rlzoo.plugin.sketch.sketch", lambda: None)
+    assert load_zoo_after(tried.append) == "the zoo"
+    assert len(tried) == 1
+
+
+def test_plugins_and_recipes_take_words_and_fit_a_screen(typed, monkeypatch, zoo):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr("rlzoo.plugin.registry.load_zoo", lambda: zoo)
+    _, out, _ = typed("plugins")
+    assert len(out.splitlines()) <= 40
+    for line in ("plugins estimators", "recipes", "plugins gae", "recipes gae"):
+        out = typed(line)[1]
+        assert len(out.splitlines()) <= 45, line
+        assert "gae" in out
+    assert "estimator.lam=0.95  a float in [0, 1]" in typed("plugins gae")[1]
+    assert "ppo_clip" not in typed("plugins estimators")[1]
+    found = json.loads(typed("plugins kl k3 --json")[1])
+    assert {"k3", "k3_plus"} <= {c["name"] for c in found["components"]}
+    assert {c["kind"] for c in found["components"]} == {"kl_penalty"}
+    assert {"broken", "notes"} < found.keys()
+    assert [r["name"] for r in json.loads(typed("recipes leave-one-out --json")[1])] == ["rloo"]
+
+
+def test_show_can_leave_defaults_out(typed):
+    values = json.loads(typed("show ppo_gae lam=.9 --changed --json")[1])["values"]
+    assert values["estimator.lam"]["origin"] == "command line"
+    assert not [key for key, v in values.items() if "default" in v["origin"]]
+
+
+@pytest.mark.parametrize(
+    ("metavar", "said", "prefix", "expected"),
+    [
+        ("key=value", [], "ppo_", ["ppo_gae", "ppo_mc", "ppo_td0"]),
+        ("key=value", ["ppo_gae"], "estimator.l", ["estimator.lam="]),
+        ("key=value", ["grpo"], "estimator.e", ["estimator.eps="]),
+        (
+            "key=value",
+            [],
+            "estimator=gae_",
+            ["estimator=gae_decoupled", "estimator=gae_length_ada"],
+        ),
+        ("key=value", [], "kl.place=reward,l", ["kl.place=reward,loss"]),
+        ("key=value", [], "rewards=[regex,nu", ["rewards=[regex,numeric"]),
+        ("key=value", [], "model=sp", ["model=speller"]),
+        ("RUN", [], "", ["runs/one"]),
+        ("RUN|key=value", [], "runs/", ["runs/one"]),
+        ("KIND|WORD", [], "es", ["estimators"]),
+        ("NAME", [], "gae_d", ["gae_decoupled"]),
+        ("WORD", [], "gs", ["gspo"]),
+    ],
+)
+def test_a_shell_completes(metavar, said, prefix, expected, tmp_path, monkeypatch):
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "recipe.yaml").write_text("seed: 0\n")
+    monkeypatch.chdir(tmp_path)
+    found = completion.words(metavar, said, prefix)
+    assert len(found) == len(expected)
+    assert all(word.startswith(begun) for word, begun in zip(found, expected, strict=True))
+
+
+@pytest.mark.process
+def test_a_typo_and_a_completion_import_no_torch_no_numpy_and_cost_little(tmp_path):
+    """Half a CPU second is promised; on a busy machine it is twice that. With torch it is six."""
+    for line in ("run ppo_gea", "sweep ppo_gae sed=0,1"):
+        done, seconds = _cli(shlex.split(line), tmp_path)
+        assert done.returncode == 2
+        assert "did you mean" in done.stderr
+        assert done.stdout.strip() == "", line
+        assert seconds < 2, line
+    for line, expected in (("rlzoo rec", "recipes"),
+                           ("rlzoo run ppo_gae estimator.l", "estimator.lam=")):  # fmt: skip
+        env = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_TYPE": "9",
+               "COMP_LINE": line, "COMP_POINT": str(len(line)),
+               "_ARGCOMPLETE_COMP_WORDBREAKS": " \t\n\"'><=;|&(:",
+               "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "said")}  # fmt: skip
+        _, seconds = _cli([], tmp_path, env)
+        assert (tmp_path / "said").read_text().split() == expected.split()
+        assert seconds < 2, line
+
+
+def _cli(words, folder, env=()):
+    """A real interpreter, and its CPU seconds; it says which of torch and numpy came in."""
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print({'torch', 'numpy'} & {*sys.modules} or ''))\n"
+        "from rlzoo.cli import main\nraise SystemExit(main())"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, cwd=folder,
+        env={**os.environ, **dict(env)},
+    )  # fmt: skip
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return done, sum(after[:2]) - sum(before[:2])

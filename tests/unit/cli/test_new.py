@@ -1,0 +1,150 @@
+"""What `rlzoo new` writes passes as written: in the kit, and installed by pip."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+
+import pytest
+
+from rlzoo import RlzooError, load_zoo
+from rlzoo.cli import main
+from rlzoo.cli import new as scaffold
+from rlzoo.plugin.component import KINDS
+from rlzoo_lab import checks
+
+SINGULARS = {kind.singular: kind for kind in KINDS.values()}
+
+
+@pytest.mark.parametrize("singular", SINGULARS)
+def test_every_kind_passes_the_kit_as_written(singular, tmp_path):
+    written = scaffold.new(singular, "brand_new", tmp_path)
+    module = next(path for path in written if path.name == "rlzoo_brand_new.py")
+    zoo = load_zoo(plugins=[module])
+    component = zoo.shelves[SINGULARS[singular].plural]["brand_new"]
+    results = checks.run_checks(component, zoo)
+    assert [r for r in results if r.passed is False] == []
+    assert any(r.passed for r in results)
+
+
+def test_the_files_it_writes(tmp_path):
+    written = scaffold.new("policy_loss", "brand_new", tmp_path)
+    package = tmp_path / "rlzoo-brand-new"
+    assert [path.relative_to(package).as_posix() for path in written] == [
+        "pyproject.toml", "README.md", "rlzoo_brand_new.py", "test_rlzoo_brand_new.py",
+    ]  # fmt: skip
+    assert all("$" not in path.read_text() for path in written)
+
+
+def test_what_it_writes_is_formatted(tmp_path):
+    ruff = pytest.importorskip("ruff", reason="ruff is a development dependency").find_ruff_bin()
+    for singular in SINGULARS:
+        scaffold.new(singular, "brand_new", tmp_path / singular)
+    for words in (["check", "--select=E,F,I,B"], ["format", "--check"]):
+        command = [ruff, *words, "--isolated", "--line-length=100", str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.landing
+@pytest.mark.process
+def test_a_stranger_installs_it_with_pip(tmp_path):
+    """In an environment of its own, which sees this one's packages."""
+    scaffold.new("estimator", "brand_new", tmp_path)
+    package = tmp_path / "rlzoo-brand-new"
+    venv.create(tmp_path / "venv", with_pip=False, symlinks=os.name != "nt")
+    python = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    base = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
+    site = sysconfig.get_path("purelib", vars=base)
+    seen = [path for path in sys.path if "-packages" in path]
+    with open(os.path.join(site, "outer.pth"), "w") as file:  # addsitedir reads .pth files, too
+        file.writelines(f"import site; site.addsitedir({path!r})\n" for path in seen)
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    pip += ["--no-index", "--disable-pip-version-check"]
+
+    inherited = {k: v for k, v in os.environ.items() if k != "RLZOO_DISABLE_PLUGIN_AUTOLOAD"}
+
+    def run(*words):
+        done = subprocess.run(words, cwd=package, env=inherited, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    run(*pip, str(package))
+    # In one interpreter, since each takes seconds to import torch.
+    code = (
+        "import json, runpy, sys, pytest, rlzoo\n"
+        "c = rlzoo.load_zoo().estimators['brand_new']\n"
+        "print(json.dumps([c.origin, list(c.needs), list(c.options), c.source != '']))\n"
+        "assert pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:xdist']) == 0\n"
+        "runpy.run_module('rlzoo', run_name='__main__')\n"
+    )
+    words = ["recipe=grpo", "estimator=brand_new", "estimator.scale=0.5", "model=nano"]
+    words += ["rollout.prompts=4", "train.steps=2", "eval.samples=8", "run.dir=trained"]
+    first, _, tests = run(python, "-c", code, "run", *words).partition("\n")
+    origin, needs, options, sourced = json.loads(first)
+    assert origin == "rlzoo_brand_new (rlzoo-brand-new 0.1.0)"
+    assert needs == ["sequence_rewards", "response_mask", "group_ids"]
+    assert options == ["scale"]
+    assert sourced
+    assert "passed" in tests
+    assert "failed" not in tests
+    summary = json.loads((package / "trained" / "summary.json").read_text())
+    assert summary["estimator"] == "brand_new"
+    assert summary["steps"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("estimater", "mine", r"no kind 'estimater'; did you mean 'estimator'\? \(there are "),
+        ("estimator", "my-own", "'my-own' is no name for a Python function"),
+        ("estimator", "2fast", "'2fast' is no name"),
+        ("estimator", "lambda", "'lambda' is no name"),
+        ("estimator", "_", "'_' is no name"),
+        ("estimator", "../out", "is no name"),
+        ("task", "MyTask", "write 'my_task' for 'MyTask'"),
+        ("column", "rewards", "'rewards' is a column of the core"),
+        ("policy_loss", "torch", "'torch' is used inside the policy_loss"),
+    ],
+)
+def test_names_that_cannot_be(kind, name, message, tmp_path):
+    with pytest.raises(RlzooError, match=message) as caught:
+        scaffold.new(kind, name, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_it_never_overwrites(tmp_path):
+    scaffold.new("estimator", "mine", tmp_path)
+    with pytest.raises(RlzooError, match="rlzoo-mine exists already"):
+        scaffold.new("reward", "mine", tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RlzooError, match="cannot make .*rlzoo-mine"):
+        scaffold.new("estimator", "mine", tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["a_b", "x_1", "two2", "plain"])
+def test_a_class_keeps_the_name_that_was_asked_for(name, tmp_path):
+    module = scaffold.new("task", name, tmp_path)[2]
+    assert name in load_zoo(plugins=[module]).tasks
+
+
+def test_a_name_that_is_taken_is_said(tmp_path, capsys):
+    assert main(["new", "estimator", "gae", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().err
+    assert "estimator 'gae'" in said
+    assert "is there already" in said
+    assert main(["new", "estimator", "brand_new", "--dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_name_that_is_none_gets_the_nearest(tmp_path, capsys):
+    assert main(["new", "estimator", "my-est", "--dir", str(tmp_path)]) == 2
+    assert "'my_est' would be one" in capsys.readouterr().err
+    assert main(["new", "estimator", "class", "--dir", str(tmp_path)]) == 2
+    assert "would be" not in capsys.readouterr().err

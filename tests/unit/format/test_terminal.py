@@ -1,0 +1,134 @@
+"""Texts of data and models meet a terminal as something to read."""
+
+import argparse
+import io
+import json
+import re
+
+import pytest
+from rich import box
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from rlzoo.cli import main, verb
+from rlzoo.cli.run.live import Panelled
+from rlzoo.errors import RlzooError
+from rlzoo.format.console import SafeConsole
+from rlzoo.format.text import say
+
+EVIL = "a\x1b]52;c;cm0gLXJm\x07b\x1b[2Jc\x9b31md\u202ee\x00f\rg\ud800"
+BAD = [c for c in EVIL if not c.isprintable()]
+
+
+def shown(*parts, width=60):
+    file = io.StringIO()
+    console = SafeConsole(file=file, force_terminal=True, width=width, color_system="standard")
+    for part in parts:
+        console.print(part)
+    return file.getvalue()
+
+
+def test_no_control_character_of_a_text_reaches_the_terminal():
+    table = Table(title=Text(EVIL))
+    table.add_column(Text(EVIL))
+    table.add_row(Text(EVIL), style="bold")
+    out = shown(table, Panel(Text(EVIL), title=Text(EVIL)), Text(EVIL, style="red"), EVIL)
+    for char in set(BAD) - {"\x1b"}:
+        assert char not in out, repr(char)
+    assert "\x1b]" not in out  # rich's own are colours: ESC [ ... m
+    assert "\x1b[2J" not in out
+    assert "\x1b[1m" in out
+    assert "a\u241b]52;c;" in out
+
+
+def test_a_table_keeps_its_width():
+    table = Table()
+    table.add_row(Text(EVIL), "x")
+    lines = shown(table).splitlines()
+    plain = Table()
+    plain.add_row("a" * len(EVIL), "x")
+    assert len(lines) == len(shown(plain).splitlines())
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_what_a_verb_prints(as_json, capsys):
+    class Verb:
+        @staticmethod
+        def run(arguments):
+            return verb.Result({"text": EVIL}, lambda _: [EVIL, Text(EVIL)], notes=[EVIL])
+
+    assert verb.perform(Verb, argparse.Namespace(json=as_json)) == 0
+    said = capsys.readouterr()
+    for char in BAD:
+        assert char not in said.out + said.err
+    if as_json:
+        assert json.loads(said.out) == {"text": EVIL}  # the same text to whoever parses it
+
+
+def test_an_error_and_a_warning_are_shown_not_obeyed(monkeypatch, capsys):
+    def run(arguments):
+        raise RlzooError(EVIL)
+
+    monkeypatch.setattr("rlzoo.cli.catalog.recipes.run", run)
+    assert main(["recipes"]) == 2
+    said = capsys.readouterr().err
+    for char in BAD:
+        assert char not in said
+
+
+def test_a_runs_name_is_no_markup():
+    """`run.dir='a[/b]'` ended the live panel with an error of rich's."""
+    panelled = Panelled(SafeConsole(file=io.StringIO(), force_terminal=True, width=60))
+    panelled.title = "ppo_gae -> runs/a[/b]"
+    assert "runs/a[/b]" in shown(panelled.__rich__())
+
+
+def wide_table():
+    """Seven columns of numbers, of which the first two name a row."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title="wide")
+    table.add_column("estimator", overflow="fold", style="bold")
+    table.add_column("critic", no_wrap=True, justify="left")
+    for i in range(7):
+        table.add_column(f"number {i}", no_wrap=True, justify="right")
+    for name in ("gae lam=0.95", "gae_length_adaptive"):
+        table.add_row(name, "exact", *(f"{i}.12345" for i in range(7)))
+    return table
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_table_that_is_too_wide_becomes_several_and_loses_nothing(width):
+    lines = shown(wide_table(), width=width).splitlines()
+    plain = [re.sub(r"\x1b[^m]*m", "", line) for line in lines]
+    assert max(map(len, plain)) <= width
+    text = "\n".join(plain)
+    assert "…" not in text
+    assert text.count("wide") == 1
+    for i in range(7):
+        assert text.count(f"number {i}") == 1
+        assert text.count(f"{i}.12345") == 2
+    assert text.count("estimator") == text.count("critic") > 1
+    assert text.count("gae lam=0.95") >= 1
+
+
+def test_a_table_that_fits_stays_one():
+    text = shown(wide_table(), width=120)
+    assert text.count("critic") == 1
+    samples = Table()
+    for name in ("prompt", "response"):
+        samples.add_column(name, overflow="fold")
+    samples.add_column("score", justify="right")
+    samples.add_row("x" * 200, "y" * 200, "1.00")
+    assert shown(samples).count("prompt") == 1  # its texts fold
+
+
+def test_a_line_to_a_terminal_is_folded_between_words(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    long = "rlzoo: " + "misspelt " * 12 + "runs/a-very-long-name-that-nobody-may-break-in-two"
+    say(long)
+    assert capsys.readouterr().err == long + "\n"  # a log has one line
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    say(long)
+    lines = capsys.readouterr().err.splitlines()
+    assert " ".join(lines) == long
+    assert all(len(line) <= 40 for line in lines[:-1])
