@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rlzoo import stats
+from rlzoo_lab import stats
 
 SEEDS = (3, 5, 8, 10, 20)
 ROWS = (2, 5, 10)

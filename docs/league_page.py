@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from common import put, table
-from rlzoo.stats import block, t_interval
 from rlzoo_lab.pages.figure import add_axes, ink, line, new_figure, write_figure
+from rlzoo_lab.stats import block, t_interval
 
 HERE = Path(__file__).resolve().parent
 PAGE, CURVES = HERE / "league.md", HERE / "league.svg"

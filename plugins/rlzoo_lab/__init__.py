@@ -15,9 +15,14 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     export      a run's model as a transformers folder
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
+    reward_models  outcome and process reward models, read and asked for scores
     report      one page of a run: its trend, a step's groups, a response's tokens
+    stats       statistics of several runs
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`
+    tiny        the small models that ship: made, not downloaded
     trace       one response, a row per token
+    variants    one recipe, and its plan, for each estimator and option that stand side by side
+    weights     which weights of a run: at its end, of its best evaluation, of a checkpoint
 """

@@ -21,7 +21,7 @@ from rlzoo.recipe.files import config_dirs
 from rlzoo.runs.disk import check_free, staged
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
-from rlzoo.train.weights import Weights, choose
+from rlzoo_lab.weights import Weights, choose
 
 DTYPES = ("float32", "bfloat16", "float16")
 

@@ -6,16 +6,18 @@ are read, never a repository's script. Nothing is unpickled.
 
 import importlib.util
 import json
+import random
 import socket
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
-from rlzoo.errors import DataError, first_line, in_short, nearest, typed_path
+from rlzoo.errors import DataError, UsageError, first_line, in_short, nearest, typed_path
 
 Message = dict[str, str]
+Item = TypeVar("Item")
 
 SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
 
@@ -175,3 +177,20 @@ def reachable(url: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def hold_out(
+    rows: Sequence[Item], prompt: Callable[[Item], Any], fraction: float, seed: int
+) -> tuple[list[Item], list[Item]]:
+    """(training rows, held-out rows): all rows of a prompt are on one side."""
+    prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
+    if len(prompts) < 2:
+        raise UsageError(
+            "one prompt alone cannot be split: held-out rows need prompts of their own"
+        )
+    random.Random(seed).shuffle(prompts)
+    held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
+    sides: tuple[list[Item], list[Item]] = ([], [])
+    for row in rows:
+        sides[repr(prompt(row)) in held].append(row)
+    return sides

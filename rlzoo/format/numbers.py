@@ -33,12 +33,6 @@ def bracket(interval: stats.Interval) -> str:
     return f"[{low}, {high}]"
 
 
-def difference(d: stats.Paired | stats.Contrast) -> str:
-    """`+0.120 [.050, .190]`"""
-    mean = signed(d.mean)
-    return f"{mean} {bracket(d.interval)}" if d.interval else mean
-
-
 NONE = "-"
 
 

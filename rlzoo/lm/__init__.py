@@ -14,25 +14,21 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     passes        how rows go through a network: how many at once, on which rank
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
-    process_reward_model  a token classifier that scores each step of a response
-    reward_model  a sequence classifier with one label that scores responses
-    tiny          the small models that ship: made, not downloaded
 """
 
-from importlib import import_module
 from typing import Any
+
+from rlzoo.plugin.installed import face
 
 __all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm"]
 
-HOMES = {
-    "ProcessRewardModel": "rlzoo.lm.process_reward_model",
-    "RewardModel": "rlzoo.lm.reward_model",
-    "load_causal_lm": "rlzoo.lm.loading",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use: torch stands behind them."""
-    if name not in HOMES:
+    """Imported on first use: torch stands behind them. Reward models come with the lab."""
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(HOMES[name]), name)
+    if name != "load_causal_lm":
+        return face("reward_models", name)
+    from rlzoo.lm.loading import load_causal_lm
+
+    return load_causal_lm

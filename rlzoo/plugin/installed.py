@@ -22,7 +22,7 @@ def names() -> dict[str, EntryPoint]:
 
 
 def face(name: str, attribute: str) -> Any:
-    """An attribute of the module that stands behind `rlzoo.NAME`. Raises ImportError without it."""
+    """An attribute of the module of that name. Raises ImportError where it is not installed."""
     if name not in names():
-        raise ImportError(f"rlzoo.{name} comes with the lab (rlzoo_lab), which is not installed")
+        raise ImportError(f"{attribute} comes with the lab (rlzoo_lab), which is not installed")
     return getattr(names()[name].load(), attribute)

@@ -1,6 +1,6 @@
 """Recipes: from words and files to a checked recipe, and from that to a plan of what runs.
 
-May import `plugin`, `data`, `show` and what lies below. No torch.
+May import `plugin`, `data`, `format` and what lies below. No torch.
 
     compose   layers of values, merged; each keeps the place where it was set
     files     finds recipes and presets, and reads one as a layer
@@ -8,7 +8,6 @@ May import `plugin`, `data`, `show` and what lies below. No torch.
     plan      which components run, which columns and models somebody needs; unmet needs
     teachers  which teacher is for which prompts
     validate  every key held against the core's keys and the options of the chosen components
-    variants  one recipe, and its plan, for each estimator and option that stand side by side
     words     values as they are written on the command line; sweep syntax
 """
 

@@ -1,26 +1,14 @@
-"""Statistics on plain numbers: what a handful of seeds can tell. No torch here.
+"""Statistics on plain numbers: intervals of what was measured once. No torch here.
 
-May import `numpy` alone. Its names are taken from the package, `stats.block`.
+May import `numpy` alone. Its names are taken from the package, `stats.wilson`.
 
-    aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
-    blocks      rows paired by seed: which differ, and what so many seeds could show
-    clusters    intervals where values come in clusters: samples of one prompt
-    intervals   intervals of shares and means, and numbers of one curve
-    signs       sign-flip tests of paired differences, and Holm's correction
-    student     Student's t, Tukey's range, Dunnett's t, and intervals that rest on them
+    clusters   intervals where values come in clusters: samples of one prompt
+    intervals  intervals of shares and means, and numbers of one curve
+    student    Student's t, Tukey's range, Dunnett's t, and intervals that rest on them
 """
 
 # ruff: noqa: F401 (names to be taken from here)
 
-from rlzoo.stats.aggregates import (
-    improvement,
-    improvement_interval,
-    iqm,
-    iqm_band,
-    iqm_interval,
-    performance_profile,
-)
-from rlzoo.stats.blocks import LARGE, OWN, Contrast, block, detectable, power, seeds_to_show
 from rlzoo.stats.clusters import (
     distinct,
     mean_over,
@@ -38,5 +26,4 @@ from rlzoo.stats.intervals import (
     reached,
     wilson,
 )
-from rlzoo.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
 from rlzoo.stats.student import critical, student_quantile, t_interval, within

@@ -8,5 +8,4 @@ May import `step` and what lies below.
     record          summary, model and batches that a run leaves
     start           the entry points `run` and `resume`
     stopping        which evaluation was best, and whether training ends early
-    weights         which weights of a run: at its end, of its best evaluation, of a checkpoint
 """

@@ -28,7 +28,19 @@ READING = "What reads a run needs no model"
 
 pytestmark = pytest.mark.process  # lint-imports, as a command
 
-SHARED = ("__init__", "api", "checks", "oracle", "pages", "table")  # of the lab, and no verb
+SHARED = (
+    "__init__",
+    "api",
+    "checks",
+    "oracle",
+    "pages",
+    "reward_models",
+    "stats",
+    "table",
+    "tiny",
+    "variants",
+    "weights",
+)  # of the lab, and no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [
     (FLOORS, "rlzoo/ops.py", "from rlzoo.plugin.columns import COLUMNS"),

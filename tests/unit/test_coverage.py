@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlzoo import stats
+from rlzoo_lab import stats
 
 FILE = Path(__file__).parents[2] / "docs" / "coverage.py"
 

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 from scipy.stats import trim_mean, wilcoxon
 
 from helpers import ROOT
-from rlzoo import stats
+from rlzoo_lab import stats
 
 CASES = json.loads((ROOT / "tests" / "reference" / "rliable.json").read_text())["cases"]
 numbers = st.lists(st.floats(-5, 5).map(lambda v: round(v, 3)), min_size=1, max_size=9)

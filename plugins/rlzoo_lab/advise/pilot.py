@@ -19,13 +19,13 @@ from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, together
-from rlzoo.recipe.variants import make_plans, shown_options, variants
 from rlzoo.step.advantages import whitened
 from rlzoo.step.trainer import Trainer
 from rlzoo.step.update import first_gradient
 from rlzoo.train.start import prepare
 from rlzoo_lab.advise.quality import Advice, weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
+from rlzoo_lab.variants import make_plans, shown_options, variants
 
 PARTS = 16  # of a batch
 

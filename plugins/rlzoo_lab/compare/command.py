@@ -6,8 +6,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlzoo import stats
 from rlzoo.cli.verb import Result
+from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import (
     Comparison,
     Pair,

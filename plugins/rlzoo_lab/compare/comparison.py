@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import stdev
 from typing import Any
 
-from rlzoo import stats
 from rlzoo.errors import UsageError, nearest
 from rlzoo.runs.comparable import (
     ComparedRow,
@@ -24,6 +23,7 @@ from rlzoo.runs.comparable import (
 )
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo.runs.record import Record
+from rlzoo_lab import stats
 from rlzoo_lab.compare.prompts import over_prompts
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo import stats
 from rlzoo.format.numbers import thousands
 from rlzoo.runs.comparable import ComparedRow, as_typed, label, numeric
 from rlzoo.runs.metrics import REWARD, TOKENS
 from rlzoo.runs.record import Record
+from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
 from rlzoo_lab.pages.figure import add_axes, add_legend, colour, ink, line, new_figure, write_figure
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo import stats
 from rlzoo.runs.comparable import ComparedRow
 from rlzoo.runs.record import Record
+from rlzoo_lab import stats
 
 
 def over_prompts(

@@ -9,19 +9,18 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo import stats
 from rlzoo.format.curve import sparkline
 from rlzoo.format.numbers import (
     NONE,
     bracket,
     chance,
-    difference,
     signed,
     small,
     thousands,
     three_decimals,
 )
 from rlzoo.runs.comparable import ComparedRow
+from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import (
     Comparison,
     Pair,
@@ -35,7 +34,7 @@ from rlzoo_lab.compare.comparison import (
     reach,
     tokens_spent,
 )
-from rlzoo_lab.compare.verdict import method, sides, verdict
+from rlzoo_lab.compare.verdict import difference, method, sides, verdict
 
 WIDE = 160
 NARROW = 70  # columns of a terminal below which some numbers are left out

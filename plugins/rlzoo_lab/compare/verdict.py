@@ -3,10 +3,16 @@
 import math
 from collections.abc import Sequence
 
-from rlzoo import stats
-from rlzoo.format.numbers import chance, difference, three_decimals
+from rlzoo.format.numbers import bracket, chance, signed, three_decimals
 from rlzoo.runs.comparable import ComparedRow
+from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair
+
+
+def difference(d: stats.Paired | stats.Contrast) -> str:
+    """`+0.120 [.050, .190]`"""
+    mean = signed(d.mean)
+    return f"{mean} {bracket(d.interval)}" if d.interval else mean
 
 
 def verdict(c: Comparison) -> list[str]:

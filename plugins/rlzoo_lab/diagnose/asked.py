@@ -8,8 +8,8 @@ from rlzoo.errors import RlzooError, nearest
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Bound
-from rlzoo.recipe.variants import in_full, shown_options, variants
 from rlzoo.recipe.words import has_sweep
+from rlzoo_lab.variants import in_full, shown_options, variants
 
 
 def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:

@@ -12,8 +12,8 @@ from rlzoo.runs.evaluations import DECODING, decoding_words
 from rlzoo.runs.folder import open_folder
 from rlzoo.stats import mean_over, share_over
 from rlzoo.train.start import prepare
-from rlzoo.train.weights import choose
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
+from rlzoo_lab.weights import choose
 
 DEFAULT_SHOWN = 6
 

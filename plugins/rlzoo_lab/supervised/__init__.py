@@ -7,6 +7,7 @@ May import `train` and what lies below, and no other verb.
     implicit_reward  a causal LM whose log-ratio is a reward, from responses judged as a whole
     process_reward   a reward model that judges each step, from judged steps
     reward      a reward model from preferences
+    pairs           preferences, demonstrations and judged steps, from a file or a folder
     sft         a policy from demonstrations
     task_base   a new base for a task, as often right as asked for
     warm_start  a small model that knows the format of its tasks and is sometimes right

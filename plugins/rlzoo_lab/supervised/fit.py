@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data.pairs import Reader, hold_out
+from rlzoo.data import hold_out
 from rlzoo.errors import UsageError, nearest
 from rlzoo.format.text import folded
 from rlzoo.recipe.files import find_config, list_configs
@@ -23,6 +23,7 @@ from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.stats import wilson
 from rlzoo.train.interrupt import asked_to_stop
+from rlzoo_lab.supervised.pairs import Reader
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
 

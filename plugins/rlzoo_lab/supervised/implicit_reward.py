@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data.pairs import Verdict, read_verdicts
 from rlzoo.errors import UsageError
 from rlzoo_lab.supervised import fit, sft
 from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Verdict, read_verdicts
 
 Item = tuple[list[int], list[int], bool, float]  # prompt, response, right, its log pi_ref
 
@@ -43,7 +43,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
     from rlzoo.lm.loading import load_causal_lm, load_tokenizer
     from rlzoo.lm.prompts import PromptFormat
-    from rlzoo.lm.reward_model import longest
+    from rlzoo_lab.reward_models.reward_model import longest
 
     model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
     reader = PromptFormat(tokenizer)

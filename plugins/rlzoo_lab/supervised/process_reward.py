@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data.pairs import Solution, read_solutions
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Solution, read_solutions
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -33,9 +33,9 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     import torch
     from transformers import set_seed
 
-    from rlzoo.lm.process_reward_model import KIND, LABELS, Read, encode, score
-    from rlzoo.lm.reward_model import longest, make
     from rlzoo.mdp.batch import right_pad
+    from rlzoo_lab.reward_models.process_reward_model import KIND, LABELS, Read, encode, score
+    from rlzoo_lab.reward_models.reward_model import longest, make
 
     set_seed(arguments.seed)  # of the new head
     model, tokenizer = make(start.folder, KIND, LABELS)

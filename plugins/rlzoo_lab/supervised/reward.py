@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data.pairs import Preference, read_preferences, read_solutions, read_verdicts
 from rlzoo.errors import UsageError
 from rlzoo.stats import mean_interval
 from rlzoo_lab.supervised import fit, implicit_reward, process_reward
 from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Preference, read_preferences, read_solutions, read_verdicts
 
 BINS = 10  # of the reliability table
 READERS = (read_preferences, read_solutions, read_verdicts)
@@ -92,7 +92,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     import torch
     from transformers import set_seed
 
-    from rlzoo.lm.reward_model import encode, inputs, longest, score
+    from rlzoo_lab.reward_models.reward_model import encode, inputs, longest, score
 
     set_seed(arguments.seed)  # of the new head
     model, tokenizer = new(start.folder)
@@ -129,7 +129,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
 def new(folder: Path) -> tuple[Any, Any]:
     """(model, tokenizer): the network in `folder` under a new head of one label."""
-    from rlzoo.lm.reward_model import make
+    from rlzoo_lab.reward_models.reward_model import make
 
     model, tokenizer = make(folder, "SequenceClassification", 1)
     # A score is read at the last token that is not padding: padding by EOS would hide it.

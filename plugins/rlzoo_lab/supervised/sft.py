@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.data.pairs import Demonstration, read_demonstrations
 from rlzoo_lab.supervised import fit
 from rlzoo_lab.supervised.fit import TokenIds
+from rlzoo_lab.supervised.pairs import Demonstration, read_demonstrations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
     from rlzoo.lm.prompts import PromptFormat
-    from rlzoo.lm.reward_model import longest
+    from rlzoo_lab.reward_models.reward_model import longest
 
     model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
     reader, ends = PromptFormat(tokenizer), eos_ids(model.config, tokenizer)

@@ -13,7 +13,6 @@ from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import printable
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.models import Models
-from rlzoo.lm.tiny import CHARACTERS, build_model, build_tokenizer, save
 from rlzoo.mdp.draws import draw_examples
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
@@ -21,6 +20,7 @@ from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.evaluation import evaluate, held_out, response_limit, right_rows
 from rlzoo.runs.metrics import headline
 from rlzoo_lab.supervised.warm_start import warm_start, with_ends
+from rlzoo_lab.tiny import CHARACTERS, build_model, build_tokenizer, save
 
 DRAWN = 2048  # examples by which the characters and lengths of a task are found
 EVERY, FEW = 5, 128  # steps between looks at held-out prompts, and how many those are

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 
-from rlzoo.lm.tiny import EOS, build_model, build_tokenizer, save
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.draws import draw_examples
 from rlzoo_lab.supervised.fit import IGNORED
+from rlzoo_lab.tiny import EOS, build_model, build_tokenizer, save
 
 
 def make_base(

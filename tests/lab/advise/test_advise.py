@@ -8,7 +8,6 @@ import torch
 
 from rlzoo.cli import main
 from rlzoo.recipe.plan import make_plan
-from rlzoo.recipe.variants import variants
 from rlzoo.runs.metrics import LENGTH
 from rlzoo_lab.advise.quality import weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
@@ -20,6 +19,7 @@ from rlzoo_lab.oracle import (
     make_world,
     report,
 )
+from rlzoo_lab.variants import variants
 
 ASKED = ["recipe=ppo_gae", "estimator=gae,rloo", "estimator.lam=0,1", "kl.place=none"]
 

@@ -11,7 +11,6 @@ import pytest
 from rich.console import Console
 
 from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
-from rlzoo import stats
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.format import numbers
@@ -19,6 +18,7 @@ from rlzoo.format.curve import sparkline
 from rlzoo.format.numbers import thousands
 from rlzoo.runs.comparable import label, telling_keys
 from rlzoo.runs.record import read_record
+from rlzoo_lab import stats
 from rlzoo_lab.compare import command as verb
 from rlzoo_lab.compare.command import document
 from rlzoo_lab.compare.comparison import compare, two_way

@@ -12,16 +12,16 @@ import rlzoo
 from helpers.worlds import make_world
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
-from rlzoo.data.pairs import Solution, read_solutions, read_verdicts
 from rlzoo.errors import DataError
-from rlzoo.lm.process_reward_model import KIND, LABELS, cut, encode, score
 from rlzoo.lm.prompts import PromptFormat
-from rlzoo.lm.reward_model import load, make
-from rlzoo.lm.tiny import build_tokenizer
 from rlzoo.mdp.batch import right_pad
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.reward_models.process_reward_model import KIND, LABELS, cut, encode, score
+from rlzoo_lab.reward_models.reward_model import load, make
 from rlzoo_lab.supervised import implicit_reward, process_reward, reward, sft
+from rlzoo_lab.supervised.pairs import Solution, read_solutions, read_verdicts
+from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.rewards.process_reward_model import ends_of, weighed
 
 USER = {"role": "user", "content": "hi"}

@@ -25,11 +25,11 @@ from helpers.reward_models import make_tokenizer, spoiled
 from helpers.rows import one_line, write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
-from rlzoo.data.pairs import read_preferences
-from rlzoo.lm import reward_model
-from rlzoo.lm.tiny import EOS
+from rlzoo_lab.reward_models import reward_model
 from rlzoo_lab.supervised import fit, sft
 from rlzoo_lab.supervised import reward as trainer
+from rlzoo_lab.supervised.pairs import read_preferences
+from rlzoo_lab.tiny import EOS
 from rlzoo_zoo.tasks.seasoning import Seasoning
 
 

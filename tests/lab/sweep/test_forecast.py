@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rlzoo import stats
+from rlzoo_lab import stats
 from rlzoo_lab.sweep.folder import check_folder
 from rlzoo_lab.sweep.forecast import forecast
 from rlzoo_lab.sweep.plan import plan_sweep

@@ -6,9 +6,9 @@ import torch
 from helpers.worlds import rolled, step, world_of
 from rlzoo.errors import RecipeError
 from rlzoo.lm.prompts import PromptFormat
-from rlzoo.lm.tiny import build_tokenizer
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.tiny import build_tokenizer
 
 TOLD = "critic.privileged=answer"
 

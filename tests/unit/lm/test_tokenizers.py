@@ -7,10 +7,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from rlzoo.errors import ConversationError, RlzooError
-from rlzoo.lm import reward_model
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued
 from rlzoo.mdp.turns import Conversation, Turns
+from rlzoo_lab.reward_models import reward_model
 from rlzoo_lab.supervised import sft
 
 CHATML = (

@@ -6,7 +6,6 @@ from scipy import stats
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from helpers.worlds import favour, make_world, one_thread
-from rlzoo.lm import tiny as base
 from rlzoo.lm.decode import truncate
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp import noise
@@ -14,6 +13,7 @@ from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
 from rlzoo.plugin.component import Example
 from rlzoo.rollout.sample import collect, draw
+from rlzoo_lab import tiny as base
 
 LIMIT = 6
 WORDS = ["task=addition", f"rollout.max_new_tokens={LIMIT}"]

@@ -8,9 +8,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 import rlzoo
 from helpers.worlds import rolled, world_of
 from rlzoo.errors import RecipeError, RlzooError
-from rlzoo.lm.tiny import build_tokenizer, save
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.tiny import build_tokenizer, save
 from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, peers
 
 TEACHER = "columns.self_teacher_log_probs"

@@ -7,10 +7,10 @@ from helpers.reward_models import make_model, make_tokenizer, save_reward_model,
 from helpers.rows import USER, one_line, said
 from rlzoo import RlzooError
 from rlzoo.errors import RecipeError
-from rlzoo.lm import reward_model
-from rlzoo.lm.tiny import EOS
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.tiny import EOS
 from rlzoo_zoo.rewards import reward_model as component
 
 ROWS = [("ab:", "cd"), ("a:", ""), ("abcdefgh:", "xyzxyz"), ("q:", "a b c")]

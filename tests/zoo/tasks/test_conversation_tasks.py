@@ -8,12 +8,12 @@ import torch
 
 import rlzoo
 from rlzoo.errors import RlzooError
-from rlzoo.lm.tiny import build_tokenizer
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks
 from rlzoo_lab.supervised import warm_start as base
+from rlzoo_lab.tiny import build_tokenizer
 from rlzoo_zoo.tasks.hi_lo import HiLo
 from rlzoo_zoo.tasks.local_search import LocalSearch
 

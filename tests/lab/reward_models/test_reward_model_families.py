@@ -16,9 +16,9 @@ from transformers import (
 from helpers.architectures import save_model
 from rlzoo.errors import ModelError
 from rlzoo.lm.build import build_models
-from rlzoo.lm.reward_model import RewardModel, encode, longest
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.reward_models.reward_model import RewardModel, encode, longest
 from rlzoo_lab.supervised import reward as trainer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz:"

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlzoo.stats.intervals import ALPHA, Array, Interval
-from rlzoo.stats.signs import smallest_p
 from rlzoo.stats.student import critical, normal, where, within
+from rlzoo_lab.stats.signs import smallest_p
 
 POWER = 0.8
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rlzoo import stats
+from rlzoo_lab import stats
 
 # scipy 1.17.1: stats.t.ppf(1 - (1 - level) / 2, freedom)
 STUDENT = {(0.95, 1): 12.706205, (0.95, 2): 4.302653, (0.97, 4): 3.297630, (0.99, 9): 3.249836}

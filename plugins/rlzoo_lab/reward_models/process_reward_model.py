@@ -4,15 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlzoo.data.pairs import Prompt
 from rlzoo.errors import ModelError
-from rlzoo.lm import reward_model
 from rlzoo.lm.loading import resolve_path
-from rlzoo.lm.prompts import through_template
-from rlzoo.lm.reward_model import load, longest
+from rlzoo.lm.prompts import Prompt, through_template
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
 from rlzoo.runs.disk import read_mapping
+from rlzoo_lab.reward_models import reward_model
+from rlzoo_lab.reward_models.reward_model import load, longest
 
 KIND, LABELS = "TokenClassification", 2  # label 1: the step is right
 SEPARATOR = "\n"  # after each step, where nobody says another

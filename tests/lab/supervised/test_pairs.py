@@ -6,9 +6,9 @@ import pytest
 
 from helpers.rows import USER, one_line, said, write
 from rlzoo import RlzooError
-from rlzoo.data import pairs
-from rlzoo.data.pairs import read_demonstrations, read_preferences
+from rlzoo.data import hold_out
 from rlzoo.errors import DataError
+from rlzoo_lab.supervised.pairs import read_demonstrations, read_preferences
 
 
 @pytest.mark.parametrize(
@@ -112,13 +112,13 @@ def test_data_set_folders(tmp_path, monkeypatch):
 
 def test_held_out_rows_have_prompts_of_their_own():
     rows = [(f"p{i % 20}", i) for i in range(100)]
-    training, held = pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1)
+    training, held = hold_out(rows, lambda row: row[0], 0.3, seed=1)
     assert {p for p, _ in training}.isdisjoint(p for p, _ in held)
     assert sorted(training + held) == sorted(rows)
     assert len(held) == 30
-    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
-    assert pairs.hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
+    assert hold_out(rows, lambda row: row[0], 0.3, seed=1) == (training, held)
+    assert hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
     for fraction in (0.001, 0.999):
-        assert all(pairs.hold_out(rows, lambda row: row[0], fraction, seed=0))
+        assert all(hold_out(rows, lambda row: row[0], fraction, seed=0))
     with pytest.raises(RlzooError, match="cannot be split"):
-        pairs.hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)
+        hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)

@@ -11,34 +11,13 @@ which then ends with the assistant's message, after the messages of the prompt i
 No torch here.
 """
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from rlzoo.data.files import Message, messages_of, read
-from rlzoo.errors import DataError, UsageError, in_short, nearest
-
-Item = TypeVar("Item")
-
-
-def hold_out(
-    rows: Sequence[Item], prompt: Callable[[Item], Any], fraction: float, seed: int
-) -> tuple[list[Item], list[Item]]:
-    """(training rows, held-out rows): all rows of a prompt are on one side."""
-    prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
-    if len(prompts) < 2:
-        raise UsageError(
-            "one prompt alone cannot be split: held-out rows need prompts of their own"
-        )
-    random.Random(seed).shuffle(prompts)
-    held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
-    sides: tuple[list[Item], list[Item]] = ([], [])
-    for row in rows:
-        sides[repr(prompt(row)) in held].append(row)
-    return sides
-
+from rlzoo.errors import DataError, in_short, nearest
 
 Prompt = str | list[Message]
 

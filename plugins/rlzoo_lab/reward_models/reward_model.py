@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.accel.device import pick_device
-from rlzoo.data.pairs import Prompt
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
 from rlzoo.lm.loading import load_weights, positions, reading, resolve_path
-from rlzoo.lm.prompts import through_template
+from rlzoo.lm.prompts import Prompt, through_template
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
 

@@ -1,0 +1,12 @@
+"""Reward models: read, and asked for scores. The zoo's rewards take them from `rlzoo.lm`.
+
+May import `lm` of the core and what lies below.
+
+    process_reward_model  a token classifier that scores each step of a response
+    reward_model          a sequence classifier with one label that scores responses
+"""
+
+from rlzoo_lab.reward_models.process_reward_model import ProcessRewardModel
+from rlzoo_lab.reward_models.reward_model import RewardModel
+
+__all__ = ["ProcessRewardModel", "RewardModel"]

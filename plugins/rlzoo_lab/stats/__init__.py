@@ -1,0 +1,40 @@
+"""Statistics of several runs: what a handful of seeds can tell. No torch here.
+
+May import `rlzoo.stats`, whose names it has as well. Names are taken from the package:
+`stats.block`.
+
+    aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
+    blocks      rows paired by seed: which differ, and what so many seeds could show
+    signs       sign-flip tests of paired differences, and Holm's correction
+"""
+
+# ruff: noqa: F401 (names to be taken from here)
+
+from rlzoo.stats.clusters import (
+    distinct,
+    mean_over,
+    over_prompts,
+    share_over,
+    variance_over_prompts,
+)
+from rlzoo.stats.intervals import (
+    ALPHA,
+    Interval,
+    area,
+    censored_median,
+    jackknife_se,
+    mean_interval,
+    reached,
+    wilson,
+)
+from rlzoo.stats.student import critical, student_quantile, t_interval, within
+from rlzoo_lab.stats.aggregates import (
+    improvement,
+    improvement_interval,
+    iqm,
+    iqm_band,
+    iqm_interval,
+    performance_profile,
+)
+from rlzoo_lab.stats.blocks import LARGE, OWN, Contrast, block, detectable, power, seeds_to_show
+from rlzoo_lab.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
