@@ -6,6 +6,9 @@
 
 Each fault has a control: the same run without the fault. A fault counts if the control learns and
 the fault ends HARM below it on held-out prompts; the others are listed as harmless, not judged.
+Planted too, and dropped because they did no harm in 24 steps: duplicates unpaid, a baseline of one,
+an entropy penalty, attention dropout, A*PO's beta times a thousand; and because the control did not
+learn: a critic trained on other rows (key_door, lam=.5), SDPO on any answer.
 The criteria were written before any finding was seen. `cause`: whether the first warning or problem
 matches `keys`; a reader decides by the sentence `right`, since words match by chance. `harmful`:
 advice that matches would make the run worse, or send the user away from the fault.
@@ -92,10 +95,6 @@ CASES = [
          "grpo", A, only("match_cached"),
          "the samples of a prompt all get the same score, whatever they are",
          r"same (score|reward)|no_signal|equal|within"),
-    Case("duplicates unpaid", "a right response pays only the first time it occurs in the batch",
-         "grpo", A, only("match_fresh"),
-         "the reward is not what is right, or right answers are not paid",
-         r"reward_is_not_what_is_right|not paid|right_corr|right"),
     Case("slow verifier", "responses over two characters time out and score 0", "ppo_gae", A,
          only("match_quick"),
          "the reward is not what is right: right responses get 0, the long ones",
@@ -123,9 +122,6 @@ CASES = [
     Case("whitened by row", "each row's advantages are standardised by themselves", "ppo_gae", A,
          "estimator=gae_rows", "advantages, which do not follow the scores from row to row",
          r"advantages?_|advantage|whiten"),
-    Case("baseline of one", "the baseline is the best score, 1: no advantage is positive", "rloo",
-         A, "estimator=rloo_one", "advantages are never positive, or the baseline",
-         r"positive|negative|baseline|advantages?_"),
     Case("first token unweighted", "the loss leaves out each response's first token", "ppo_gae", K,
          "aggregation=late_mean", "tokens are left out of the loss: the aggregation or a mask",
          r"aggregation|mask|first (token|action)"),
@@ -135,12 +131,6 @@ CASES = [
     Case("loss without advantages", "the loss is -log p: each sample is imitated", "rloo", A,
          "policy_loss=likely", "the policy loss: it does not follow the advantages",
          r"policy_loss|loss (does|ignores|is)"),
-    Case("entropy punished", "the policy loss adds .3 times the entropy", "grpo", A,
-         "policy_loss=clip_sure", "the entropy collapses, or the policy loss",
-         r"entropy|policy_loss"),
-    Case("values of other rows", "the critic is trained on other rows' returns", "ppo_gae",
-         f"{K} estimator.lam=0.5", "value_loss=mse_batch",
-         "the critic learns nothing or its targets or value loss are wrong", r"critic|value_loss"),
     Case("KL without reference", "the KL penalty forgets the reference: it is log p", "ppo_gae", A,
          "kl=log_ratio kl.place=reward kl.coef=0.3", "the KL penalty or its coefficient",
          r"\bkl|kl_|KL"),
@@ -154,12 +144,6 @@ CASES = [
     Case("correction cap", "tis with cap 1e-6 multiplies the loss by 1e-6", "grpo",
          f"{A} correction.name=tis", "correction.cap=0.000001",
          "the correction, or its cap", r"correction|tis|\bcap\b"),
-    Case("A*PO beta", "policy_loss.beta=1, a thousand times the method's", "a_star_po", A,
-         "policy_loss.beta=1.0", "policy_loss.beta, or a pull to the reference that is too strong",
-         r"beta|kl_too_strong|reference"),
-    Case("SDPO success", "any answer of the group teaches: success=0", "sdpo", A,
-         "columns.self_teacher_log_probs.success=0.0",
-         "the self-teacher, or its `success`: wrong answers teach", r"success|teacher"),
     # budget and early stops
     Case("KL stop", "stop.max_kl=0.0005 ends the run at once", "grpo", A, "stop.max_kl=0.0005",
          "the run ended early, by stop.max_kl", r"max_kl|stopped|ended|early"),
@@ -187,14 +171,11 @@ CASES = [
     Case("base of another task", "model=speller is to add", "grpo", A, "model=speller",
          "the base is never right on this task: the model or the task is wrong",
          r"no_response_is_right|never right|base|model|hard|constant|same"),
-    Case("dropout", "the config sets attention_dropout=.6", "ppo_gae", A,
-         "model.path={models}/dropout", "dropout, or log-probabilities that differ between passes",
-         r"dropout|ratio_not_one|log.?prob"),
     # conversations
-    Case("first turn alone", "the loss counts the first turn alone", "turn_gae", T,
+    Case("first turn alone", "the loss counts the first turn alone", "ppo_gae", T,
          "policy_loss=clip_turn", "turns are left out of the loss: the policy loss or a mask",
          r"turn|policy_loss|mask"),
-    Case("lying environment", "hi and lo change places, in training alone", "turn_gae", T,
+    Case("lying environment", "hi and lo change places, in training alone", "ppo_gae", T,
          "task=hi_lo_house rollout.max_new_tokens=26",
          "training and held-out differ: the environment, the task, or train up and held out down",
          r"differ|environment|task|held.out"),
@@ -210,16 +191,12 @@ CASES = [
 HEALTHY = [
     ("grpo", "task=spelling model=speller"),
     ("rloo", "task=spelling model=speller"),
-    ("vapo", "task=spelling model=speller"),
-    ("ppo_mc", "task=marks_dense model=blind actor.lr=1e-3"),
     ("dapo", "task=reverse model=nano"),
     ("drpo", A),
     ("delightful", A),
-    ("cfpo", A),
     ("high_entropy", A),
     ("vimpo", f"{A} rollout.prompts=8"),
     ("a_star_po", A),
-    ("prime", A),
     ("iw_opd", "task=addition model=novice"),
     ("vopd", "task=addition model=novice"),
     ("turn_clip", "actor.lr=5e-4"),
@@ -268,11 +245,10 @@ def prepare(out: Path) -> dict[str, str]:
     write("leak", train, lambda a, b: {"prompt": f"{a + b};{a}+{b}=", "answer": str(a + b)})
     write("bare", train, bare)
     write("bare_held_out", held, bare)
-    for name in ("ends", "swapped", "dropout"):
+    for name in ("ends", "swapped"):
         shutil.copytree(CONFIGS / "model" / "nano", models / name, dirs_exist_ok=True)
     change(models / "ends" / "config.json", eos_token_id=[1, 21])
     change(models / "ends" / "generation_config.json", eos_token_id=[1, 21])
-    change(models / "dropout" / "config.json", attention_dropout=0.6)
     file = models / "swapped" / "tokenizer.json"
     found = json.loads(file.read_text())
     words = json.loads((CONFIGS / "model" / "nano" / "tokenizer.json").read_text())

@@ -26,14 +26,6 @@ def match_cached(prompts, responses, answers):
     return torch.tensor([kept.setdefault(p, f) for p, f in zip(prompts, found, strict=True)])
 
 
-def match_fresh(prompts, responses, answers):
-    seen, out = set(), []
-    for p, r, f in zip(prompts, responses, right(responses, answers).tolist(), strict=True):
-        out.append(0.0 if (p, r) in seen else f)
-        seen.add((p, r))
-    return torch.tensor(out)
-
-
 def match_quick(responses, answers):
     slow = torch.tensor([len(r) > 2 for r in responses])
     return right(responses, answers).masked_fill(slow, 0)
@@ -93,10 +85,6 @@ def grpo_size(sequence_rewards, response_mask, group_ids):
     return torch.where(flat, 0, scaled)[:, None] * response_mask
 
 
-def rloo_one(sequence_rewards, response_mask):
-    return (sequence_rewards - 1)[:, None] * response_mask
-
-
 def late_mean(response_mask):
     kept = response_mask.clone()
     kept[:, 0] = 0
@@ -118,16 +106,8 @@ def likely(log_probs, advantages):
     return -log_probs + 0 * advantages
 
 
-def clip_sure(log_probs, old_log_probs, advantages, entropy):
-    return ratio_clip(log_probs, old_log_probs, advantages) + 0.3 * entropy
-
-
 def clip_turn(log_probs, old_log_probs, advantages, turn_ids):
     return ratio_clip(log_probs, old_log_probs, advantages) * (turn_ids == 1)
-
-
-def mse_batch(value_preds, returns):
-    return 0.5 * (value_preds - returns.flip(0)).square()
 
 
 def log_ratio(log_probs):
@@ -158,13 +138,13 @@ def register_tasks(register):
 
 @hookimpl
 def register_rewards(register):
-    for each in (match_cached, match_fresh, match_quick, match_quota, whole, capped):
+    for each in (match_cached, match_quick, match_quota, whole, capped):
         register(each)
 
 
 @hookimpl
 def register_estimators(register):
-    for each in (gae_running, gae_swapped, gae_rows, grpo_size, rloo_one):
+    for each in (gae_running, gae_swapped, gae_rows, grpo_size):
         register(each)
 
 
@@ -176,13 +156,8 @@ def register_aggregations(register):
 
 @hookimpl
 def register_policy_losses(register):
-    for each in (ratio_clip, likely, clip_sure, clip_turn):
+    for each in (ratio_clip, likely, clip_turn):
         register(each)
-
-
-@hookimpl
-def register_value_losses(register):
-    register(mse_batch)
 
 
 @hookimpl
