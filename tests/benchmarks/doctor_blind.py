@@ -9,6 +9,11 @@ the fault ends HARM below it on held-out prompts; the others are listed as harml
 Planted too, and dropped because they did no harm in 24 steps: duplicates unpaid, a baseline of one,
 an entropy penalty, attention dropout, A*PO's beta times a thousand; and because the control did not
 learn: a critic trained on other rows (key_door, lam=.5), SDPO on any answer.
+
+The first sitting, of 42 rules that had not seen these cases, read by the sentences: of 32 faults 22
+noticed, 5 causes right (template, int reward, whitened by row, KL without reference, LoRA alpha;
+the keys also match `values swapped`, where the critic was blamed), 5 with harmful advice, 0 of 20
+healthy runs alarmed. A doctor that was changed after reading this table is examined by another.
 The criteria were written before any finding was seen. `cause`: whether the first warning or problem
 matches `keys`; a reader decides by the sentence `right`, since words match by chance. `harmful`:
 advice that matches would make the run worse, or send the user away from the fault.
