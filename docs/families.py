@@ -59,7 +59,8 @@ def pushes(zoo: Any, loss: Component, advantage: float, old: float = PROBABILITY
         columns = probe(zoo, 1, 1)
         old_log = torch.full((1, 1), math.log(old), dtype=torch.float64)
         columns |= {"old_log_probs": old_log, "sampler_log_probs": old_log,
-                    "log_probs": old_log + math.log(ratio),
+                    # just above, so that rounding decides nothing at a limit (ripo's: .5 and 1.5)
+                    "log_probs": old_log + math.log(ratio) + 1e-9,
                     "advantages": torch.full((1, 1), advantage, dtype=torch.float64)}  # fmt: skip
         out.append(-slope(loss, columns)[0, 0].item() / advantage)
     return out

@@ -160,9 +160,11 @@ range of its seeds; dashed is the task's best recipe. (DAPO's batches are filter
 than the policy is.)
 
 **The advice** is read off the league: one setting for all recipes, few steps, nothing tuned for any
-of them. So it says what to try first, not what is best at your size. "Among the best" is: not told
-apart from the task's best recipe at 95 %. A run failed if it never learned, collapsed or diverged,
-in the league's [words](league.md#what-went-wrong). Ranks are among recipes that play every task.
+of them. So it says what to try first, not what is best at your size. "Indistinguishable": these
+seeds show no difference at 95 %; with so many recipes that does not prove that there is none. "Try
+it first": indistinguishable on every task, and the whole interval of the mean rank in the first
+third. A run failed if it never learned, collapsed or diverged, in the league's
+[words](league.md#what-went-wrong). Ranks are among recipes that play every task.
 """
 
 
@@ -250,10 +252,10 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     tasks = row["tasks"]
     good = [task for task, found in tasks.items() if found["like_best"]]
     behind = [task for task in tasks if task not in good]
-    leads = 3 * row.get("rank", facts["of"]) <= facts["of"] and not behind
+    leads = 3 * row.get("high", facts["of"]) <= facts["of"] and not behind
     text = "Try it first" if leads else "Worth a try" if good else "Not the first to try"
-    where = f"among the best on {listed(good)}" if good else "nowhere among the best"
-    text += f": {where if behind else 'everywhere among the best'}."
+    where = listed(good) if behind and good else "every task"
+    text += f": {'indistinguishable from' if good else 'behind'} the best on {where}."
     if behind:
         gains = [f"{max(tasks[task]['share'], 0):.0%} on {task}" for task in behind]
         text += f" It gained {listed(gains)} of what the best did."
