@@ -509,8 +509,8 @@ def bridges_block(zoo: Zoo) -> str:
     from rlzoo_bridges.hosts import HOSTS, LOSS_COLUMNS
 
     def said(c: Component, host: Any) -> str:
-        if host.refusal(c):
-            missing = [f"`{name}`" for name in host.missing(c)]
+        if host.refusal(c, zoo.columns):
+            missing = [f"`{name}`" for name in host.missing(c, zoo.columns)]
             return "no: " + (", ".join(missing) or "not proportional")
         needs = c.needs if c.kind == "estimators" else ()
         asked = [f"`{n}`" for n in needs if n in host.asks and n != "scores"]

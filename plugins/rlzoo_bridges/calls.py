@@ -32,7 +32,7 @@ def zoo() -> Any:
 def find(host: Host, kind: str, name: str) -> Any:
     """The component of that name; raises ComponentError where it cannot run in this trainer."""
     component = zoo().shelves[kind][name.removeprefix(PREFIX)]
-    if text := host.refusal(component):
+    if text := host.refusal(component, zoo().columns):
         raise ComponentError(text)
     return component
 
@@ -56,6 +56,7 @@ def estimate(
     how, ddof = own.pop("whiten", "none"), own.pop("whiten_ddof", 1)
     if how not in WHITENINGS:
         raise ComponentError(f"whiten: must be one of {', '.join(WHITENINGS)}. Got {how!r}")
+    columns.plugins = zoo().columns
     out = component(columns, **own)
     advantages = out["advantages"]
     returns = out.get("returns", advantages)

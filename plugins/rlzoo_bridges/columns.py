@@ -45,20 +45,24 @@ class Columns(Mapping[str, Any]):
     """A batch of a trainer as an estimator reads it.
 
     own: column -> what makes it of the trainer's data; it raises KeyError where they lack it.
+    plugins: column -> the plugin that makes it of others, by its default options.
     """
 
     def __init__(self, host: Host, own: Mapping[str, Callable[[], Any]]):
         self.host, self.own = host, own
+        self.plugins: Mapping[str, Any] = {}
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self.host.columns:
+        if name not in self:
             raise KeyError(name)
         if name not in self._made:
             self._made[name] = self._make(name)
         return self._made[name]
 
     def _make(self, name: str) -> Any:
+        if name not in self.host.columns:
+            return self.plugins[name](self)
         if name not in self.own:
             make = DERIVED[name]
             return make(*(self[n] for n in inspect.signature(make).parameters))
@@ -73,7 +77,7 @@ class Columns(Mapping[str, Any]):
             ) from None
 
     def __contains__(self, name: object) -> bool:
-        return name in self.host.columns
+        return isinstance(name, str) and self.host.gives(name, self.plugins)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.host.columns)

@@ -51,7 +51,8 @@ def _table(host: Any, zoo: Any) -> Result:
     """What it can take and what not."""
     kinds = ("estimators", "policy_losses")
     found = {
-        kind: {name: host.refusal(c) for name, c in zoo.shelves[kind].items()} for kind in kinds
+        kind: {name: host.refusal(c, zoo.columns) for name, c in zoo.shelves[kind].items()}
+        for kind in kinds
     }
 
     def view(_: Any) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlzoo.errors import UsageError, nearest
 
@@ -56,20 +57,30 @@ class Host:
         }
         return frozenset(self.feeds) | made
 
-    def missing(self, component) -> list[str]:
-        """The columns of an estimator or policy loss that cannot be had."""
-        given = self.columns if component.kind == "estimators" else LOSS_COLUMNS
-        return [name for name in component.needs if name not in given]
+    def gives(self, column: str, plugins: Mapping[str, Any]) -> bool:
+        """Whether an estimator can be given a column: the trainer has it, or the column of a plugin
+        is made of such as the trainer has."""
+        if column in self.columns or column not in plugins:
+            return column in self.columns
+        return all(self.gives(name, plugins) for name in plugins[column].needs)
 
-    def refusal(self, component) -> str:
-        """Why an estimator or policy loss cannot run here; empty where it can."""
+    def missing(self, component, plugins: Mapping[str, Any]) -> list[str]:
+        """The columns of an estimator or policy loss that cannot be had."""
+        if component.kind == "estimators":
+            return [name for name in component.needs if not self.gives(name, plugins)]
+        return [name for name in component.needs if name not in LOSS_COLUMNS]
+
+    def refusal(self, component, plugins: Mapping[str, Any]) -> str:
+        """Why an estimator or policy loss cannot run here; empty where it can. plugins: the zoo's
+        columns, which are made here where the trainer has what they need."""
         cannot = f"{component.label} cannot run in {self.title}"
         if component.kind == "policy_losses" and not self.losses:
             return f"{cannot}, which has a policy loss of its own"
-        if missing := self.missing(component):
+        if missing := self.missing(component, plugins):
             whys: dict[str, list[str]] = {}  # a reason that several share is said once
             for column in missing:
-                whys.setdefault(self.why(column, component.kind), []).append(repr(column))
+                why = self.why(column, component.kind, plugins)
+                whys.setdefault(why, []).append(repr(column))
             told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
             return f"{cannot}: it needs {told}"
         if component.kind == "policy_losses" and self.scaled:
@@ -82,11 +93,17 @@ class Host:
                 )
         return ""
 
-    def why(self, column: str, kind: str) -> str:
+    def why(self, column: str, kind: str, plugins: Mapping[str, Any]) -> str:
         """Why a column is not to be had."""
         if kind == "policy_losses" and column not in NOWHERE:
             return "it is not handed to a policy loss there"
-        return self.lacks.get(column) or NOWHERE.get(column) or "it is not there"
+        if known := self.lacks.get(column) or NOWHERE.get(column):
+            return known
+        if column not in plugins:
+            return "it is not there"
+        lost = [name for name in plugins[column].needs if not self.gives(name, plugins)]
+        made_of = ", ".join(f"{name!r}: {self.why(name, kind, plugins)}" for name in lost)
+        return f"a plugin makes it of {made_of}"
 
 
 HOSTS: dict[str, Host] = {
@@ -110,7 +127,7 @@ HOSTS: dict[str, Host] = {
                 "score_components": "the columns named by `algorithm.gdpo_reward_keys`",
                 "score_weights": "`algorithm.gdpo_reward_weights`",
             },
-            lacks={},
+            lacks={"old_entropy": "verl logs its mean and drops it before advantages are made"},
             asks={
                 "values": "critic.enable=true",
                 "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
@@ -139,6 +156,7 @@ HOSTS: dict[str, Host] = {
                 "old_log_probs": "estimators are handed no log-probabilities",
                 "sampler_log_probs": "estimators are handed no log-probabilities",
                 "sum_pi_squared": "estimators are handed no log-probabilities",
+                "old_entropy": "estimators are handed no log-probabilities",
                 "greedy_scores": "it samples no greedy response",
                 "score_components": "estimators are handed one reward",
                 "score_weights": "estimators are handed one reward",
@@ -165,6 +183,7 @@ HOSTS: dict[str, Host] = {
             },
             lacks={
                 "sum_pi_squared": "it is not computed",
+                "old_entropy": "it is not computed before advantages are made",
                 "greedy_scores": "it samples no greedy response",
                 "score_components": "a response has one reward",
                 "score_weights": "a response has one reward",
@@ -195,6 +214,7 @@ HOSTS: dict[str, Host] = {
                 "old_log_probs": "it is often not computed",
                 "sampler_log_probs": "it is often not computed",
                 "sum_pi_squared": "it is not computed",
+                "old_entropy": "it is not computed before advantages are made",
                 "greedy_scores": "it samples no greedy response",
             },
         ),

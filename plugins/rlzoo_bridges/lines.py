@@ -43,18 +43,23 @@ def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
     plan = make_plan(compose(list(words), zoo), zoo)
     for bound in (plan.estimator, plan.policy_loss):
         own = bound.component.kind == "estimators" or found.losses
-        if own and (text := found.refusal(bound.component)):
+        if own and (text := found.refusal(bound.component, zoo.columns)):
             raise UsageError(text)
     start, said, files = WRITERS[host](found, plan)
-    return Lines(host, plan.recipe.name, start, said, files, left(plan))
+    return Lines(host, plan.recipe.name, start, said, files, left(found, plan, zoo.columns))
 
 
-def left(plan: Plan) -> Words:
+def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     """What the other trainer is not told, and has its own way of."""
     config = plan.recipe.config
     out = ["model, data and reward function: the trainer's own keys, yours to add"]
-    if plan.columns:
-        out.append(f"columns {', '.join(c.name for c in plan.columns)}: rlzoo makes them by itself")
+    for travels, how in (
+        (True, "the bridge makes them, by their default options"),
+        (False, "rlzoo makes them by itself"),
+    ):
+        names = [c.name for c in plan.columns if host.gives(c.name, plugins) is travels]
+        if names:
+            out.append(f"columns {', '.join(names)}: {how}")
     if plan.sampler is not plan.base_sampler:
         out.append(f"sampler={plan.sampler.name}: the trainer samples as it does")
     if plan.correction:

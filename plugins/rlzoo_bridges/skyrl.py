@@ -84,7 +84,7 @@ def register(
         ("policy_losses", lose, ppo_utils.PolicyLossRegistry, policy_loss),
     ):
         for name, component in calls.zoo().shelves[kind].items():
-            if not HOST.refusal(component):
+            if not HOST.refusal(component, calls.zoo().columns):
                 registry.register(PREFIX + name, partial(call, name, dict(options or {})))
 
 

@@ -27,6 +27,12 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 ADAPTER = "adapter_config.json"
 
+PROMPTS = {  # by `model.chat`
+    "auto": "texts as they are, messages through the chat template",
+    "always": "through the chat template, a text as a user's message",
+    "never": "plain text",
+}
+
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("run", metavar="RUN")
@@ -204,15 +210,18 @@ def _results(folder: RunFolder, weights: Weights) -> str:
     evaluations = [line for line in folder.lines("metrics.jsonl") if SCORE in line]
     shown = [("before training", line) for line in evaluations[:1]]
     shown += [("these weights", line) for line in evaluations[1:] if line["step"] == weights.step]
-    rows = ["| | metric | value | 95 % interval | prompts |", "|---|---|---|---|---|"]
+    rows = ["| | metric | value | 95 % interval | samples | prompts |", "|---|---|---|---|---|---|"]
     for label, line in shown:
         what, value, low, high = headline(line)
         rows.append(
             f"| {label} (step {line['step']}) | {what} | {value:.3f} | {low:.3f} to {high:.3f} | "
-            f"{line['eval/samples']} |"
+            f"{line['eval/samples']} | {line.get('eval/prompts', '')} |"
         )
-    paragraphs = ["Held-out prompts, one response each, sampled as the recipe's `eval` says.",
-                  "\n".join(rows)]  # fmt: skip
+    paragraphs = [
+        "Responses to held-out prompts, sampled as the recipe's `eval` keys set; where there are "
+        "fewer prompts than samples, prompts come again, and the interval counts each once.",
+        "\n".join(rows),
+    ]
     if weights.step and len(shown) < 2:
         paragraphs.append(f"The run was not evaluated at step {weights.step}.")
     if weights.name == "best":
@@ -230,6 +239,7 @@ def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) ->
     rows = {
         "task": recipe["task"]["name"] + (f" {json.dumps(task)}" if task else ""),
         "rewards": ", ".join(f"{n} x {r.get('weight', 1)}" for n, r in recipe["rewards"].items()),
+        "prompts": PROMPTS[recipe["model"].get("chat", "auto")],
         "seed": recipe["seed"],
         "steps": weights.step,
         "tokens generated": f"{last[TOKENS]:,}" if last else "0",

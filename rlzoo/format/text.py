@@ -59,11 +59,17 @@ def _visible(char: str, place: int) -> str:
 
 
 def printable(text: str) -> str:
-    """A text with its control characters escaped, line breaks apart."""
+    """A text with its control characters escaped; line breaks and spaces of any width stay."""
     if text.isprintable():
         return text
-    odd = (c for c in set(text) if not c.isprintable() and c != "\n")
+    odd = (c for c in set(text) - {"\n"} if not c.isprintable() and unicodedata.category(c) != "Zs")
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})
+
+
+def sample_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The texts that a table of samples shows: answers only where there are any."""
+    told = any(row.get("answer") is not None for row in rows)
+    return ["prompt", "response", "answer"][: 3 if told else 2]
 
 
 def say(text: str) -> None:

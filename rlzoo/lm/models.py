@@ -46,6 +46,7 @@ class Models:
     def __post_init__(self) -> None:
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         train = self.plan.recipe.config.train
+        self.notes += self.prompt_format.note(self.plan.task, self.plan.task_name)
         known = self.policy.eos_ids
         self.policy.eos_ids = self.prompt_format.ends(self.plan.task, self.plan.task_name, known)
         for i in set(self.policy.eos_ids).difference(known):

@@ -116,11 +116,28 @@ class PromptFormat:
         added = self.tokenizer.added_tokens_decoder
         return next((i for i in after if i in added and added[i].special), None)
 
+    def note(self, task: Any, name: str) -> list[str]:
+        """How the task's prompts are read, a line; none where there is no template to use."""
+        known = self.tokenizer.chat_template
+        return [how_read(self.chat, drawn(task, name, "train"))] if known else []
+
     def ends(self, task: Any, name: str, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
         through = self.tokenizer.chat_template and map(self.templated, drawn(task, name, "train"))
         end = self.end_of_turn if through and any(through) else None
         return sorted({*eos_ids, *([] if end is None else [end])})
+
+
+def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
+    """In a line: what `model.chat` does to a task's prompts where the tokenizer has a template."""
+    if chat == "never":
+        return "prompts are plain text: model.chat=never leaves the chat template out"
+    if chat == "always" or not any(isinstance(prompt, str) for prompt in prompts):
+        return f"prompts go through the chat template (model.chat={chat})"
+    return (
+        "prompts are plain text, though the tokenizer has a chat template: a model tuned for chat "
+        "needs model.chat=always (model.chat=never keeps plain text without this note)"
+    )
 
 
 def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:

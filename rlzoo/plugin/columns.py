@@ -58,6 +58,7 @@ full_kl           | BT   | column   | KL(policy, reference) over the whole vocab
 teacher_log_probs | BT   | column   | log-probability under the frozen teacher
 teacher_kl        | BT   | column   | KL(policy, teacher) over the whole vocabulary
 sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
+old_entropy       | BT   | column   | of the next-token distribution of the policy at rollout, nats
 values            | BT   | column   | V(s_t), read before token t is chosen
 bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
 rewards           | BT   | estimate | `scores` minus coef * KL where KL is placed in the reward
@@ -91,7 +92,8 @@ RESOURCES: dict[str, str] = {
     "uniforms": "the noise (B, max_new_tokens) that a sampler is to draw with",
     "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
-    "policy": "the policy being trained, frozen while columns are made",
+    "policy": "the policy being trained, frozen while columns are made; its "
+    "log_prob_stats(columns, want=('entropy',)) -> log_probs and entropy (B, T) of responses",
     "reference": "the frozen reference policy",
     "teacher": "the frozen teacher, of the policy's tokenizer",
     "tokenizer": "the tokenizer",

@@ -359,7 +359,10 @@ def _fault(component: Component, need: str, known: Mapping[str, Any]) -> str:
     column = COLUMNS.get(need)
     stage = STAGE_OF_KIND[component.kind]
     if column and STAGES.index(column.stage) > STAGES.index(stage):
-        return (
+        fault = (
             f"column {need!r} exists only from the {column.stage} stage, after this one ({stage})"
         )
+        old = COLUMNS.get(f"old_{need}")
+        early = old and STAGES.index(old.stage) <= STAGES.index(stage)
+        return f"{fault}; at this stage the column is 'old_{need}'" if early else fault
     return ""

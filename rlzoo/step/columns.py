@@ -75,13 +75,14 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
     if "full_kl" in needs:
         assert reference is not None
         batch.update(passes.map(batch, lambda c: policy.full_kl(c, reference)))
-    want = ("sum_pi_squared",) if "sum_pi_squared" in needs else ()
-    if want or "old_log_probs" not in batch:
-        stats = dict(passes.map(batch, lambda c: policy.log_prob_stats(c, want=want)))
-        log_probs = stats.pop("log_probs")
-        batch.update(stats)
-        if "old_log_probs" not in batch:
-            batch.add("old_log_probs", log_probs)
+    # column -> what a pass calls it
+    asked = {"sum_pi_squared": "sum_pi_squared", "old_entropy": "entropy"}
+    asked = {name: stat for name, stat in asked.items() if name in needs}
+    asked |= {} if "old_log_probs" in batch else {"old_log_probs": "log_probs"}
+    if asked:
+        want = tuple(asked.values())
+        stats = passes.map(batch, lambda c: policy.log_prob_stats(c, want=want, entropy_grad=False))
+        batch.update({name: stats[stat] for name, stat in asked.items()})
     if "ref_log_probs" in needs and "ref_log_probs" not in batch:
         assert reference is not None
         batch.add("ref_log_probs", passes.map(batch, reference.log_prob_stats)["log_probs"])

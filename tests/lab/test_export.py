@@ -87,7 +87,9 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
     for key in ("before", "after"):
         low, high = run.summary[f"eval_{key}_interval"]
         numbers = f"{run.summary[f'eval_{key}']:.3f} | {low:.3f} to {high:.3f}"
-        assert f"| {run.summary['eval_metric']} | {numbers} | 8 |" in text, key
+        counts = f"8 | {run.summary['eval_prompts']} |"
+        assert f"| {run.summary['eval_metric']} | {numbers} | {counts}" in text, key
+    assert "| prompts | texts as they are, messages through the chat template |" in text
     assert f"| tokens generated | {run.summary['tokens']:,} |" in text
     assert "| seed | 0 |" in text
     assert "| why it ended | budget |" in text
@@ -97,6 +99,18 @@ def test_the_card_says_what_the_model_is(run, tmp_path):
     space = {}
     exec(code.replace('"DIR"', repr(str(tmp_path / "out"))), space)
     assert torch.equal(logits(space["model"].float()), logits(load(run.path / "model")))
+
+
+def test_samples_of_prompts_that_came_again_are_counted_as_such(run, tmp_path):
+    """The card's counts are the evaluation's: 8 samples of 5 prompts are not 8 prompts."""
+    place = shutil.copytree(run.path, tmp_path / "run")
+    file = place / "metrics.jsonl"
+    file.write_text(file.read_text().replace('"eval/prompts": 8', '"eval/prompts": 5'))
+    export.export(str(place), str(tmp_path / "out"))
+    results = front_of(tmp_path / "out")[1].partition("## Training")[0]
+    cells = [line.split("|")[-3:-1] for line in results.splitlines() if line.startswith("| these")]
+    assert [[c.strip() for c in row] for row in cells] == [["8", "5"]]
+    assert "one response each" not in results
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

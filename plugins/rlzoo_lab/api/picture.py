@@ -8,7 +8,7 @@ from typing import Any
 
 from rlzoo.cli.run.live import cells
 from rlzoo.format.numbers import number
-from rlzoo.format.text import printable
+from rlzoo.format.text import printable, sample_texts
 from rlzoo.runs.metrics import ACCURACY, GREEDY, SCORE
 
 Point = tuple[float, float]
@@ -168,10 +168,10 @@ def samples(rows: Collection[Mapping[str, Any]]) -> str:
     """Prompts and what the policy said, a row each."""
     if not rows:
         return ""
-    names = ("prompt", "response", "answer")
+    names = sample_texts(rows)
     out = [[*map(head, ("step", *names, "score"))]]
     for row in rows:
-        score, cut = finite(row.get("score")), row.get("truncated") is True
+        score, cut = finite(row.get("score")), row.get("truncated") is True and "answer" in names
         marks = ("?" if score is None else f"{score:.2f}") + (" cut off" if cut else "")
         out.append(
             [

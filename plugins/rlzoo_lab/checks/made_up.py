@@ -103,6 +103,7 @@ def made_up(
     }
     for name, plugin in zoo.columns.items():
         columns.setdefault(name, exotic(plugin, draw, mask))
+    columns["old_entropy"] = uniform(rows, steps, high=3.0)
     for name, column in COLUMNS.items():  # one that the core has and this table not yet
         if name not in columns and name != "sequence_rewards":
             columns[name] = noise(column.shape, draw, mask)

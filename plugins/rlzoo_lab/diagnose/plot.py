@@ -31,6 +31,7 @@ FLOOR = 1e-6  # where 0 stands on a logarithmic axis
 CSS = """
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
 th, td { padding: .35rem .55rem } td:first-child { white-space: normal; min-width: 8rem }
+@media (max-width: 40rem) { figure { overflow-x: auto } figure svg { min-width: 44rem } }
 """
 
 # As docs/diagnose.md has them.
@@ -56,8 +57,10 @@ MEANINGS = (
 )  # fmt: skip
 
 ABOUT = (
-    "A^ is what the estimator says of a token, A the truth, Q - V of the policy as it is. Means "
-    "are over tokens as often as the policy visits them."
+    "Each mark is an estimator with one critic. Bias and variance: low and to the left is better; "
+    "the gradient's direction: high is better. A^ is the estimator's advantage of a token, A the "
+    "true one, Q - V of the policy as it is. Means are over tokens as often as the policy visits "
+    "them."
 )
 
 
@@ -146,13 +149,12 @@ def write_html(document: Mapping[str, Any], path: Path) -> None:
     """One page with everything in it. Raises RlzooError where its folder is none."""
     _writable(path, "--html")
     rows = document["estimators"]
-    blocks = [tag("p", headline(document), "muted"), "<h2>Bias and variance</h2>", _scalars(rows)]
+    blocks = [tag("p", headline(document), "muted"), html.figure(svg(draw(document), "diagnose"))]
+    blocks += [tag("p", ABOUT), "<h2>What the columns mean</h2>", html.terms(MEANINGS)]
+    blocks += ["<h2>Bias and variance</h2>", _scalars(rows)]
     if rows and rows[0]["batches"]:
         blocks += ["<h2>In batches of so many rows</h2>", _by_size(rows)]
     blocks += [tag("p", note, "muted") for note in notes_of(document, rows, wide=True)]
-    blocks.append(html.figure(svg(draw(document), "diagnose")))
-    blocks += ["<h2>What the columns mean</h2>", html.terms(MEANINGS)]
-    blocks.append(tag("p", ABOUT, "muted"))
     path.write_text(html.page("Against the exact truth", blocks, CSS), encoding="utf-8")
 
 

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> Result:
         lines = (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
         path.write_text("".join(lines), encoding="utf-8")
 
-    return Result(document, view, files={"out": write})
+    return Result(document, view, notes=document["notes"], files={"out": write})
 
 
 def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -67,6 +67,7 @@ def evaluate_policy(
     if weights is not None:
         weights.load_into(policy.model)
     models = Models(plan, policy, seed=config.seed)
+    notes = list(models.notes)
     prompts = config.eval.samples
     shown = min(shown, prompts)
     rows = list(_samples(models, prompts, responses, split))
@@ -88,6 +89,7 @@ def evaluate_policy(
         "seed": config.seed,
         "metrics": line | greedy(models, prompts, split=split),
         "own": None if folder is None else _said_by_run(folder.summary()),
+        "notes": notes,
         "samples": [rows[i * prompts // shown] for i in range(shown)],  # spread over the prompts
     }
     return document, rows

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from rlzoo.format.text import sample_texts
+
 
 def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     from rich.table import Table
@@ -50,12 +52,13 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
         blocks.append(Text(own))
     if document["samples"]:
         samples = Table(title="samples", title_justify="left")
-        texts = ("prompt", "response", "answer")
+        texts = sample_texts(document["samples"])
         for name in texts:
             samples.add_column(name, overflow="fold")
         samples.add_column("score", justify="right")
         for row in document["samples"]:
-            score = f"{row['score']:.2f}" + " cut" * row["truncated"]
+            wrong = row["truncated"] and "right" in row  # where nothing is right, a cut is no fault
+            score = f"{row['score']:.2f}" + " cut" * wrong
             samples.add_row(*(Text(str(row[name])) for name in texts), score)
         blocks.append(samples)
     return blocks

@@ -133,6 +133,7 @@ def make_columns(
         "ref_log_probs": at(oracle.reference.log_softmax(-1)),
         "full_kl": at(full),
         "sum_pi_squared": at(oracle.pi.square().sum(-1)),
+        "old_entropy": at(-(oracle.pi * oracle.log_pi).sum(-1)),
         "task_scores": scores,
         "scores": scores,
         "sequence_scores": total,

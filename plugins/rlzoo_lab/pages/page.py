@@ -52,7 +52,7 @@ figure { margin: 2rem 0 } figure svg { width: 100%; height: auto; display: block
 .tabs a[aria-selected=true] { color: var(--ink); border-color: var(--c0) }
 [role=tabpanel]:focus { outline: none } [hidden] { display: none !important }
 @media (max-width: 40rem) { body { padding: 1.2rem 1rem 3rem } h1 { font-size: 1.35rem }
-  figure { overflow-x: auto } figure svg { min-width: 44rem }
+  th, td { padding: .35rem .45rem }
   dl.terms { grid-template-columns: 1fr } dl.terms dd { margin-bottom: .4rem } }
 @media print { body { max-width: none } figure { break-inside: avoid } .tabs { display: none } }
 """

@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from rlzoo.format.numbers import brief
+from rlzoo.format.text import sample_texts
 from rlzoo_lab.pages.page import folded, row, table, tag
 from rlzoo_lab.report.batches import Saved
 
@@ -125,11 +126,8 @@ def _strip(values: Sequence[float], span: Span, what: str) -> str:
 
 
 def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool) -> str:
-    heads = [
-        tag("th", "step"),
-        tag("th", "reward"),
-        *(tag("th", t, "left") for t in ("prompt", "response", "answer")),
-    ]
+    texts = sample_texts(line for lines in samples.values() for line in lines)
+    heads = [tag("th", "step"), tag("th", "reward"), *(tag("th", t, "left") for t in texts)]
     body: list[str] = []
     for step, lines in samples.items():
         for line in lines[:4]:
@@ -138,9 +136,7 @@ def _samples(samples: Mapping[int, Sequence[Mapping[str, Any]]], *, shown: bool)
                 tag("td", str(step)),
                 tag("td", brief(score) if isinstance(score, float | int) else ""),
             ]
-            body.append(
-                row([*cells, *(_text(line.get(n)) for n in ("prompt", "response", "answer"))])
-            )
+            body.append(row([*cells, *(_text(line.get(n)) for n in texts)]))
     return folded("<h2>Samples through the run</h2>", table(heads, body), shown=shown)
 
 

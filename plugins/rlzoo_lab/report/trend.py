@@ -41,6 +41,8 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
     "How fast is it?": {"tokens per second": ("perf/tokens_per_second",)},
 }  # fmt: skip
 
+LEGEND = {names.ANSWER_PROB: "P(answer), not sampled"}  # where a name does not explain itself
+
 HELD_OUT = (names.ACCURACY, names.GREEDY, names.ANSWER_PROB, names.SCORE)
 
 
@@ -52,11 +54,14 @@ class Trend:
         self.end = float(planned or 0)
         self.data: dict[str, Any] = {}
         self.drawn: set[str] = set()
-        blocks = [remarks_block(remarks, len(record.steps))]
+        blocks = []
         for heading, charts in SHOWN.items():
             cards = [self.card(title, keys) for title, keys in charts.items()]
             if any(cards):
                 blocks.append(tag("h2", heading) + _grid(cards))
+        # Notes can wait until the first charts have been seen.
+        wait = blocks and remarks and all(r.finding.severity == "note" for r in remarks)
+        blocks.insert(1 if wait else 0, remarks_block(remarks, len(record.steps)))
         others = sorted(record.steps.names() - self.drawn - {"step"})
         means = dict.fromkeys(_mean_of(name, others) for name in others)
         cards = [card for name in means if (card := self.card("", (name,)))]
@@ -81,16 +86,13 @@ class Trend:
         ]
         self.drawn |= {*keys, *_ends(first)}
         svg, numbers = draw_chart(lines, f"{title} by step", marks, self.end)
-        name = f"m{len(self.data)}"
-        self.data[name] = numbers
+        place = f"m{len(self.data)}"
+        self.data[place] = numbers
         now = brief(next(line.y[-1] for line in lines if line.name is not None))
-        named = [line for line in lines if line.name]
-        legend = "".join(
-            f'<span class="key {line.kind}">{escape(line.name or "")}</span>' for line in named
-        )
+        legend = "".join(_key(line, "" if keys else "eval/") for line in lines if line.name)
         told = meaning(first)
         return (
-            f'<div class="chart" id="{name}" tabindex="0"><div class="head">'
+            f'<div class="chart" id="{place}" tabindex="0"><div class="head">'
             f'<span class="title" title="{escape(told)}">{escape(title)}</span>'
             f'<output data-now="{now}">{now}</output></div>{svg}'
             f'<div class="foot">{legend or tag("code", first)}</div></div>'
@@ -133,6 +135,13 @@ def _curve(there: Columns, key: str, name: str, kind: str) -> Line | None:
     if not len(low) == len(high) == len(y):
         return Line(name, x, y, kind=kind) if len(y) else None
     return Line(name, x, y, low, high, kind) if len(y) else None
+
+
+def _key(line: Line, family: str) -> str:
+    """A line's name in the legend, with what it means."""
+    name = f"{family}{line.name}"
+    told = escape(LEGEND.get(name, str(line.name)))
+    return f'<span class="key {line.kind}" title="{escape(meaning(name))}">{told}</span>'
 
 
 def _ends(key: str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.data import hold_out
 from rlzoo.errors import UsageError, nearest
-from rlzoo.format.text import folded
+from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
@@ -88,6 +88,25 @@ def refuse_beyond(bounds: Mapping[str, tuple[bool, str]], given: Mapping[str, An
     for name, (fine, text) in bounds.items():
         if not fine:
             raise UsageError(f"{name} {text}. Got {given[name[2:].replace('-', '_')]}")
+
+
+def add_chat(parser: argparse.ArgumentParser, help: str) -> None:
+    parser.add_argument("--chat", choices=("auto", "always", "never"), help=help)
+
+
+def prompt_format(arguments: argparse.Namespace, tokenizer: Any, start: "Start") -> Any:
+    """How prompts are read: as --chat has it, else as the preset that --model names."""
+    from omegaconf import OmegaConf
+
+    from rlzoo.lm.prompts import PromptFormat, how_read
+
+    file = None if Path(arguments.model).is_dir() else find_config("model", arguments.model)
+    own = OmegaConf.select(OmegaConf.load(file), "model.chat") if file else None
+    chat = arguments.chat or own or "auto"
+    if tokenizer.chat_template:
+        note = how_read(chat, (row.prompt for row in start.training))
+        say(note.replace("model.chat=", "--chat "))
+    return PromptFormat(tokenizer, chat)
 
 
 def find_model(name: str) -> Path:

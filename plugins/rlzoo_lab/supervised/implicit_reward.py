@@ -42,11 +42,10 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     import torch
 
     from rlzoo.lm.loading import load_causal_lm, load_tokenizer
-    from rlzoo.lm.prompts import PromptFormat
     from rlzoo_lab.reward_models.reward_model import longest
 
     model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
-    reader = PromptFormat(tokenizer)
+    reader = fit.prompt_format(arguments, tokenizer, start)
 
     def encoded(row: Verdict) -> TokenIds:  # the verdict travels behind the response
         prompt, response = sft.encode(reader, row.prompt, row.response)

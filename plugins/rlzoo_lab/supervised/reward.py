@@ -31,13 +31,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
     kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
     add("--separator", metavar="TEXT", help="--per-step: what stands after a step (a newline)")
+    fit.add_chat(parser, "--implicit: prompts through the chat template, as sft's --chat")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
     a = arguments
     columns = READERS[1 if a.per_step else 2 if a.implicit else 0].columns
-    other = {"separator": a.per_step, "beta": a.implicit} | {n: n in columns for n in ALL}
+    other = {"separator": a.per_step, "beta": a.implicit, "chat": a.implicit}
+    other |= {n: n in columns for n in ALL}
     for name, read in other.items():
         if getattr(a, name) is not None and not read:
             raise UsageError(f"--{name} says nothing here: the rows are {', '.join(columns)}")

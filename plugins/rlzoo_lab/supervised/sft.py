@@ -17,6 +17,7 @@ from rlzoo_lab.supervised.pairs import Demonstration, read_demonstrations
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     fit.add_arguments(parser, read_demonstrations.columns, lr=2e-5)
+    fit.add_chat(parser, "prompts through the chat template (the preset's, else auto: messages)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -43,11 +44,11 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     from transformers import GenerationConfig
 
     from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer
-    from rlzoo.lm.prompts import PromptFormat
     from rlzoo_lab.reward_models.reward_model import longest
 
     model, tokenizer = load_causal_lm(start.folder), load_tokenizer(start.folder)
-    reader, ends = PromptFormat(tokenizer), eos_ids(model.config, tokenizer)
+    reader = fit.prompt_format(arguments, tokenizer, start)
+    ends = eos_ids(model.config, tokenizer)
 
     def encoded(row: Demonstration) -> TokenIds:
         return encode(reader, row.prompt, row.response)

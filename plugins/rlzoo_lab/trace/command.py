@@ -16,8 +16,10 @@ from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
-from rlzoo_lab.trace.trace import CREDITED, Trace
+from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.variants import variants
+
+MADE = set(CREDITED) - {"advantages"}  # columns that nobody types
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -28,8 +30,8 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.epilog = (
         "--OPTION X sets estimator.OPTION=X, for any option of any estimator; commas put several "
         "side by side (estimator=a,b or --lam 0,1). With typed numbers --COLUMN X,X,... gives any "
-        "other column (--ref-log-probs, --old-log-probs, --log-probs); `;` separates the rows of a "
-        "group."
+        "other column, a plugin's too (--ref-log-probs, --greedy-scores); `;` separates the rows "
+        "of a group. --log-probs, --old-log-probs and --advantages show the policy loss."
     )
     add = sub.add_argument
     add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
@@ -55,7 +57,7 @@ def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
     arguments.words, arguments.flags = [], []
     queue = iter(rest)
     for word in queue:
-        if not word.startswith("-"):
+        if not word.startswith("-") or is_number(word):
             arguments.words.append(word)
         elif word != "--":
             name, equals, value = word.partition("=")
@@ -67,7 +69,7 @@ def run(arguments: argparse.Namespace) -> Result:
     traced = trace(arguments, load_zoo())
 
     def view(console: Any) -> Iterator[Any]:
-        explain = arguments.explain or bool(arguments.rewards or arguments.scores)
+        explain = arguments.explain or traced.source == TYPED
         yield from trace_view(traced, console, explain=explain)
         if arguments.html:
             yield f"written: {arguments.html}"
@@ -83,6 +85,11 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     runs = [w for w in arguments.words if is_run(w)]
     words = [w for w in arguments.words if not is_run(w)]
     typed, options = _typed_and_options(arguments, zoo)
+    if loose := [w for w in arguments.words if is_number(w.strip("[],; "))] if typed else []:
+        raise UsageError(
+            "trace: commas separate the numbers of a column, without spaces: "
+            f"--{next(iter(typed))} 0,0,1. Got {' '.join(loose)} behind a space"
+        )
     if len(runs) > 1:
         raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
     sources = [bool(runs), any(w.startswith("recipe=") for w in words), bool(typed)]
@@ -104,6 +111,8 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
     if not typed.keys().isdisjoint(teachers.COLUMNS):
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
+    if typed and not any(w.startswith("whiten=") for w in words):
+        words.append("whiten=none")  # a few typed tokens are no batch to whiten over
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:
         return of_numbers(typed, recipes, zoo, row=arguments.row)
@@ -122,13 +131,15 @@ def _typed_and_options(
     typed = {column: numbers for column, numbers in typed.items() if numbers is not None}
     options = [("name", arguments.estimator)] if arguments.estimator else []
     known = {o for e in zoo.estimators.values() for o in e.options}
-    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")} - set(CREDITED)
+    columns = {c.name for c in COLUMNS.values() if c.shape in ("B", "BT")} - MADE
+    columns |= {name for name, c in zoo.columns.items() if c.shape in ("B", "BT")}
     for name, value in arguments.flags:
         if value is None:
             raise UsageError(f"--{name} needs a value")
-        if name in CREDITED:
+        if name in MADE:
             raise UsageError(
-                f"--{name}: an estimator makes them: --estimator NAME, of --rewards and --values"
+                f"--{name}: an estimator makes them: --estimator NAME, of --rewards and --values; "
+                "what the policy loss reads is --advantages"
             )
         if name in known:
             options.append((name, value))
@@ -142,6 +153,20 @@ def _typed_and_options(
             raise UsageError(
                 f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
             )
-    if typed and not typed.keys() & {"rewards", "scores"}:
+    if typed and not typed.keys() & {"rewards", "scores", "advantages"}:
         raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards or --scores too")
+    lost = [f"--{name}" for name in ("log_probs", "old_log_probs") if name not in typed]
+    if "advantages" in typed and (lost or options):
+        raise UsageError(
+            "--advantages: typed ones are for the policy loss, ratio x advantage, and no estimator "
+            f"is asked: {'give ' + ' and '.join(lost) if lost else 'leave its options out'}"
+        )
     return typed, options
+
+
+def is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -104,6 +104,23 @@ def explain_shared(
     return derivations
 
 
+def explain_policy_loss(plan: Plan, batch: Batch, row: int, loss: Tensor) -> Derivation:
+    """Minus the ratio times the advantage, or what the loss puts in its place."""
+    one, lines = BatchRow(batch, row), []
+    for t in one.actions:
+        ratio = math.exp(one("log_probs", t) - one("old_log_probs", t))
+        advantage, value = one("advantages", t), one(loss, t)
+        if one.close(value, -ratio * advantage, loss):
+            terms = {"r": (f"ratio_{t}", ratio), "a": (f"A_{t}", advantage)}
+            lines.append(equation(f"loss_{t}", "-{r} * {a}", value, **terms))
+        else:
+            product = plain(-ratio * advantage)
+            lines.append(f"loss_{t} = {plain(value)}, in place of -ratio_{t} * A_{t} = {product}")
+    whole = (plan.aggregation(batch) * loss).sum().item()
+    lines.append(f"of all tokens, by {plan.aggregation.name}: {plain(whole)}")
+    return Derivation("policy loss", "-ratio_t * A_t, unless the loss holds it back", lines)
+
+
 def _less_kl(one: BatchRow, kl: Tensor, coef: float, spread: str) -> list[str]:
     total = masked_sum(kl, one.batch["response_mask"])
     lines = []

@@ -45,15 +45,17 @@ def page(traced: Trace) -> str:
         )
     else:
         blocks.append(_tokens(traced, None, ""))
-    for i, credit in enumerate(traced.credits):
-        blocks += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
-        blocks.append(_table(traced, _own_columns(credit), str(i)))
     shared: list[HtmlColumn] = [
         (header, traced.columns[name], False)
         for name, header in SHARED.items()
         if name in traced.columns
     ]
-    blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
+    if len(traced.credits) != 1:
+        blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
+        shared = []
+    for i, credit in enumerate(traced.credits):
+        blocks += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
+        blocks.append(_table(traced, [*shared, *_own_columns(credit)], str(i)))
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
     blocks.append("<h2>Where the numbers come from</h2>")
     for where, derivation in all_derivations(traced):

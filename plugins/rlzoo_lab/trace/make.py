@@ -13,7 +13,7 @@ from rlzoo.format.text import token_texts
 from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.step.advantages import add_advantages, loss_mask
-from rlzoo_lab.trace.explain import explain_credit, explain_shared, td_errors
+from rlzoo_lab.trace.explain import explain_credit, explain_policy_loss, explain_shared, td_errors
 from rlzoo_lab.trace.trace import CREDITED, Credit, Numbers, Token, Trace
 
 Cut = Callable[[Tensor], Numbers]  # the row's numbers of a column (B, T), None off its actions
@@ -37,7 +37,8 @@ def make_trace(
 
     tokenizer: None for typed numbers; `texts` are the row's tokens then, if any were typed.
     kl: (B, T), where it was typed; else it is computed, where the columns for it are there.
-    scored: whether somebody knows what is right; else no estimator is asked.
+    scored: whether somebody knows what is right; else no estimator is asked. Nor is one where the
+        batch has advantages already, as typed.
     made: a plan, and the columns `CREDITED` as they were made by it.
     """
     if not 0 <= row < batch.rows:
@@ -50,6 +51,7 @@ def make_trace(
         values = column[row, :length].tolist()
         return [v if a else None for v, a in zip(values, action, strict=True)]
 
+    judged = scored and "rewards" in batch
     penalty = "the KL" if kl is not None or not plans[0].kl else plans[0].kl.name
     kl = _kl(plans[0], batch) if kl is None else kl
     if tokenizer is not None:
@@ -61,9 +63,9 @@ def make_trace(
         rows=batch.rows,
         prompt=batch["prompts"][row] if "prompts" in batch else None,
         answer=batch["answers"][row] if "answers" in batch and scored else None,
-        score=batch["sequence_scores"][row].item() if scored else None,
+        score=batch["sequence_scores"][row].item() if judged else None,
         tokens=[Token(t, text, action[t]) for t, text in enumerate(texts)],
-        columns={name: cut(x) for name, x in _columns(batch, kl, scored).items()},
+        columns={name: cut(x) for name, x in _columns(batch, kl, judged).items()},
         bootstrap=batch["bootstrap_values"][row].item() if "values" in batch else None,
         ending=_ending(plans[0], batch, row),
         credits=[],
@@ -72,6 +74,9 @@ def make_trace(
         traced.derivations = explain_shared(
             plans[0], batch, row, kl=kl, kl_coef=kl_coef, penalty=penalty
         )
+    if "advantages" in batch:
+        traced.credits.append(_typed_credit(plans[0], batch, row, cut))
+    elif scored:
         for plan, label in zip(plans, _labels(plans), strict=True):
             credited = copy.deepcopy(batch)
             if made and _credit_key(plan) == _credit_key(made[0]) and made[1]:
@@ -102,6 +107,23 @@ def _credit_key(plan: Plan) -> tuple[Any, ...]:
     """What advantages depend on beside the batch."""
     config = plan.recipe.config
     return plan.estimator.name, dict(plan.estimator.options), config.whiten, config.whiten_ddof
+
+
+def _typed_credit(plan: Plan, batch: Batch, row: int, cut: Cut) -> Credit:
+    """What the policy loss makes of typed advantages."""
+    if lost := [name for name in plan.policy_loss.needs if name not in batch]:
+        raise UsageError(f"policy_loss={plan.policy_loss.name} needs --{' and --'.join(lost)}")
+    loss, _ = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})
+    return Credit(
+        label="typed",
+        name=plan.policy_loss.name,
+        options=dict(plan.policy_loss.options),
+        summary=plan.policy_loss.component.summary,
+        columns={"advantages": cut(batch["advantages"]), "policy_loss": cut(loss)},
+        clipped=_clipped(plan, batch, cut),
+        whitened="",
+        derivations=[explain_policy_loss(plan, batch, row, loss)],
+    )
 
 
 def _credit(plan: Plan, batch: Batch, row: int, label: str, cut: Cut) -> Credit:

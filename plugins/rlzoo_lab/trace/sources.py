@@ -58,10 +58,11 @@ def of_run(
     coef = state.get("kl_coef", recipes[0].config.kl.coef if plans[0].kl else 0.0)
     at = state.get("step", 0)
     what = f"{folder.path}, checkpoint of step {at}, a fresh batch"
-    seen = [
-        Example(r["prompt"], r["answer"])
+    read = None if asked.prompt is None else models.prompt_format.text(asked.prompt)
+    seen = [  # samples hold what the policy read: with a chat template that is more
+        Example(asked.prompt, r["answer"])
         for r in folder.lines("samples.jsonl")
-        if r["prompt"] == asked.prompt
+        if r["prompt"] == read
     ]
     traced = _fresh(models, plans, what, asked, step=at, kl_coef=coef, seen=seen[:1])
     traced.notes += notes

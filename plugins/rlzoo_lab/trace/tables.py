@@ -26,13 +26,14 @@ OWN = {
     "raw_advantages": "advantage\nraw",
     "advantages": "advantage",
     "returns": "return",
+    "policy_loss": "policy\nloss",
 }
 
 
 def own_columns(credit: Credit) -> dict[str, str]:
     """Batch column -> header of what an estimator made: advantages once if not whitened."""
     headers = {name: header for name, header in OWN.items() if name in credit.columns}
-    if not credit.whitened:
+    if not credit.whitened and "raw_advantages" in headers:
         headers["raw_advantages"] = headers.pop("advantages")
     return headers
 
@@ -183,6 +184,8 @@ def legend(traced: Trace) -> list[str]:
     for credit in traced.credits:
         options = ", ".join(f"{k}={option_text(v)}" for k, v in credit.options.items())
         white = credit.whitened or "not whitened"
+        if "policy_loss" in credit.columns:
+            white = "the policy loss of each token, before it is averaged"
         lines.append(f"{credit.name}({options}): {white}.")
     return lines
 

@@ -7,6 +7,8 @@ Numbers = list[float | None]  # one per response token; None where the policy di
 
 CREDITED = ("raw_advantages", "advantages", "returns")  # columns that an estimator makes
 
+TYPED = "typed numbers"  # the source of a trace that no model made
+
 
 @dataclass
 class Token:

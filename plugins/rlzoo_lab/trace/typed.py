@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import split_values
 from rlzoo_lab.trace.make import make_trace
-from rlzoo_lab.trace.trace import Trace
+from rlzoo_lab.trace.trace import TYPED, Trace
 
 
 def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *, row: int) -> Trace:
@@ -27,9 +28,11 @@ def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *,
     """
     typed = dict(typed)
     texts = typed.pop("tokens", None)
-    leader = "rewards" if "rewards" in typed else "scores"
+    leader = next(name for name in ("rewards", "scores", "advantages") if name in typed)
     lengths = [len(row) for row in _read(leader, typed[leader])]
-    columns = {n: _column(n, numbers, lengths, leader) for n, numbers in typed.items()}
+    known: dict[str, Any] = {**COLUMNS, **zoo.columns}
+    shapes = {n: known[n].shape if n in known else "BT" for n in typed}
+    columns = {n: _column(n, x, shapes[n], lengths, leader) for n, x in typed.items()}
     tokens = None if texts is None else _tokens(texts, lengths, leader)
     mask = _padded([[1.0] * n for n in lengths]) * columns.pop("response_mask", 1)
     for name in columns.keys() & {"group_ids", "prompt_index"}:
@@ -39,23 +42,25 @@ def of_numbers(typed: Mapping[str, str], recipes: Sequence[Recipe], zoo: Zoo, *,
     if leader == "scores":
         columns["rewards"], coef = _less_kl(plans[0], columns, kl, mask)
     zeros = mask.new_zeros(len(mask))
-    columns.setdefault("scores", columns["rewards"])
-    columns.setdefault("sequence_scores", masked_sum(columns["scores"], mask))
-    columns.setdefault("sequence_rewards", masked_sum(columns["rewards"], mask))
+    if "rewards" in columns:
+        columns.setdefault("scores", columns["rewards"])
+        columns.setdefault("sequence_scores", masked_sum(columns["scores"], mask))
+        columns.setdefault("sequence_rewards", masked_sum(columns["rewards"], mask))
     columns.setdefault("group_ids", zeros.long())
     columns.setdefault("bootstrap_values", zeros)
     columns["truncated"] = columns.get("truncated", columns["bootstrap_values"]) != 0
     columns["terminated"] = ~columns["truncated"]
     batch = Batch(mask)
-    batch.update(columns)
+    for name, x in columns.items():
+        batch.add(name, x, shapes.get(name))
     flags = {"bootstrap_values": "--bootstrap V", "values": "--values V,V,..."}
-    for plan in plans:
+    for plan in plans if "advantages" not in columns else ():
         for need in plan.estimator.needs:
             if need not in batch:
                 flag = flags.get(need, f"--{need} ...")
                 raise UsageError(f"estimator {plan.estimator.name!r} needs {need!r}: give {flag}")
     words = tokens[row] if tokens and 0 <= row < len(tokens) else None
-    return make_trace("typed numbers", batch, plans, row, kl_coef=coef, texts=words, kl=kl)
+    return make_trace(TYPED, batch, plans, row, kl_coef=coef, texts=words, kl=kl)
 
 
 def _less_kl(
@@ -74,14 +79,19 @@ def _less_kl(
 
 
 def _read(name: str, typed: str) -> list[list[float]]:
+    """Numbers at commas, rows at semicolons; brackets around either, as Python has them, are left
+    out."""
     rows: list[list[float]] = []
-    for line in typed.split(";"):
+    for line in typed.replace("],", ";").translate(dict.fromkeys(map(ord, "[]"))).split(";"):
         rows.append([])
         for word in split_values(line):
             try:
                 rows[-1].append(float(word))
             except ValueError:
-                raise UsageError(f"--{name}: {word!r} is no number (got {typed!r})") from None
+                hint = f"; commas separate numbers: {','.join(word.split())}" if " " in word else ""
+                raise UsageError(
+                    f"--{name}: {word!r} is not a number (got {typed!r}){hint}"
+                ) from None
     return rows
 
 
@@ -92,9 +102,9 @@ def _tokens(typed: str, lengths: list[int], leader: str) -> list[list[str]]:
     return rows
 
 
-def _column(name: str, typed: str, lengths: list[int], leader: str) -> Tensor:
+def _column(name: str, typed: str, shape: str, lengths: list[int], leader: str) -> Tensor:
     """A typed column, (B, T) as long as the leader, or (B,) with a number for each row."""
-    wide = name not in COLUMNS or COLUMNS[name].shape == "BT"
+    wide = shape == "BT"
     rows = _read(name, typed if wide else typed.replace(",", ";"))
     wanted = lengths if wide else [1] * len(lengths)
     _check_lengths(name, [len(row) for row in rows], wanted, leader)

@@ -122,7 +122,7 @@ def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
 def find_sizes(model: Any) -> tuple[Sizes | None, str]:
     """The sizes of a recipe's `model` or `teacher`, and where they were found: without a
     download."""
-    file = _config_file(str(model["path"])) if model["path"] else None
+    file = config_file(str(model["path"])) if model["path"] else None
     if file is not None:
         return read_sizes(json.loads(file.read_text(encoding="utf-8")), file.parent), str(file)
     if model.get("shape"):
@@ -133,14 +133,15 @@ def find_sizes(model: Any) -> tuple[Sizes | None, str]:
     return None, ""
 
 
-def _config_file(path: str) -> Path | None:
+def config_file(path: str) -> Path | None:
+    """Of a folder or a hub id, where it is here; an adapter's is its base's."""
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if (folder / "config.json").is_file():
             return folder / "config.json"
         adapter = folder / "adapter_config.json"
         if adapter.is_file():
             said = json.loads(adapter.read_text(encoding="utf-8"))
-            return _config_file(str(said["base_model_name_or_path"]))
+            return config_file(str(said["base_model_name_or_path"]))
     if path.count("/") != 1 or path[0] in "./~":
         return None
     from huggingface_hub import try_to_load_from_cache

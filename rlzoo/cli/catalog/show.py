@@ -31,12 +31,14 @@ def run(arguments: argparse.Namespace) -> Result:
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
     memory = estimate(plan)
+    chat = _chat(plan)
 
     def view(console: Any) -> list[Any]:
         from rlzoo.cli.catalog.tables import memory_view, recipe_view
 
         return [
             *recipe_view(recipe, values, plan, console.width),
+            *([chat] if chat else []),
             *memory_view(memory, console.width),
         ]
 
@@ -53,9 +55,26 @@ def run(arguments: argparse.Namespace) -> Result:
         "critic": plan.critic,
         "reference": plan.reference,
         "teacher": plan.teacher,
+        "prompts": chat,
         "memory": memory.document() if memory else None,
     }
     return Result(document, view)
+
+
+def _chat(plan: Any) -> str | None:
+    """How prompts are read, in a line; None where no chat template is known of."""
+    from rlzoo.cli.catalog.memory import config_file
+    from rlzoo.lm.prompts import drawn, how_read
+
+    model = plan.recipe.config.model
+    file = config_file(str(model.path)) if model.path else None
+    names = ("chat_template.jinja", "tokenizer_config.json")
+    found = [file.parent / name for name in names] if file else []
+    known = any(p.is_file() and (p.suffix == ".jinja" or "chat_template" in p.read_text("utf-8"))
+                for p in found)  # fmt: skip
+    if not (known or model.chat == "always"):
+        return None
+    return how_read(model.chat, drawn(plan.task, plan.task_name, "train"))
 
 
 def _is_default(origin: str) -> bool:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from rlzoo.errors import RlzooError
 from rlzoo.format.curve import sparkline
+from rlzoo.format.text import sample_texts
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.comparable import labelled, settings, terms
 from rlzoo.runs.folder import RunFolder
@@ -141,10 +142,11 @@ def _of_prompts(summary: dict[str, Any]) -> str:
 def samples_table(folder: Any, most: int = 4) -> Table:
     """The last samples of a run."""
     table = Table(title="last samples", title_justify="left")
-    texts = ("prompt", "response", "answer")
+    samples = deque(folder.lines("samples.jsonl"), most)
+    texts = sample_texts(samples)
     for name in texts:
         table.add_column(name, overflow="fold")
     table.add_column("score", justify="right")
-    for sample in deque(folder.lines("samples.jsonl"), most):
+    for sample in samples:
         table.add_row(*(Text(str(sample[k])) for k in texts), f"{sample['score']:.2f}")
     return table

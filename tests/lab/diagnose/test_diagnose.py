@@ -305,6 +305,8 @@ def test_plots_and_page(tmp_path):
     for variable in set(re.findall(r"var\(--(\w+)\)", page)):
         assert page.count(f"--{variable}:") == 2, variable  # light and dark
     assert "rloo" in page
+    order = [page.index(part) for part in ("<svg", "<dt>", "<table")]
+    assert order == sorted(order)  # the plot, what the words mean, the numbers
     assert "src=" not in page
     assert "@import" not in page
     heads = re.findall(r"<th[^>]*>([^<]+)</th>", page)

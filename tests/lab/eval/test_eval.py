@@ -5,18 +5,22 @@ import itertools
 import json
 import textwrap
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
+from rlzoo.cli.run.tables import samples_table
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
+from rlzoo_lab.api.picture import samples
 from rlzoo_lab.eval import command as evaluation
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.eval.policy import evaluate_policy
+from rlzoo_lab.report.groups import groups_tab
 from rlzoo_lab.weights import choose
 
 # ---------------------------------------------------------------- pass@k, maj@k
@@ -199,6 +203,23 @@ def test_a_task_without_a_notion_of_right_has_a_score_only(tasks):
     assert document["metrics"]["eval/score"] == 0
     with pytest.raises(RlzooError, match="'shapeless' has no is_correct"):
         evaluated(None, *tasks, "task=shapeless", ks=(2,), responses=2)
+
+
+def test_samples_without_answers_have_no_column_of_none(tasks, capsys):
+    """Where nothing is right, a cut response is not marked either; wherever samples are shown."""
+    told = command(capsys, *tasks, "task=shapeless")
+    assert "prompt" in told
+    assert "None" not in told
+    assert " cut" not in told
+    assert " cut" in command(capsys, *tasks, "task=kind")
+
+    bare = {"step": 1, "prompt": "p", "response": "r", "answer": None, "score": 1.0,
+            "truncated": True}  # fmt: skip
+    for row, there in ((bare, False), (bare | {"answer": "a"}, True)):
+        table = samples_table(SimpleNamespace(lines=lambda name, row=row: [row]))
+        assert ("answer" in [str(c.header) for c in table.columns]) is there
+        assert ("answer" in samples([row])) is ("cut off" in samples([row])) is there
+        assert ("answer" in groups_tab({}, {1: [row]})) is there
 
 
 def test_the_split_is_the_tasks(tasks):

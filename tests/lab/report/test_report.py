@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -22,6 +23,7 @@ from rlzoo.runs.record import read_record
 from rlzoo_lab.report import command
 from rlzoo_lab.report.html import read_report
 from rlzoo_lab.report.remarks import shortened
+from rlzoo_lab.report.trend import Trend
 
 VOID = {"meta", "br", "img", "input", "link"}
 
@@ -178,6 +180,31 @@ def test_a_remark_stands_where_it_could_first_be_made(tmp_path):
     half = shortened(report.record, 20)
     assert (len(half.steps), half.steps[-1]["step"]) == (20, 20)
     assert [e["step"] for e in half.evaluations] == [0, 8, 16]
+
+
+def test_notes_wait_until_the_first_charts_are_seen(tmp_path):
+    """What must be mended comes first; what is merely good to know does not."""
+    report = read_report(RunFolder(made_up_report_run(tmp_path / "run", steps=40)))
+    first = report.remarks[0]
+
+    def places(*severities):
+        found = [replace(first, finding=replace(first.finding, severity=s)) for s in severities]
+        html = Trend(report.record, found, 40).html
+        return html.index('class="remarks"') < html.index('class="charts"')
+
+    assert places("note", "warning")
+    assert not places("note", "note")
+
+
+def test_a_legend_explains_its_names(tmp_path):
+    run = made_up_report_run(tmp_path / "run")
+    file = run / "metrics.jsonl"
+    told = file.read_text()
+    file.write_text(told.replace('"eval/accuracy":', '"eval/answer_prob": 0.5, "eval/accuracy":'))
+    page = read(page_of(run))
+    (shown,) = [a for a in page.all("span") if "P(the answer, then EOS)" in a.get("title", "")]
+    assert shown["class"].startswith("key")
+    assert "answer_prob" not in page.text.partition("Settings")[0]
 
 
 def test_a_page_is_loaded_anew_only_while_its_run_goes_on(tmp_path, capsys):

@@ -21,6 +21,7 @@ from rlzoo import RlzooError, cli
 from rlzoo.cli.verb import perform
 from rlzoo.format import numbers
 from rlzoo.format.text import readable
+from rlzoo.lm.loading import load_tokenizer
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace import tables as trace
 from rlzoo_lab.trace.html import page
@@ -142,7 +143,7 @@ def test_holes_are_stepped_over_and_left_blank(zoo):
 
 def test_ratio_and_clipping_of_typed_log_probs(zoo):
     traced = find(zoo, *EXAMPLE, "--old_log_probs", "-1,-1,-1", "--log-probs", "-1,-.5,-3",
-                  "policy_loss=ppo_clip")  # fmt: skip
+                  "policy_loss=ppo_clip", "whiten=batch")  # fmt: skip
     assert traced.columns["ratio"] == pytest.approx([1, math.exp(0.5), math.exp(-2)])
     # Whitened advantages are +, +, -: the second leaves the interval upwards, the third downwards.
     assert traced.credits[0].clipped == ["no", "high", "low"]
@@ -320,6 +321,25 @@ def test_prompts_known_unknown_and_told(zoo, run_folder):
     assert told.columns["old_log_probs"] == silent.columns["old_log_probs"]
 
 
+def test_a_prompt_is_typed_without_the_template_that_the_samples_show(zoo, model_dir, tmp_path):
+    """It goes through the template once, and its answer is known."""
+    folder = shutil.copytree(model_dir, tmp_path / "model")
+    tokenizer = load_tokenizer(folder)
+    tokenizer.chat_template = "{{ messages[0].content }}{% if add_generation_prompt %}~{% endif %}"
+    tokenizer.save_pretrained(folder)
+    words = ["model.chat=always", "task=reverse_dense", "rollout.prompts=2", "rollout.samples=2",
+             "rollout.max_new_tokens=5", "train.steps=1", "eval.samples=2", "device=cpu",
+             f"run.dir={tmp_path / 'run'}"]  # fmt: skip
+    rlzoo.run("grpo", [f"model.path={folder}", *words], zoo=zoo)
+    sample = json.loads((tmp_path / "run" / "samples.jsonl").read_text().splitlines()[0])
+    typed = sample["prompt"].removesuffix("~")
+    assert typed != sample["prompt"]
+    traced = find(zoo, str(tmp_path / "run"), "--prompt", typed)
+    assert traced.prompt == sample["prompt"]
+    assert traced.answer == sample["answer"]
+    assert not any("Unscored" in note for note in traced.notes)
+
+
 def test_a_recipe_without_a_run(zoo, model_dir):
     words = [f"model.path={model_dir}", "device=cpu", "rollout.prompts=2", "rollout.samples=3"]
     traced = find(zoo, "recipe=grpo", *words, "--estimator", "grpo,rloo,gae", "--row", "4")
@@ -360,7 +380,7 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
         ([*EXAMPLE, "--prompt", "x"], "come from no model"),
         (["--rewards", "0,1"], "needs 'values': give --values"),
         (["--values", "0,1"], "need --rewards"),
-        (["--rewards", "0,x", "--values", "0,1"], "'x' is no number"),
+        (["--rewards", "0,x", "--values", "0,1"], "'x' is not a number"),
         (["--rewards", "0,1", "--values", "1"], "--values is 1 long, --rewards 2"),
         ([], "give one of RUN"),
         (["nowhere"], "nowhere is no run folder: no such folder"),

@@ -6,6 +6,7 @@ import pytest
 
 from rlzoo.errors import UsageError
 from rlzoo_lab.trace import command
+from rlzoo_lab.trace.html import page
 
 KL = ("--scores", "0,0,1", "--kl", ".5,-.2,.3", "--values", ".3,.4,.6")
 
@@ -54,10 +55,74 @@ def test_tokens_have_their_texts(zoo):
     assert [token.text for token in traced(zoo, *two).tokens] == ["b", "c"]
 
 
+def test_typed_numbers_are_whitened_only_where_asked(zoo):
+    """What is printed is what the formula gives: three tokens are no batch to whiten over."""
+    words = ("--rewards", "0,0,1", "--values", ".3,.4,.6", "--lam", ".95")
+    (credit,) = traced(zoo, *words).credits
+    assert credit.columns["advantages"] == pytest.approx([0.651, 0.58, 0.4])
+    assert credit.whitened == ""
+    (credit,) = traced(zoo, *words, "whiten=batch").credits
+    assert credit.columns["raw_advantages"] == pytest.approx([0.651, 0.58, 0.4])
+    assert sum(credit.columns["advantages"]) == pytest.approx(0, abs=1e-6)
+
+
+def test_advantages_and_log_probs_show_the_policy_loss(zoo):
+    """-ratio * A where nothing is clipped; 1.2 and 0.8 times A where it is."""
+    words = ("--old-log-probs", "-1,-1,-1", "--log-probs", "-1,-0.5,-2", "--advantages")
+    found = traced(zoo, *words, ".13,.5,-1")
+    (credit,) = found.credits
+    assert found.columns["ratio"] == pytest.approx([1, 1.6487213, 0.3678794])
+    assert credit.columns["policy_loss"] == pytest.approx([-0.13, -0.6, 0.8])
+    assert credit.clipped == ["no", "high", "low"]
+    lines = next(d for d in credit.derivations if d.column == "policy loss").lines
+    assert lines[0] == "loss_0 = -ratio_0 * A_0 = -1 * 0.13 = -0.13"
+    assert "-0.824361" in lines[1]  # what it would be unclipped
+    assert lines[-1].endswith(": 0.0233333")  # the mean, by the recipe's aggregation
+    assert found.score is None
+    (credit,) = traced(zoo, *words, ".13,.5,-1", "policy_loss=surrogate").credits
+    assert credit.columns["policy_loss"] == pytest.approx([-0.13, -0.8243606, 0.3678794])
+    line = "loss_1 = -ratio_1 * A_1 = -1.64872 * 0.5 = -0.824361"
+    assert credit.derivations[0].lines[1] == line
+
+
+def test_a_plugins_own_columns_can_be_typed(zoo):
+    """`(B,)`, as remax's, and `(B, T)`; the estimator gets them."""
+    found = traced(zoo, "--rewards", "0,0,1", "--greedy-scores", ".25", "--estimator", "remax")
+    assert found.credits[0].columns["advantages"] == [0.75, 0.75, 0.75]
+    words = ("--estimator", "vineppo", "--rewards", "0,1", "--bootstrap", "0")
+    found = traced(zoo, *words, "--branch_values", ".5,.75", "--branch_steps", "1,2")
+    assert found.credits[0].columns["advantages"] == pytest.approx([0.25, 0.25])
+
+
+@pytest.mark.parametrize("rewards", ["[0, 0, 1]", "[0,0,1]", "0, 0, 1"])
+def test_lists_may_be_written_as_python_has_them(zoo, rewards):
+    found = traced(zoo, "--rewards", rewards, "--values", "[.3,.4,.6]")
+    assert found.columns["rewards"] == [0, 0, 1]
+    two = traced(zoo, "--rewards", "[[0,1],[1]]", "--estimator", "rloo", "--row", "1")
+    assert two.rows == 2
+    assert two.columns["rewards"] == [1]
+
+
+def test_the_page_has_inputs_first_and_spaces_as_they_are(zoo):
+    """Figure and punctuation spaces put decimal points below each other."""
+    words = ("--rewards", "0,0,1", "--values", ".3,.4,.6", "--estimator")
+    for estimators in ("gae", "gae,td0,mc"):
+        text = page(traced(zoo, *words, estimators))
+        assert "\\u20" not in text
+        assert "\u2007" in text
+        assert text.count(">value<") == 1  # not once for each estimator
+        assert text.index(">reward<") < text.index(">value<") < text.index(">advantage<")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--rewards 0,0,1 --advantages 1,2,3", "--advantages: an estimator makes them"),
+        ("--rewards 0,0,1 --advantages 1,2,3", "--advantages: typed ones are for the policy loss"),
+        ("--advantages 1,2 --log-probs 0,0", "give --old_log_probs"),
+        ("--advantages 1 --log-probs 0 --old-log-probs 0 --lam 1", "leave its options out"),
+        ("--rewards 0 0 1 --values .3 .4 .6", "--rewards 0,0,1. Got 0 1 .4 .6"),
+        ("--rewards [0, 0, 1] --values 0,0,0", "--rewards 0,0,1. Got 0, 1]"),
+        ("--rewards 0 -1 1", "Got -1 1"),
         ("--rewards 0,0,1 --raw-advantages 1,2,3", "--raw_advantages: an estimator makes them"),
         ("--rewards 0,0,1 --returns 1,2,3", "--returns: an estimator makes them"),
         ("--rewards 0,0,1 --values .3,.4", "--values is 2 long, --rewards 3: one for each token"),

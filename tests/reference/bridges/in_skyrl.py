@@ -29,8 +29,8 @@ from rlzoo_bridges.lines import lines
 
 warnings.filterwarnings("ignore")
 HOST, ZOO = HOSTS["skyrl"], load_zoo()
-FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c)]
-LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c)]
+FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c, ZOO.columns)]
+LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c, ZOO.columns)]
 REDUCTIONS = {"token_mean": "token_mean", "sequence_mean": "seq_mean_token_mean",
               "seq_mean_token_sum_norm": "seq_mean_token_sum_norm"}  # fmt: skip
 
@@ -62,7 +62,7 @@ def estimators() -> dict:
             worst = max(worst, gap(advantages, want["advantages"]))
             worst = max(worst, gap(returns, want.get("returns", want["advantages"])))
             calls += 1
-    refused = {n: why for n, c in ZOO.estimators.items() if (why := HOST.refusal(c))}
+    refused = {n: why for n, c in ZOO.estimators.items() if (why := HOST.refusal(c, ZOO.columns))}
     return {"estimators": len(FED), "calls": calls, "worst": worst, "refused": refused}
 
 
@@ -109,7 +109,9 @@ def losses() -> dict:
                 want.backward()
                 worst = max(worst, gap(at.grad, by_hand.grad), abs(value.item() - want.item()))
                 calls += 1
-    refused = {n: why for n, c in ZOO.policy_losses.items() if (why := HOST.refusal(c))}
+    refused = {
+        n: why for n, c in ZOO.policy_losses.items() if (why := HOST.refusal(c, ZOO.columns))
+    }
     return {"losses": len(LOSSES), "calls": calls, "worst": worst, "refused": refused}
 
 

@@ -47,7 +47,7 @@ from rlzoo_bridges.hosts import HOSTS  # noqa: E402
 from rlzoo_bridges.lines import lines  # noqa: E402
 
 HOST, ZOO = HOSTS["slime"], load_zoo()
-FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c)]
+FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c, ZOO.columns)]
 SAMPLES = 4  # slime's groups are equally large: 12 rows are 3 prompts
 
 

@@ -29,8 +29,8 @@ warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 HOST, ZOO = HOSTS["trl"], load_zoo()
 MODEL = sys.argv[1]
-FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c)]
-LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c)]
+FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c, ZOO.columns)]
+LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c, ZOO.columns)]
 SAMPLES = 4
 
 

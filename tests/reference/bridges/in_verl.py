@@ -39,8 +39,8 @@ from rlzoo_bridges.lines import lines
 
 warnings.filterwarnings("ignore")
 HOST, ZOO = HOSTS["verl"], load_zoo()
-FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c)]
-LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c)]
+FED = [n for n, c in ZOO.estimators.items() if not HOST.refusal(c, ZOO.columns)]
+LOSSES = [n for n, c in ZOO.policy_losses.items() if not HOST.refusal(c, ZOO.columns)]
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean")
 PARTS = ["part_a", "part_b"]
 CONFIG = {

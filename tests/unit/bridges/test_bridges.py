@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint
 import pytest
 import torch
 
-from rlzoo import cli
+from rlzoo import cli, load_zoo
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.ops import whiten
 from rlzoo.plugin.columns import COLUMNS
@@ -64,27 +64,81 @@ def test_what_a_host_says_of_a_column_is_about_a_column(zoo):
 def test_how_much_of_the_zoo_runs_where(zoo, host, estimators, losses):
     """At least what ran there when this was written; who takes something away sees it here."""
     for kind, count in (("estimators", estimators), ("policy_losses", losses)):
-        runs = [n for n, c in zoo.shelves[kind].items() if not HOSTS[host].refusal(c)]
+        runs = [n for n, c in zoo.shelves[kind].items() if not HOSTS[host].refusal(c, zoo.columns)]
         assert len(runs) >= count, runs
 
 
 def test_a_refusal_names_the_component_the_column_and_the_reason(zoo):
-    text = HOSTS["verl"].refusal(zoo.estimators["gigpo"])
+    text = HOSTS["verl"].refusal(zoo.estimators["gigpo"], zoo.columns)
     assert text.startswith("estimator 'gigpo' (")
     assert "cannot run in verl: it needs 'state_keys' (what marks" in text
-    text = HOSTS["verl"].refusal(zoo.estimators["vineppo"])
+    text = HOSTS["verl"].refusal(zoo.estimators["vineppo"], zoo.columns)
     assert "'branch_values', 'branch_steps' (rlzoo makes it by sampling" in text  # once for both
-    text = HOSTS["trl"].refusal(zoo.policy_losses["tpo"])
+    text = HOSTS["trl"].refusal(zoo.policy_losses["tpo"], zoo.columns)
     assert "'group_ids' (it is not handed to a policy loss there)" in text
-    assert "has a policy loss of its own" in HOSTS["slime"].refusal(zoo.policy_losses["gspo"])
+    assert "has a policy loss of its own" in HOSTS["slime"].refusal(
+        zoo.policy_losses["gspo"], zoo.columns
+    )
 
 
 def test_a_component_of_ones_own_falls_under_the_same_rule(zoo):
     class Mine:
         kind, name, label, needs = "estimators", "mine", "estimator 'mine' (me.py:1)", ("values",)
 
-    assert HOSTS["verl"].refusal(Mine) == ""
-    assert "it has no critic" in HOSTS["trl"].refusal(Mine)
+    assert HOSTS["verl"].refusal(Mine, zoo.columns) == ""
+    assert "it has no critic" in HOSTS["trl"].refusal(Mine, zoo.columns)
+
+
+OWN_COLUMNS = """
+from rlzoo import hookimpl
+
+def surprise(old_log_probs, *, scale: float = 2.0):
+    "How unlikely each token was, (B, T) nats.  Source: own."
+    return -scale * old_log_probs
+
+def openness(policy, response_mask):
+    "A column that only a policy can make.  Source: own."
+    return response_mask
+
+def by_surprise(rewards, surprise, response_mask):
+    "A_t = r_t + surprise_t.  Source: own."
+    return rewards + surprise
+
+def by_openness(rewards, openness, response_mask):
+    "A_t = r_t + openness_t.  Source: own."
+    return rewards + openness
+
+@hookimpl
+def register_columns(register):
+    register(surprise, shape="BT")
+    register(openness, shape="BT")
+
+@hookimpl
+def register_estimators(register):
+    register(by_surprise)
+    register(by_openness)
+"""
+
+
+def test_a_plugins_own_column_travels_where_the_trainer_has_what_it_is_made_of(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "mine.py").write_text(OWN_COLUMNS)
+    zoo = load_zoo([tmp_path / "mine.py"])
+    monkeypatch.setattr(calls, "zoo", lambda: zoo)
+    old = torch.full_like(MASK, -0.25)
+    found = batch(old_log_probs=lambda: old)
+    advantages, _ = calls.estimate(HOSTS["verl"], "rlzoo/by_surprise", found, {})
+    assert advantages.tolist() == ((REWARDS + 0.5) * MASK).tolist()
+    for host in ("verl", "trl"):
+        text = HOSTS[host].refusal(zoo.estimators["by_openness"], zoo.columns)
+        assert "'openness' (a plugin makes it of 'policy'" in text
+    text = HOSTS["trl"].refusal(zoo.estimators["by_surprise"], zoo.columns)
+    assert "'surprise' (a plugin makes it of 'old_log_probs'" in text
+    told = lines("verl", ["recipe=grpo", "estimator=by_surprise"], zoo).left
+    assert [text for text in told if "surprise" in text] == [
+        "columns surprise: the bridge makes them, by their default options"
+    ]
 
 
 def test_an_unknown_trainer_is_told():
@@ -97,8 +151,12 @@ def test_which_losses_are_proportional_to_the_advantages(zoo):
               and not proportional(c)}  # fmt: skip
     assert {"awr", "dro", "kl_cov"} <= not_so
     assert not {"ppo_clip", "cispo", "gspo", "gmpo", "sapo", "reinforce"} & not_so
-    assert "not proportional to them" in HOSTS["skyrl"].refusal(zoo.policy_losses["awr"])
-    assert HOSTS["trl"].refusal(zoo.policy_losses["awr"]) == ""  # there they come as they are
+    assert "not proportional to them" in HOSTS["skyrl"].refusal(
+        zoo.policy_losses["awr"], zoo.columns
+    )
+    assert (
+        HOSTS["trl"].refusal(zoo.policy_losses["awr"], zoo.columns) == ""
+    )  # there they come as they are
 
 
 # ---------------------------------------------------------------- columns and calls

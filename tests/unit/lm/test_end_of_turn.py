@@ -1,20 +1,25 @@
 """A chat template's end of turn ends a response, where prompts go through the template."""
 
+import argparse
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import GenerationConfig
 
 from helpers.architectures import save_model
+from rlzoo.cli.catalog import show
 from rlzoo.env.token_env import TokenEnv
 from rlzoo.lm.build import build_models
 from rlzoo.lm.loading import load_tokenizer
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.plugin.component import Example
 from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect
 from rlzoo_lab import export
-from rlzoo_lab.supervised import sft
+from rlzoo_lab.supervised import fit, sft
 
 # As Qwen2.5's base models have it: EOS is one token, the template ends turns by another.
 CHATML = (
@@ -117,3 +122,83 @@ def test_an_exported_model_ends_there_too(folder, tokenizer, tmp_path, chat):
     export._save_whole(folder, tmp_path / "out", recipe, None)
     ends = GenerationConfig.from_pretrained(tmp_path / "out").eos_token_id
     assert (end_of(tokenizer) in ends) == (chat == "always")
+
+
+# ---------------------------------------------------------------- what is done is shown
+
+
+def about_prompts(notes):
+    return [note for note in notes if "chat template" in note and note.startswith("prompts")]
+
+
+def shown(folder, *words):
+    words = ["recipe=grpo", f"model.path={folder}", *words]
+    return show.run(argparse.Namespace(words=words, changed=False)).document["prompts"]
+
+
+def asks_for_always(note):
+    return "model.chat=always" in note and "plain text" in note
+
+
+@pytest.mark.parametrize(
+    ("chat", "fits"),
+    [
+        ("auto", asks_for_always),
+        ("always", lambda note: "go through" in note),
+        ("never", lambda note: "model.chat=never" in note and not asks_for_always(note)),
+    ],
+)
+def test_a_run_and_show_report_how_a_template_is_used(zoo, folder, chat, fits):
+    """Texts never reach a chat model bare in silence."""
+    (note,) = about_prompts(make(zoo, folder, f"model.chat={chat}").notes)
+    assert fits(note)
+    assert shown(folder, f"model.chat={chat}") == note
+
+
+def test_messages_are_not_called_plain(zoo, folder, monkeypatch):
+    plan = make_plan(compose(["recipe=grpo", f"model.path={folder}", "device=cpu"], zoo), zoo)
+    monkeypatch.setattr(plan.task, "draw", lambda split, n, g: [Example(ASKED, "3")] * n)
+    (note,) = about_prompts(build_models(plan).notes)
+    assert "go through" in note
+    assert "plain" not in note
+
+
+def test_without_a_template_there_is_nothing_to_report(zoo, folder, tmp_path):
+    place = save_model(tmp_path / "plain", "llama", vocab_size=128)
+    assert about_prompts(make(zoo, place).notes) == []
+    assert shown(place) is None
+
+
+def test_presets_of_chat_models_use_their_template(zoo):
+    """Where a preset says nothing of it, its model has no template or is a base model."""
+    chats = {name: compose([f"model={name}"], zoo, need_recipe=False).config.model.chat
+             for name in list_configs("model")}  # fmt: skip
+    tuned = {name for name in chats if name.endswith("-instruct")} | {"qwen3-0.6b"}
+    assert len(tuned) == 5
+    assert {name for name, chat in chats.items() if chat == "always"} == tuned
+
+
+@pytest.mark.parametrize("chat", [None, "always"])
+def test_sft_reads_prompts_as_asked_and_reports_it(folder, tokenizer, tmp_path, capsys, chat):
+    parser = argparse.ArgumentParser()
+    sft.add_arguments(parser)
+    flags = ["--chat", chat] if chat else []
+    asked = parser.parse_args(["data.jsonl", "--model", str(folder), "--out", "out", *flags])
+    row = SimpleNamespace(prompt="1+2=")
+    reader = fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[row]))
+    prompt, response = sft.encode(reader, "1+2=", "3")
+    assert tokenizer.decode(prompt) == (reader.text(ASKED) if chat else "1+2=")
+    assert response[-1] == (end_of(tokenizer) if chat else tokenizer.eos_token_id)
+    said = capsys.readouterr().err
+    assert "--chat always" in said
+    assert ("plain text" in said) == (chat is None)
+
+
+def test_a_preset_named_to_sft_brings_its_own(tokenizer, monkeypatch, tmp_path):
+    (tmp_path / "configs" / "model").mkdir(parents=True)
+    (tmp_path / "configs" / "model" / "talker.yaml").write_text("model: {path: x, chat: always}\n")
+    monkeypatch.chdir(tmp_path)
+    asked = argparse.Namespace(model="talker", chat=None)
+    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "always"
+    asked.chat = "never"
+    assert fit.prompt_format(asked, tokenizer, SimpleNamespace(training=[])).chat == "never"

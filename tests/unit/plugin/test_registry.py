@@ -79,6 +79,10 @@ def test_the_environment_names_plugins(tmp_path, monkeypatch):
             "exists only from the update stage",
         ),
         (
+            GOOD.format(name="f", hook="register_estimators").replace("rewards,", "entropy,"),
+            "at this stage the column is 'old_entropy'",
+        ),
+        (
             GOOD.format(name="f", hook="register_estimators").replace("rewards,", "sample,"),
             "only columns and samplers may ask for",
         ),
