@@ -114,10 +114,12 @@ def typed_path(text: str) -> Path:
 
 
 def of_the_machine(error: BaseException) -> str | None:
-    """What the machine refused (a full disk, a folder that may not be written), in one line with
-    the path where that is known; None for an error of another kind."""
-    if disk_is_full(error):
-        said = "no space left on device"
+    """What the machine refused (a full disk, memory, a folder that may not be written), in one
+    line with the path where that is known; None for an error of another kind."""
+    if disk_is_full(error):  # a component's own line names it
+        said = str(error) if isinstance(error, RlzooError) else "no space left on device"
+    elif isinstance(error, MemoryError) or out_of_memory(error):
+        said = f"not enough memory ({first_line(error)})"
     elif isinstance(error, OSError):
         said = error.strerror or first_line(error)
     else:
@@ -127,6 +129,14 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Also as safetensors says it."""
+    """Also as safetensors says it, and where it is what a component raised."""
+    if isinstance(error, ComponentError) and error.__cause__:
+        error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)
     return getattr(error, "errno", None) in numbers or "No space left on device" in words_of(error)
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """As torch says it, of a GPU or of the machine. torch need not be imported for this."""
+    known = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in words_of(error))

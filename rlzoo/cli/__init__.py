@@ -17,6 +17,7 @@ import argparse
 import difflib
 import os
 import re
+import signal
 import sys
 import warnings
 from functools import cache
@@ -193,6 +194,9 @@ def parse(argv: list[str]) -> argparse.Namespace:
         from rlzoo.recipe.words import name_recipe, refuse_near_recipes
 
         arguments.words = name_recipe(arguments.words)
+        keys = [word.partition("=")[0] for word in arguments.words if "=" in word]
+        for key in dict.fromkeys(k for k in keys if keys.count(k) > 1 and k != "recipe"):
+            warnings.warn(f"{key} is given {keys.count(key)} times: the last counts", stacklevel=1)
         refuse_near_recipes(arguments.words)
     return arguments
 
@@ -294,8 +298,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as stopped:
         how = getattr(stopped, "__notes__", [])  # to go on
-        say("; ".join([f"rlzoo: {stopped or 'interrupted'}", *how]))
-        return 1
+        say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
+        return getattr(stopped, "status", 128 + signal.SIGINT)
 
 
 def _show_warning(message, category, filename, lineno, file=None, line=None) -> None:

@@ -100,6 +100,7 @@ def _all_to_stderr() -> Iterator[None]:
         with redirect_stdout(sys.stderr):
             yield
     finally:
+        sys.stdout.flush()  # sys.__stdout__, which some print to, holds back what it is given
         os.dup2(kept, 1)
         os.close(kept)
 

@@ -95,7 +95,8 @@ def _json_lines(file: Path, name: str) -> Iterator[Row]:
             except UnicodeDecodeError:
                 yield Row(place, index, None, "not UTF-8")
             except json.JSONDecodeError as error:
-                yield Row(place, index, None, f"not JSON: {error.msg} at column {error.colno}")
+                what = error.msg.removesuffix(" starting at")
+                yield Row(place, index, None, f"not JSON: {what} at column {error.colno}")
             except (RecursionError, ValueError):  # nested or numbers without end
                 yield Row(place, index, None, "not JSON: too large")
             else:

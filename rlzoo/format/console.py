@@ -21,7 +21,11 @@ class SafeConsole(Console):
     marks that turn the direction of writing): none of a model's reaches the terminal.
 
     A table that is wider than the terminal is printed as several: no column is cut or left out.
+    goes_on: what is shown is progress, which nobody need read: a full disk under it, or a terminal
+    that was closed, ends no work.
     """
+
+    goes_on = False
 
     def print(self, *objects: Any, **options: Any) -> None:
         super().print(*(part for one in objects for part in in_parts(one, self)), **options)
@@ -31,6 +35,14 @@ class SafeConsole(Console):
         self.quiet = True
         with suppress(OSError):  # a file that is none
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
+
+    def _check_buffer(self) -> None:
+        try:
+            super()._check_buffer()
+        except OSError:
+            if not self.goes_on:
+                raise
+            self.on_broken_pipe()
 
     def render(self, *arguments: Any, **options: Any) -> Iterator[Segment]:
         for segment in super().render(*arguments, **options):

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -73,8 +74,9 @@ def sample_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def say(text: str) -> None:
-    """A line to stderr, shown as what a terminal must not obey."""
-    print(folded(printable(text), sys.stderr), file=sys.stderr)
+    """A line to stderr, shown as what a terminal must not obey; lost where none can be written."""
+    with suppress(OSError):
+        print(folded(printable(text), sys.stderr), file=sys.stderr)
 
 
 def folded(text: str, stream: Any = None) -> str:

@@ -13,11 +13,10 @@ from torch import Tensor
 from rlzoo.accel.layout import lengths, pack
 from rlzoo.accel.memory import room
 from rlzoo.accel.ranks import ALONE, Ranks
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, out_of_memory
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
-from rlzoo.plugin.border import out_of_memory
 
 Columns = Mapping[str, Any]
 T = TypeVar("T")

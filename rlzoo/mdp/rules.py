@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlzoo.errors import ComponentError, RlzooError
+from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import out_of_memory
-from rlzoo.plugin.call import call, check, own, zero_off_mask
+from rlzoo.plugin.border import watched
+from rlzoo.plugin.call import call, check, own, real, zero_off_mask
 from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 
@@ -158,8 +158,9 @@ def _per_token(function: Any, subject: Any, columns: Mapping[str, Any], label: s
     """Call a scorer and give (B, T); a raise or a NaN is shown with its prompt and response."""
     mask = columns["response_mask"]
     try:
-        raw = function(subject, columns)
-        out = torch.as_tensor(raw, dtype=mask.dtype).detach()
+        with watched(label):
+            raw = function(subject, columns)
+        out = torch.as_tensor(real(raw), dtype=mask.dtype).detach()
         out = out if out.device == mask.device else put(out, mask.device)
     except RlzooError:
         raise

@@ -1,36 +1,82 @@
 """The border to plugins: whatever a stranger's code raises is an error of that plugin, on one line.
 
-The one place where anything may be caught. A Ctrl-C goes through, and so do a lack of memory, which
-the core mends, and a full disk; sys.exit does not: a component ends no run.
+The one place where anything may be caught. A Ctrl-C goes through, and so does a device's lack of
+memory, which the core mends; sys.exit does not: a component ends no run. Nor does one move the
+process elsewhere, double it, or leave it too little stack.
 """
 
+import os
+import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from rlzoo.errors import ComponentError, RlzooError, disk_is_full, words_of
+from rlzoo.errors import ComponentError, RlzooError, out_of_memory, words_of
 
 CORE = str(Path(__file__).resolve().parents[1])
+
+Process = tuple[int, str | None, int]  # id, current folder, recursion limit
 
 
 @contextmanager
 def border(label: str) -> Iterator[None]:
     """Around a call of a plugin's code; `label` names it. Raises ComponentError."""
+    with watched(label):
+        try:
+            yield
+        except (RlzooError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            if out_of_memory(error):
+                raise
+            raise ComponentError(f"{label} raised {told(error)}") from error
+
+
+@contextmanager
+def watched(label: str) -> Iterator[None]:
+    """What a plugin's code changes for the whole process is changed back: then raises
+    ComponentError. A KeyboardInterrupt gets a note of where it came."""
+    before, changed = this_process(), ""
     try:
         yield
-    except (RlzooError, KeyboardInterrupt, MemoryError):
+    except KeyboardInterrupt as stopped:
+        if not hasattr(stopped, "__notes__"):
+            stopped.add_note(f"in {label}")
         raise
-    except BaseException as error:
-        if out_of_memory(error) or disk_is_full(error):
-            raise
-        raise ComponentError(f"{label} raised {told(error)}") from error
+    finally:
+        changed = put_back(label, before)
+    if changed:
+        raise ComponentError(f"{label} changed {changed} of the whole process")
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """As torch says it, of a GPU or of the machine. torch need not be imported for this."""
-    known = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return known or (isinstance(error, RuntimeError) and "can't allocate memory" in words_of(error))
+def this_process() -> Process:
+    """What `put_back` puts back."""
+    try:
+        here = os.getcwd()
+    except OSError:  # the folder is gone
+        here = None
+    return os.getpid(), here, sys.getrecursionlimit()
+
+
+def put_back(label: str, before: Process) -> str:
+    """Put back what a plugin's code has changed since; what that was, in words. A copy of the
+    process that it left behind by os.fork ends here: two would train in one folder."""
+    number, here, limit = before
+    now = this_process()
+    if now[0] != number:
+        told = f"rlzoo: {label} made a copy of the process by os.fork; the copy ends\n"
+        with suppress(OSError):
+            os.write(2, told.encode())
+        os._exit(1)
+    changed = []
+    if here is not None and now[1] != here:
+        os.chdir(here)
+        changed.append(f"the current folder (to {now[1]})")
+    if now[2] < limit:
+        sys.setrecursionlimit(limit)
+        changed.append(f"the recursion limit (to {now[2]})")
+    return " and ".join(changed)
 
 
 def told(error: BaseException) -> str:

@@ -264,11 +264,19 @@ def _column(call: _Call, output: Any) -> Any:
     return call.finite(output, name) if output.is_floating_point() else output
 
 
+def real(x: Any) -> Any:
+    """x; raises TypeError where it is of complex numbers, of which a float would keep a part."""
+    kind = getattr(x, "dtype", None)
+    if getattr(kind, "is_complex", False) or getattr(kind, "kind", "") == "c":
+        raise TypeError("complex numbers")
+    return x
+
+
 def _reward(call: _Call, output: Any) -> Tensor:
     """(B,) for an outcome, (B, T) for a score per token; lists of numbers are taken too."""
     mask = call.columns["response_mask"]
     try:
-        score = torch.as_tensor(output, dtype=torch.float32)
+        score = torch.as_tensor(real(output), dtype=torch.float32)
         score = score if score.device == mask.device else put(score, mask.device)
     except (TypeError, ValueError) as error:
         raise call.fault(f"returned {type(output).__name__}, not scores ({error})") from None

@@ -26,7 +26,7 @@ import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, UnknownName, nearest
 from rlzoo.plugin import hookspecs
-from rlzoo.plugin.border import told
+from rlzoo.plugin.border import put_back, this_process, told
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component, read_component
 from rlzoo.plugin.watch import Watch
@@ -273,6 +273,7 @@ class _Loader:
     def attempt(self, origin: str) -> Iterator[None]:
         """A plugin that raises, whatever it raises, is left out: but for the user's own Ctrl-C."""
         self.watch.at(origin)
+        before = this_process()
         try:
             yield
         except BaseException as error:
@@ -280,6 +281,10 @@ class _Loader:
                 raise
             reason = str(error) if isinstance(error, RlzooError) else told(error)
             self.broken.append(Broken(origin, reason))
+        finally:
+            if changed := put_back(f"plugin {origin}", before):
+                text = f"plugin {origin} changed {changed} of the whole process, as it was loaded"
+                warnings.warn(f"{text}; that is changed back", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> types.ModuleType:

@@ -225,8 +225,10 @@ def _presets(layers: list[Layer]) -> list[Layer]:
     presets = []
     for section, folder in (("model", "model"), ("teacher", "model"), ("task", "task")):
         key = f"{section}.name"
-        chosen = next((ly for ly in reversed(layers) if ly.values.get(key) is not None), None)
-        if chosen is None or chosen.saved:  # what a saved name stands for is in the file, too
+        chosen = next((ly for ly in reversed(layers) if key in ly.values), None)
+        if (
+            chosen is None or chosen.values[key] is None or chosen.saved
+        ):  # what a saved name stands for is in the file, too
             continue
         name = chosen.values[key]
         if not isinstance(name, str | int | float):

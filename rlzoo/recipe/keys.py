@@ -16,6 +16,8 @@ _OPTIMIZER: dict[str, Any] = {  # the actor's and the critic's
     "max_grad_norm": Annotated[float | None, Range(0), "clips the gradient; null: never"],
 }
 
+MANY = 2**24  # more rows, tokens or parts than a machine holds: refused before any is made
+
 
 # Every key of the core: type, range, meaning. Defaults live in configs/defaults.yaml.
 _KEYS: dict[str, Any] = {
@@ -60,7 +62,9 @@ _KEYS: dict[str, Any] = {
         "the chat template is for prompts that are messages, for all prompts, for none",
     ],
     "model.system": Annotated[str | None, "a system message before what goes through the template"],
-    "model.lora.rank": Annotated[int, Range(0), "of LoRA adapters; 0: all weights are trained"],
+    "model.lora.rank": Annotated[
+        int, Range(0, MANY), "of LoRA adapters; 0: all weights are trained"
+    ],
     "model.lora.alpha": Annotated[
         float, Range(0, closed="neither"), "adapters are scaled by alpha / rank"
     ],
@@ -82,9 +86,9 @@ _KEYS: dict[str, Any] = {
         "of several processes, each holds all weights, or a share of them (FSDP2)",
     ],
     "task.name": Annotated[str, "a task, or a preset of configs/task/"],
-    "rollout.prompts": Annotated[int, Range(1), "prompts per step"],
-    "rollout.samples": Annotated[int, Range(1), "samples per prompt: the group size"],
-    "rollout.max_new_tokens": Annotated[int, Range(1), "the length limit of a response"],
+    "rollout.prompts": Annotated[int, Range(1, MANY), "prompts per step"],
+    "rollout.samples": Annotated[int, Range(1, MANY), "samples per prompt: the group size"],
+    "rollout.max_new_tokens": Annotated[int, Range(1, MANY), "the length limit of a response"],
     "rollout.temperature": Annotated[
         float, Range(0, closed="neither"), "the policy is softmax(logits / temperature)"
     ],
@@ -155,7 +159,7 @@ _KEYS: dict[str, Any] = {
         int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
     ],
     "critic.minibatches": Annotated[
-        int | None, Range(1), "the critic's optimizer steps per pass; null: train.minibatches"
+        int | None, Range(1, MANY), "the critic's optimizer steps per pass; null: train.minibatches"
     ],
     "critic.coef": Annotated[float, Range(0), "of the value loss, where the trunk is shared"],
     "critic.aggregation.name": Annotated[str, "a weight per token of the value loss"],
@@ -166,7 +170,7 @@ _KEYS: dict[str, Any] = {
     "train.tokens": Annotated[int | None, Range(1), "budget: tokens generated, all of them"],
     "train.minutes": Annotated[float | None, Range(0), "budget: wall time"],
     "train.epochs": Annotated[int, Range(1), "passes over each batch"],
-    "train.minibatches": Annotated[int, Range(1), "optimizer steps per pass"],
+    "train.minibatches": Annotated[int, Range(1, MANY), "optimizer steps per pass"],
     "train.microbatch": Annotated[
         int | None, Range(1), "rows per forward pass; null: by train.token_budget"
     ],
@@ -183,7 +187,7 @@ _KEYS: dict[str, Any] = {
     ],
     "train.critic_warmup": Annotated[int, Range(0), "first steps that update the critic only"],
     "eval.every": Annotated[int, Range(0), "steps between evaluations; 0: before and after only"],
-    "eval.samples": Annotated[int, Range(1), "held-out samples of an evaluation"],
+    "eval.samples": Annotated[int, Range(1, MANY), "held-out samples of an evaluation"],
     "eval.temperature": Annotated[
         float, Range(0, closed="neither"), "of evaluations, whatever training samples at"
     ],
@@ -194,7 +198,7 @@ _KEYS: dict[str, Any] = {
         "evaluations sample among the likeliest of this mass, of what top_k leaves",
     ],
     "eval.max_new_tokens": Annotated[
-        int | None, Range(1), "length limit of evaluations; null: rollout.max_new_tokens"
+        int | None, Range(1, MANY), "length limit of evaluations; null: rollout.max_new_tokens"
     ],
     "checkpoint.every": Annotated[int, Range(0), "steps between checkpoints; 0: at the end only"],
     "checkpoint.keep": Annotated[int, Range(1), "checkpoints kept"],

@@ -1,6 +1,7 @@
 """Every key held against the core's keys and the options of the components that are chosen."""
 
 import difflib
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.files import Flat
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 
 
 def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, dict[str, str]]:
@@ -53,6 +54,13 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             checked[key], set_at[key] = defaults[key]
     if checked["model.path"] is None:
         raise RecipeError("model: give model.name (a preset) or model.path (a folder)")
+    sizes = [checked[f"rollout.{name}"] for name in ("prompts", "samples", "max_new_tokens")]
+    if math.prod(sizes) > MANY * 128:
+        text = " x ".join(map(str, sizes))
+        raise RecipeError(
+            f"rollout: prompts x samples x max_new_tokens is {text} tokens a step; "
+            f"must be at most {MANY * 128}"
+        )
     return checked, set_at
 
 

@@ -86,7 +86,7 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
             for row in sweep["rows"]:
                 name, runs = row.get("label", ""), [path / run for run in row["runs"]]
                 if name and len(folders) == 1:
-                    gathered.rows[name] = ComparedRow(name, row["values"], {})
+                    gathered.rows[name] = ComparedRow(name, row.get("values", {}), {})
                     gathered.row_of |= dict.fromkeys(runs, name)
                 _take(runs, gathered, seen, name)
             continue
@@ -104,7 +104,13 @@ def read_sweep(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = read_json(file)
-        _ = found["keys"], [row["runs"] for row in found["rows"]]
+        texts = [*found["keys"]]
+        for row in found["rows"]:
+            texts += [*row["runs"], row.get("label", ""), *row.get("words", [])]
+            if not isinstance(row.get("values", {}), dict):
+                raise TypeError("a row's values are no mapping")
+        if odd := [x for x in texts if not isinstance(x, str)]:
+            raise TypeError(f"{odd[0]!r} is no text")
     except (ValueError, LookupError, TypeError) as error:
         raise RunError(
             f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "

@@ -1,9 +1,10 @@
 """What a run tells while it goes on."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
-STOPPING = "stopping after this step, with a checkpoint; Ctrl-C again stops at once"
+STOPPING = "stopping after this step, with a checkpoint; the same signal again stops at once"
 
 
 class Silent:
@@ -21,7 +22,8 @@ class Silent:
     def note(self, text: str) -> None: ...
     def stopping(self) -> None:
         """Ctrl-C was pressed, perhaps in the middle of a print: nothing but the bare descriptor."""
-        os.write(2, f"\n{STOPPING}\n".encode())
+        with suppress(OSError):  # the terminal is closed, its disk full
+            os.write(2, f"\n{STOPPING}\n".encode())
 
     def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
     def close(self) -> None: ...

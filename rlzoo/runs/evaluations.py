@@ -64,6 +64,11 @@ def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
     return arrays
 
 
+def evaluated_steps(folder: RunFolder) -> set[int]:
+    """After which steps there are such arrays."""
+    return {step_of(path) for path in saved_steps(_place(folder.path), ".safetensors")}
+
+
 def forget_evaluations(folder: RunFolder, step: int) -> None:
     """Remove those after `step`: a resumed run writes them again."""
     for path in saved_steps(_place(folder.path), ".safetensors"):

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ from rlzoo.runs.store import NOTE, copy_of, open_store
 BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
 WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
            "samples.jsonl")  # fmt: skip
+
+# The files in these folders: checkpoints and the like, and what transformers and peft save.
+WITHIN = ("step-*", ".*.partial", "best.json", "config.json", "generation_config.json",
+          "model*.safetensors", "model.safetensors.index.json", "adapter_config.json",
+          "adapter_model.safetensors", "tokenizer*", "special_tokens_map.json", "added_tokens.json",
+          "vocab.*", "merges.txt", "spiece.model", "chat_template*")  # fmt: skip
 
 STEP = re.compile(rb'\{"step": (\d+)')  # as every line of a run begins
 
@@ -165,14 +172,29 @@ def _clear(path: Path) -> None:
         raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
     for name in WRITTEN:
         if (path / name).is_dir() and not (path / name).is_symlink():
-            shutil.rmtree(path / name)
+            _remove_own(path / name)
         else:
             (path / name).unlink(missing_ok=True)
     left = sorted(
-        p.name for p in path.iterdir() if not p.name.startswith(".") and p.name not in BEGUN
+        str(p.relative_to(path))
+        for p in [*path.iterdir(), *(p for name in WRITTEN for p in (path / name).glob("*"))]
+        if not p.name.startswith(".") and p.name not in {*BEGUN, *WRITTEN}
     )
     if left:
         warnings.warn(f"run.dir: {path}: left as they are: {', '.join(left)}", stacklevel=2)
+
+
+def _remove_own(folder: Path) -> None:
+    """Remove what a run wrote into a folder of its own, and the folder where nothing is left."""
+    for path in folder.iterdir():
+        if not any(fnmatch(path.name, pattern) for pattern in WITHIN):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def _read_line(raw: bytes) -> dict[str, Any] | None:

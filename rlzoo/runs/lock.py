@@ -30,7 +30,7 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
     while (handle := _take(file)) is None:
         if time.monotonic() >= end:
             with suppress(FileNotFoundError):  # or it has gone this moment
-                told = file.read_text(encoding="utf-8", errors="replace").strip()
+                told = " ".join(file.read_text(encoding="utf-8", errors="replace").split())
                 who = f" ({told})" if told else ""
             raise RunError(f"{place}: another process is at work there{who}")
         time.sleep(0.05)

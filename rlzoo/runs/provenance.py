@@ -8,8 +8,9 @@ import hashlib
 import inspect
 import json
 import platform
-import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +98,10 @@ def _recipe(plan: Plan) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     found = {"rlzoo": __version__, "Python": platform.python_version()}
-    libraries = [name for name in ("torch", "transformers", "peft") if name in sys.modules]
-    return found | {name: sys.modules[name].__version__ for name in libraries}
+    for name in ("torch", "transformers", "peft"):  # as installed, whoever has imported it so far
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _components(plan: Plan) -> dict[str, str]:

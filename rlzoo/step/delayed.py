@@ -48,8 +48,12 @@ class Delayed:
         if not (checkpoint / FILE).exists():
             return
         tensors = load_file(checkpoint / FILE)
+        self.past.clear()
         for i in range(len(tensors) // len(self.weights)):
-            self.past.append({n: tensors[f"{i}.{n}"].to(p) for n, p in self.weights.items()})
+            then = {n: tensors[f"{i}.{n}"].to(p) for n, p in self.weights.items()}
+            if any(x.shape != self.weights[n].shape for n, x in then.items()):
+                raise ValueError(f"{FILE} is of another model")
+            self.past.append(then)
 
     def _copy(self) -> dict[str, Tensor]:
         return {name: weight.detach().clone() for name, weight in self.weights.items()}

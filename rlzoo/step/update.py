@@ -5,7 +5,8 @@ is cut changes no gradient.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -241,7 +242,27 @@ def _backward(
         sums.add("weight/critic", weights["critic"].sum())
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     if loss.requires_grad:
-        loss.backward()
+        losses = {
+            "log_probs": [plan.policy_loss, plan.kl if config.kl.place == "loss" else None],
+            "prediction": [plan.value_loss],
+        }
+        with _named([bound for n in scored if n in losses for bound in losses[n] if bound]):
+            loss.backward()
+
+
+@contextmanager
+def _named(losses: Sequence[Bound]) -> Iterator[None]:
+    """Around the gradient of these losses: torch finds here that one of them has changed, in place,
+    what its gradient is made of."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise ComponentError(
+            f"{' or '.join(bound.component.label for bound in losses)}: changes a tensor in place "
+            "(x += 1, x.clamp_()) that its gradient needs; make a new one (x = x + 1)"
+        ) from None
 
 
 def policy_loss(plan: Plan, columns: Mapping[str, Any]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -272,7 +293,8 @@ def policy_loss_gradient(
     with torch.enable_grad():
         token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})
         loss = (weights * token_loss).sum()
-        (gradient,) = torch.autograd.grad(loss, log_probs)
+        with _named([plan.policy_loss]):
+            (gradient,) = torch.autograd.grad(loss, log_probs)
     return gradient, loss, metrics
 
 

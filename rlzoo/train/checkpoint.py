@@ -6,20 +6,30 @@ it is taken.
 
 import hashlib
 import json
+import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from rlzoo.accel.shard import spread_like, whole_tensors
-from rlzoo.errors import CheckpointError
+from rlzoo.errors import CheckpointError, first_line
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
+
+# What a file that holds something else raises, whatever its checksum says.
+UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError)
+
+
+class Damaged(CheckpointError):
+    """A checkpoint whose files do not hold what they should."""
 
 
 def place_of(folder: Path, step: int) -> Path:
@@ -82,22 +92,33 @@ def prune(folder: Path, step: int, keep: int) -> None:
 
 
 def load_checkpoint(
-    folder: Path, networks: Mapping[str, nn.Module], optimizers: Mapping[str, torch.optim.Optimizer]
+    folder: Path,
+    networks: Mapping[str, nn.Module],
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    load_more: Callable[[Path], None] | None = None,
 ) -> tuple[dict | None, list[str]]:
     """The newest whole checkpoint's state, loaded into networks and optimizers; None where there
-    is no checkpoint at all. Also what was wrong with newer ones, a line each."""
+    is no checkpoint at all. Also what was wrong with newer ones, a line each.
+
+    load_more: reads what else a checkpoint's folder holds."""
     troubles = []
     found = saved_steps(folder)
     for path in reversed(found):
-        fault = damage(path)
-        if fault:
+        try:
+            fault = damage(path, [f"{name}.safetensors" for name in networks])
+            if fault:
+                raise Damaged(fault)
+            state = load_networks(path, networks)
+            for name, optimizer in optimizers.items():
+                tensors = load_file(path / f"{name}_optimizer.safetensors")
+                _load_optimizer(optimizer, tensors, state["optimizers"][name])
+            if load_more:
+                load_more(path)
+        except (Damaged, *UNREADABLE) as error:
+            fault = first_line(error)
             troubles.append(f"checkpoint {path.name} is damaged ({fault}); taking the one before")
-            continue
-        state = load_networks(path, networks)
-        for name, optimizer in optimizers.items():
-            tensors = load_file(path / f"{name}_optimizer.safetensors")
-            _load_optimizer(optimizer, tensors, state["optimizers"][name])
-        return state, troubles
+        else:
+            return state, troubles
     if found:
         raise CheckpointError(f"{folder}: every checkpoint is damaged: {'; '.join(troubles)}")
     return None, troubles
@@ -105,30 +126,51 @@ def load_checkpoint(
 
 def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, Any]:
     """Put the weights of the checkpoint `path` into networks, by name; returns its state. Raises
-    CheckpointError where they do not fit, OSError where one is not there."""
+    CheckpointError where they do not fit, or a file is damaged or not there."""
+    try:
+        state = _read_state(path)
+        found = {name: load_file(path / f"{name}.safetensors") for name in networks}
+    except UNREADABLE as error:
+        raise Damaged(f"{path} cannot be read: {first_line(error)}") from None
     for name, network in networks.items():
-        tensors = load_file(path / f"{name}.safetensors")
         try:
-            _load_network(network, tensors)
+            _load_network(network, found[name])
         except RuntimeError as error:  # weights of other widths
             text = str(error).splitlines()[-1].strip()
             raise CheckpointError(f"checkpoint {path} does not fit the model: {text}") from None
-    return read_json(path / "state.json")
+    return state
+
+
+def _read_state(path: Path) -> dict[str, Any]:
+    """What a checkpoint says of itself; raises OSError, ValueError, TypeError, LookupError where it
+    says anything else."""
+    state = read_json(path / "state.json")
+    numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
+    if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
+        raise ValueError("state.json is of another step, or holds no numbers")
+    set(state.get("updated", ()))
+    return dict(state)
 
 
 def write_manifest(folder: Path) -> None:
     """The checksums of a checkpoint's files, by which `damage` tells whether it is whole."""
-    sums = {path.name: _checksum(path) for path in sorted(folder.iterdir())}
+    files = [path for path in sorted(folder.iterdir()) if path.name != "manifest.json"]
+    sums = {path.name: _checksum(path) for path in files}
     write_synced(folder / "manifest.json", json.dumps(sums, indent=1).encode())
     sync(folder)
 
 
-def damage(path: Path) -> str:
-    """What is wrong with a checkpoint folder, or an empty string."""
+def damage(path: Path, needed: Iterable[str] = ()) -> str:
+    """What is wrong with a checkpoint folder, or an empty string. needed: files that its manifest
+    must name."""
     try:
         sums = read_json(path / "manifest.json")
         if not isinstance(sums, dict):
             return "manifest.json holds no mapping"
+        if lost := sorted({*needed} - sums.keys()):
+            return f"manifest.json names no {lost[0]}"
+        if not sums:
+            return "manifest.json names no file"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"
@@ -188,6 +230,8 @@ def _load_optimizer(
     entries: dict[int, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
+        if tensor.shape != weights[int(index)].shape:
+            raise ValueError(f"{key} is of shape {tuple(tensor.shape)}")
         entries.setdefault(int(index), {})[name] = spread_like(tensor, weights[int(index)])
     for index, step in scalars["steps"].items():
         entries.setdefault(int(index), {})["step"] = torch.tensor(step)
@@ -196,8 +240,14 @@ def _load_optimizer(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """As safetensors, synced to disk."""
-    save_file(tensors, path)
+    """As safetensors, synced to disk. Raises OSError, which safetensors says in words."""
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        number = re.search(r"\(os error (\d+)\)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
     sync(path)
 
 

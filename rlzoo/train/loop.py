@@ -1,12 +1,13 @@
 """The loop: training steps until the budget ends, and what is written down and shown on the way."""
 
 import time
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
 from rlzoo.accel import threads
 from rlzoo.accel.ranks import ALONE, Ranks
-from rlzoo.errors import RlzooError, RunError, Unfinished
+from rlzoo.errors import RlzooError, RunError, Unfinished, disk_is_full
 from rlzoo.lm.build import build_models
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
@@ -14,6 +15,7 @@ from rlzoo.rollout.evaluation import evaluate
 from rlzoo.runs.disk import write_json
 from rlzoo.runs.evaluations import forget_evaluations, write_evaluation
 from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.lost import lost
 from rlzoo.runs.metrics import is_evaluation
 from rlzoo.runs.provenance import settle
 from rlzoo.step.delayed import FILE
@@ -23,11 +25,10 @@ from rlzoo.train.checkpoint import (
     keep_best,
     load_checkpoint,
     mend_best,
-    place_of,
     prune,
     save_checkpoint,
 )
-from rlzoo.train.interrupt import asked_to_stop
+from rlzoo.train.interrupt import Stopped, asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 
 LINES = ("metrics.jsonl", "samples.jsonl")
@@ -66,18 +67,19 @@ class Loop:
     def run(self) -> dict[str, Any]:
         """To the end of the budget; returns the summary, which is also in summary.json.
 
-        At Ctrl-C it ends with a checkpoint and raises KeyboardInterrupt.
+        At Ctrl-C, or a signal like it, it ends with a checkpoint and raises Stopped.
         """
         self._show_notes()
         with asked_to_stop(self.display.stopping) as asked:
-            if not self.evaluations:
+            if not self.evaluations or self._is_unevaluated():
                 self.evaluate()
             while not self._reason() and (progress := self.progress()) < 1:
-                if self.ranks.same(asked.now):
+                if number := max(self.ranks.gather(asked.number)):
                     self.save()
-                    raise KeyboardInterrupt(f"stopped after step {self.trainer.steps}")
+                    raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
-                if self._is_due(self.config.eval.every):
+                # Whoever asks may not wait for an evaluation: it is made when the run goes on.
+                if self._is_unevaluated() and not max(self.ranks.gather(asked.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
                     self.save()
@@ -187,6 +189,10 @@ class Loop:
     def _is_due(self, every: int) -> bool:
         return bool(every) and self.trainer.steps % every == 0
 
+    def _is_unevaluated(self) -> bool:
+        steps = self.trainer.steps
+        return self._is_due(self.config.eval.every) and self.evaluations[-1]["step"] != steps
+
     def _reason(self) -> str | None:
         found = stopping.reason(self.config.stop, self.evaluations, self.last)
         return found or self.ranks.same(self.told_to_stop)
@@ -195,14 +201,15 @@ class Loop:
         """From the last whole checkpoint, where there is one; lines after it are forgotten."""
         trainer = self.trainer
         state, troubles = load_checkpoint(
-            self.folder.checkpoints, self.models.networks(), trainer.optimizers
+            self.folder.checkpoints,
+            self.models.networks(),
+            trainer.optimizers,
+            trainer.delayed.load if trainer.delayed else None,
         )
         for text in troubles:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            if trainer.delayed:
-                trainer.delayed.load(place_of(self.folder.checkpoints, trainer.steps))
             self.models.meter.tokens = state["tokens"]
             self.earlier, self.skipped = state["seconds"], state["skipped"]
             self.saved = trainer.steps
@@ -221,12 +228,17 @@ class Loop:
     def _read_lines(self) -> None:
         """What was written before. Loggers start anew: they hear what is kept."""
         troubles: list[str] = []
+        steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
             self._tell_loggers("log", line)
             if is_evaluation(line):
                 self.evaluations.append(line)
             else:
                 self.last = line
+                steps.append(line["step"])
+        evaluated, done = [line["step"] for line in self.evaluations], self.trainer.steps
+        if done and self.ranks.first:
+            troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
             self.display.note(text)
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
@@ -250,6 +262,8 @@ class Loop:
                 if isinstance(said, str):
                     self.told_to_stop = f"logger {name!r}: {said}"
             except RlzooError as error:
+                if disk_is_full(error):  # nothing else would go better
+                    raise
                 del self.loggers[name]
                 self.display.note(f"{error}; the run goes on without it")
 

@@ -6,7 +6,7 @@ Modules with torch are imported inside functions: what is wrong with a recipe is
 import shlex
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -87,7 +87,7 @@ def resume(
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
 ) -> Trained:
-    """Go on with an interrupted run from its last whole checkpoint.
+    """Go on with an interrupted run from its last whole checkpoint; of a finished one, its end.
 
     path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in.
     trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
@@ -95,7 +95,7 @@ def resume(
     folder = open_folder(path, large=False)
     local, url = _places(path, dir)
     if folder.summary():
-        return _sent(path, "" if is_url(path) else url)
+        return _sent(folder, path, "" if is_url(path) else url, display or Silent())
     zoo = zoo or load_zoo()
     trust = [f"{TRUST}=true"] if trust_remote_code else []
     words = [f"recipe={folder.path / 'recipe.yaml'}", *decoding_words(folder), *trust]
@@ -126,13 +126,15 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
         yield folder
 
 
-def _sent(path: str | Path, url: str) -> Trained:
-    """A finished run, where its store lacked something that it has now."""
-    with locked(Path(path)) if url else nullcontext():
-        if url and (folder := taken_up(Path(path), url)).store.push(folder.path):
-            return Trained(folder.path, folder.summary())
-    has = f", and {url} has all of it" if url else ""
-    raise RunError(f"{path} is finished already{has}; nothing to resume")
+def _sent(folder: RunFolder, path: str | Path, url: str, display: Any) -> Trained:
+    """A finished run; where its store lacked something, that has it now."""
+    has = ""
+    if url:
+        with locked(folder.path):
+            here = taken_up(folder.path, url)
+            has = f", and {url} {'got the rest' if here.store.push(here.path) else 'has all of it'}"
+    display.note(f"{path} is finished already{has}; nothing to resume")
+    return Trained(folder.path, folder.summary())
 
 
 def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":

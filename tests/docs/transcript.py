@@ -55,7 +55,6 @@ LEAVE = {  # why a command is not typed
 }
 ENDS = {  # commands that rightly end otherwise
     r"show .*task.answer=answer": 2,  # the page shows the message
-    r"resume runs/(seed1|ppo_gae-)": 2,  # finished already, as the page says
     r"rlzoo base .*--steps 20": 1,  # so few steps teach it too little, and it says so
     r"bench gpu": 2,  # there is none, and it says so
     r"--on ray:10": 2,  # no cluster there, and it says so

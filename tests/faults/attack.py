@@ -1,7 +1,7 @@
 """The attack: `python tests/faults/attack.py` runs all of it, `--share 0.02` a drawn part.
 
 Exit status 1 where anything was lost, wrong, or said by a traceback. Names choose: parts of the
-names of cases, `races`, `recipes`, `folders`.
+names of cases, `races`, `recipes`, `folders`, `signals`, `manifests`, `outputs`.
 """
 
 import argparse
@@ -16,9 +16,10 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from faults import fuzz, harness, kills, races  # noqa: E402
+from faults import endings, fuzz, harness, kills, races  # noqa: E402
 
 ROUNDS, RECIPES, FOLDERS = 100, 11_000, 160  # in full
+SIGNALS, MANIFESTS, OUTPUTS = 200, 200, 40
 
 
 def main():
@@ -38,6 +39,9 @@ def main():
         parts["races"] = partial(raced, cases, asked)
         parts["recipes"] = partial(fuzzed, "recipes", fuzz.recipes, RECIPES, asked)
         parts["folders"] = partial(fuzzed, "folders", fuzz.folders, FOLDERS, asked)
+        parts["signals"] = partial(fuzzed, "signals", endings.signals, SIGNALS, asked)
+        parts["manifests"] = partial(fuzzed, "manifests", endings.manifests, MANIFESTS, asked)
+        parts["outputs"] = partial(fuzzed, "outputs", endings.outputs, OUTPUTS, asked)
         chosen = [name for name in parts
                   if not asked.names or any(word in name for word in asked.names)]  # fmt: skip
         print(kills.HEAD, flush=True)

@@ -48,8 +48,9 @@ def finished(function, *args, timeout=120):
         return subprocess.CompletedProcess(args, process.exitcode, *said)
 
 
-def ranks(folder, *words_of):
-    """`rlzoo WORDS` as ranks of one run, each its words; (the worst exit status, what was said)."""
+def ranks(folder, *words_of, meanwhile=lambda started: None):
+    """`rlzoo WORDS` as ranks of one run, each its words; (the worst exit status, what was said).
+    meanwhile: gets their processes once they are started."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,6 +59,7 @@ def ranks(folder, *words_of):
         for i, words in enumerate(words_of)
     ]
     try:
+        meanwhile(started)
         for process in started:
             process.join(timeout=240)
     finally:

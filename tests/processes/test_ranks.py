@@ -114,3 +114,29 @@ def test_joining_pads_prompts_on_the_left_and_responses_on_the_right():
     assert whole["old_log_probs"].sum(1).tolist() == [-1, -2, -2]
     assert whole["prompts"] == ["3", "2", "2"]
     assert (whole["score_components"].shape, whole["score_weights"].shape) == ((3, 2), (2,))
+
+
+@pytest.mark.parametrize("which", [[0, 1], [1]])
+def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(which, tmp_path):
+    """torchrun sends it to each, `kill` to one."""
+    folder = tmp_path / "run"
+    words = ["run", "recipe=grpo", *WORDS, "train.steps=5000", "checkpoint.every=0",
+             f"run.dir={folder}"]  # fmt: skip
+
+    def send(started):
+        began = time.time()
+        while time.time() - began < 100 and len(stepped(folder)) < 3:
+            time.sleep(0.1)
+        for i in which:
+            os.kill(started[i].pid, signal.SIGTERM)
+
+    status, said = ranks(tmp_path, words, words, meanwhile=send)
+    assert status == 128 + signal.SIGTERM, said
+    assert "goes on" in said
+    steps = [line["step"] for line in lines(folder)]
+    assert [p.name for p in (folder / "checkpoints").iterdir()] == [f"step-{steps[-1]:08d}"]
+
+
+def stepped(folder):
+    path = folder / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []

@@ -193,7 +193,7 @@ def run(
         `rlzoo.runs.display.Silent`.
     store: a URL that the folder is kept at, too, after each checkpoint: "s3://bucket/a".
 
-    Ctrl-C, or a notebook's stop button, ends it after its step with a checkpoint and raises
+    Ctrl-C, SIGTERM or a notebook's stop button ends it after its step with a checkpoint and raises
     KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
     ComponentError, RunError, StoreError.
     """
@@ -216,8 +216,8 @@ def resume(
 
     path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
     run code that comes with the model, whatever the run's own recipe says. dir: the folder that the
-    run of a URL goes on in; runs/ and its name. Raises RunError where it is finished, or no run
-    folder.
+    run of a URL goes on in; runs/ and its name. Of a finished run it is the run, and nothing is
+    trained. Raises RunError where it is no run folder.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir}
     with _shown(display) as shown:

@@ -22,7 +22,7 @@ from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.stats import wilson
-from rlzoo.train.interrupt import asked_to_stop
+from rlzoo.train.interrupt import Stopped, asked_to_stop
 from rlzoo_lab.supervised.pairs import Reader
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
@@ -292,7 +292,7 @@ def fit(
         def on_log(self, args, state, control, logs=None, **rest):
             if logs and "loss" in logs:
                 where = f"step {state.global_step:4d} of {state.max_steps}"
-                print(f"{title}: {where}  loss {float(logs['loss']):.4f}", file=sys.stderr)
+                say(f"{title}: {where}  loss {float(logs['loss']):.4f}")
 
         def on_step_end(self, args, state, control, **rest):
             if asked.now:
@@ -333,7 +333,7 @@ def fit(
     with asked_to_stop(Silent().stopping) as asked:
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.now:
-        stopped = KeyboardInterrupt(f"stopped after step {trainer.state.global_step}")
+        stopped = Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
         stopped.add_note("the same command goes on")
         raise stopped
     model.to(device).eval()
@@ -358,5 +358,5 @@ def _newest(checkpoints: Path) -> str | None:
 
     whole = [str(path) for path in checkpoints.glob("checkpoint-*") if not damage(path)]
     if whole:
-        print(f"going on from {Path(whole[-1]).name.replace('-', ' of step ')}", file=sys.stderr)
+        say(f"going on from {Path(whole[-1]).name.replace('-', ' of step ')}")
     return whole[-1] if whole else None

@@ -107,6 +107,7 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
         runs = executor({})
         jobs = min(arguments.jobs or runs.capacity(missing), len(missing))
         console = getattr(arguments, "console", None) or SafeConsole(stderr=arguments.json)
+        console.goes_on = True
         with Board(console, sweep, len(missing), jobs) as board:
             runs.run(missing, work, board, sweep.path, jobs)
         bring(sweep)  # what ran on other machines

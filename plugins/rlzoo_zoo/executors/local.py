@@ -220,10 +220,11 @@ def _gpus(job: Any) -> list[str]:
 
 
 def _cause(code: int | None) -> str:
-    if code is None or code >= 0:
+    number = 0 if code is None else -code if code < 0 else code - 128
+    if number <= 0:
         return f"exit status {code}"
-    known = -code in set(signal.Signals)
-    name = signal.Signals(-code).name if known else f"signal {-code}"
+    known = number in set(signal.Signals)
+    name = signal.Signals(number).name if known else f"signal {number}"
     return f"{name}: out of memory, or killed by hand" if name == "SIGKILL" else name
 
 
@@ -249,6 +250,8 @@ def serve(pipe: Any, work: Callable, log: Path, gpu: str | None) -> None:
         except OSError as error:  # a full disk: nothing else would go better
             pipe.send(("disk", error.strerror or str(error)))
             return
+        except KeyboardInterrupt as stopped:  # by SIGTERM, say, after a checkpoint
+            sys.exit(getattr(stopped, "status", 1))
         pipe.send(found)
 
 

@@ -43,7 +43,8 @@ class Store:
         import fsspec  # here: a third of a second
         from fsspec.implementations.dirfs import DirFileSystem
 
-        self.url, known = url, fsspec.available_protocols()
+        # Those that a program has registered as classes are in the registry alone.
+        self.url, known = url, [*fsspec.available_protocols(), *fsspec.registry]
         for name in (part.partition("://")[0] for part in url.split("::")):
             if name not in known:
                 near = nearest(name, known) or " (file, s3, gs, az, sftp, hf, ... are known)"

@@ -130,8 +130,9 @@ class Dataset:
         """Apply too_long, once there is a tokenizer: count(prompt) -> tokens. Returns a note.
 
         room: tokens that the model has for a prompt; None: any number."""
-        unread = self.leave_out_unread(count)
         limit = min((n for n in (self.max_prompt, room) if n is not None), default=None)
+        count = counting(count, limit)
+        unread = self.leave_out_unread(count)
         if limit is None:
             return unread
         why = f"task.max_prompt={limit} tokens"
@@ -248,8 +249,11 @@ class Dataset:
     def example(self, values, index) -> Example:
         """Raises ValueError where the row is of no use."""
         for name in self.wanted():
-            if values.get(name) is None:
+            value = values.get(name)
+            if value is None:
                 raise ValueError(f"{name!r} is null" if name in values else no_column(name, values))
+            if any(x != x for x in (value if isinstance(value, list) else [value])):
+                raise ValueError(f"{name!r} is NaN")  # how tables write that there is none
         prompt: Any
         if self.template:
             prompt = FIELD.sub(lambda m: str(values[m[1]]) if m[1] else m[0][0], self.template)
@@ -279,6 +283,24 @@ class Dataset:
                 raise ValueError("empty answer")
             if self.checker == "numeric" and last_number(text) is None:
                 raise ValueError(f"the answer {text!r} holds no number")
+
+
+def counting(count, limit):
+    """`count` with a memory; of a text that is far too long it counts the beginning alone, which a
+    tokenizer of megabytes would take minutes for."""
+    known: dict[str, int] = {}
+
+    def counted(prompt):
+        if not isinstance(prompt, str):
+            return count(prompt)
+        if prompt not in known:
+            start = prompt if limit is None else prompt[: 64 * (limit + 64)]
+            # Where a text is cut moves few tokens: twice the limit is over it for certain.
+            over = len(start) < len(prompt) and count(start) > 2 * limit
+            known[prompt] = 2 * limit + 1 if over else count(prompt)
+        return known[prompt]
+
+    return counted
 
 
 def extract(pattern, text):

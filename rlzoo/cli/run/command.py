@@ -28,6 +28,7 @@ def make_display(stderr: bool = False) -> Any:
     from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
     console = SafeConsole(stderr=stderr)
+    console.goes_on = True
     redrawn = console.is_terminal and not console.is_dumb_terminal
     return Panelled(console) if redrawn else Plain(console)
 

@@ -1,7 +1,6 @@
 """What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
 
 import re
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from rich.text import Text
 
 from rlzoo.cli.run.tables import closing_tables
 from rlzoo.format.curve import sparkline
+from rlzoo.format.text import say
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.metrics import (
     ENTROPY,
@@ -76,15 +76,16 @@ class Plain(Silent):
         self.console = console
         self.every = every
         self.rewards: list[float] = []
+        self.path: Any = "its folder"
         self._last = 0.0
 
     def _print(self, line: Any) -> None:
-        """Where the reader has gone, as with `| head`, the run goes on, and says so once."""
+        """Where the reader has gone, or the disk is full, the run goes on, and says so once."""
         if self.console.quiet:
             return
         self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
         if self.console.quiet:
-            print(f"rlzoo: nobody reads on; the run goes on in {self.path}", file=sys.stderr)
+            say(f"rlzoo: what is printed is lost from here; the run goes on in {self.path}")
 
     def start(self, plan: Any, folder: Any) -> None:
         self.path = folder.path

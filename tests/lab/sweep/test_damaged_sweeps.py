@@ -42,7 +42,17 @@ def test_a_damaged_run_is_left_out_and_named(sweep, name, text, capsys):
     assert "lam=0.5--seed0" in (said.out + said.err).replace("\n", "")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": [], "rows": [1]}', "{"])
+ODD = {
+    "label": '{"keys": [], "rows": [{"label": 7, "values": {}, "words": [], "runs": []}]}',
+    "runs": '{"keys": [], "rows": [{"label": "a", "values": {}, "words": [], "runs": [[]]}]}',
+    "values": '{"keys": [], "rows": [{"label": "a", "values": [], "words": [], "runs": []}]}',
+    "words": '{"keys": [], "rows": [{"label": "a", "values": {}, "words": null, "runs": []}]}',
+    "keys": '{"keys": 3, "rows": [{"label": "a", "values": {}, "words": [], "runs": []}]}',
+    "key": '{"keys": [3], "rows": []}',
+}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": [], "rows": [1]}', "{", *ODD.values()])
 def test_a_damaged_index_is_one_line(sweep, text, capsys):
     (sweep / "sweep.json").write_text(text)
     assert main(["compare", str(sweep)]) == 2

@@ -1,5 +1,6 @@
 """What a stranger's code may raise, and what it cannot spoil."""
 
+import errno
 import signal
 import sys
 import threading
@@ -105,8 +106,10 @@ def test_a_plugin_that_takes_long_is_named_once(capsys):
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(0), Own("x"), Mute(), ValueError("a\nb"), GeneratorExit()]
-)
+    "error",
+    [SystemExit(0), Own("x"), Mute(), ValueError("a\nb"), GeneratorExit(), MemoryError("m"),
+     OSError(errno.ENOSPC, "No space left on device")],
+)  # fmt: skip
 def test_whatever_is_raised_is_one_line_that_names_the_component(error):
     with pytest.raises(ComponentError) as caught, border("reward 'f' (f.py:1)"):
         raise error
@@ -116,7 +119,7 @@ def test_whatever_is_raised_is_one_line_that_names_the_component(error):
 
 
 @pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), MemoryError(), torch.OutOfMemoryError(), RlzooError("mine")]
+    "error", [KeyboardInterrupt(), torch.OutOfMemoryError(), RlzooError("mine")]
 )
 def test_what_is_no_fault_of_a_component_goes_through(error):
     with pytest.raises(type(error)) as caught, border("reward 'f'"):

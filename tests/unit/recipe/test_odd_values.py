@@ -1,6 +1,7 @@
 """Values that no recipe means: each is one line, before anything starts."""
 
 import math
+import re
 from typing import Annotated
 
 import pytest
@@ -90,3 +91,24 @@ def test_options_stand_before_and_behind_words(verb):
         assert arguments.json
         found = [getattr(arguments, "name", None), *arguments.words]
         assert [w for w in found if w] == words
+
+
+@pytest.mark.parametrize("key", ["rollout.prompts", "rollout.samples", "rollout.max_new_tokens",
+                                 "eval.samples", "eval.max_new_tokens", "train.minibatches",
+                                 "critic.minibatches", "model.lora.rank"])  # fmt: skip
+def test_a_size_that_no_machine_holds_is_refused_before_it_is_made(key, zoo):
+    with pytest.raises(RecipeError, match=re.escape(key)):
+        compose(["recipe=ppo_gae", f"{key}={10**9}"], zoo)
+
+
+def test_nor_is_their_product(zoo):
+    words = [f"rollout.{name}={10**6}" for name in ("prompts", "samples", "max_new_tokens")]
+    with pytest.raises(RecipeError, match="^rollout: "):
+        compose(["recipe=ppo_gae", *words], zoo)
+
+
+def test_a_name_that_is_null_chooses_no_default(zoo, tmp_path):
+    for key in ("model.name", "task.name"):
+        with pytest.raises(RecipeError, match=key.partition(".")[0]):
+            compose(["recipe=ppo_gae", f"{key}=null"], zoo)
+    compose(["recipe=ppo_gae", "model.name=null", f"model.path={tmp_path}"], zoo)

@@ -147,7 +147,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path, monkeyp
 
 def test_a_folder_that_was_overwritten_halfway_is_overwritten_again(tmp_path, monkeypatch):
     place = made_up_run(tmp_path / "run", seed=0, after=0.5)
-    (place / "checkpoints").mkdir()
+    (place / "checkpoints" / "step-00000001").mkdir(parents=True)
     import shutil
 
     def killed(path):
@@ -270,3 +270,26 @@ def test_a_staged_folder_is_whole_or_not_there(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with pytest.raises(UsageError, match="--out: .* exists already and is not empty"):
         next(staged(place, "--out").gen)
+
+
+def test_an_overwrite_leaves_what_somebody_put_among_what_a_run_wrote(tmp_path):
+    place = made_up_run(tmp_path / "run", seed=0, after=0.5)
+    mine = [place / "model" / "notes.txt", place / "checkpoints" / "why.md"]
+    written = [place / "model" / "config.json", place / "model" / "model-00001-of-2.safetensors",
+               place / "checkpoints" / "step-00000001" / "state.json",
+               place / "evaluations" / "step-00000000.safetensors"]  # fmt: skip
+    for file in [*mine, *written]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("x")
+    with pytest.warns(UserWarning, match=r"checkpoints/why.md, model/notes.txt"):
+        begin(place, overwrite=True)
+    assert [file for file in [*mine, *written] if file.exists()] == mine
+    assert not (place / "evaluations").exists()
+
+
+def test_whoever_holds_a_lock_is_one_line(tmp_path):
+    with locked(tmp_path):
+        (tmp_path / ".lock").write_text("process 1\nand more")
+        with pytest.raises(RunError) as caught, locked(tmp_path):
+            pass
+    assert "\n" not in str(caught.value)

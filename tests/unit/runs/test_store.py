@@ -318,10 +318,11 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
     assert untimed(place) == whole.metrics
     assert read_json(place / "summary.json")["steps"] == 3
     monkeypatch.setattr(LocalFileSystem, "put_file", put)
-    assert rlzoo.resume(place, zoo=zoo).summary["steps"] == 3  # nothing but sent
+    assert rlzoo.resume(place, zoo=zoo, display=shown).summary["steps"] == 3  # nothing but sent
+    assert "got the rest" in shown.notes[-1]
     assert contents(tmp_path / "there" / "run") == contents(place)
-    with pytest.raises(RunError, match=r"finished already, and file://.* has all of it"):
-        rlzoo.resume(place, zoo=zoo)
+    assert rlzoo.resume(place, zoo=zoo, display=shown).summary["steps"] == 3
+    assert f"finished already, and {url} has all of it" in shown.notes[-1]
 
 
 def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatch):
@@ -508,3 +509,13 @@ def test_a_note_of_before_stores_were_plugins_is_read(tmp_path):
     assert kept_at(tmp_path) == url
     (tmp_path / NOTE).write_text(url)
     assert kept_at(tmp_path) == url
+
+
+def test_a_store_that_a_program_registers_as_a_class_is_known():
+    import fsspec
+
+    class Blob(MemoryFileSystem):
+        protocol = "blob"
+
+    fsspec.register_implementation("blob", Blob, clobber=True)
+    assert Store("blob://a").names() == set()

@@ -3,8 +3,14 @@
 import pytest
 
 import rlzoo
+from helpers.runs import StopAt
+from rlzoo.cli import main
 from rlzoo.errors import RunError
 from rlzoo.train.start import resume
+
+
+def contents(folder):
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_an_existing_run_folder_is_refused_unless_told(zoo, words, tmp_path):
@@ -20,10 +26,14 @@ def test_an_existing_run_folder_is_refused_unless_told(zoo, words, tmp_path):
     assert (tmp_path / "b" / "precious").exists()
 
 
-def test_resuming_a_finished_run_or_none_is_refused(zoo, words, tmp_path):
+def test_resuming_a_finished_run_says_so_and_of_none_is_refused(zoo, words, tmp_path):
     run = rlzoo.run("grpo", [*words, "train.steps=1", f"run.dir={tmp_path / 'a'}"], zoo=zoo)
-    with pytest.raises(RunError, match="finished already"):
-        resume(run.path, zoo=zoo)
+    shown = StopAt(None)
+    before = contents(run.path)
+    assert resume(run.path, zoo=zoo, display=shown) == (run.path, run.summary)
+    assert [note for note in shown.notes if "finished already" in note]
+    assert contents(run.path) == before
+    assert main(["resume", str(run.path)]) == 0
     with pytest.raises(RunError, match=r"is no run folder.*runs there: .*/a"):
         resume(tmp_path / "b", zoo=zoo)
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import rlzoo
+from helpers.runs import untimed
 from rlzoo.errors import CheckpointError, ComponentError, RunError, Unfinished
 from rlzoo.runs import provenance
 from rlzoo.runs.display import Silent
@@ -261,3 +262,63 @@ def test_a_logger_that_cannot_begin_is_one_line(trained, with_loggers, tmp_path)
     words = [f"run.dir={tmp_path / 'run'}", "loggers=[faulty]", "loggers.faulty.where=init"]
     with pytest.raises(ComponentError, match="logger 'faulty' .* raised OSError: no such board"):
         rlzoo.run("ppo_gae", [*trained[1], *words], zoo=with_loggers)
+
+
+def damage(checkpoint, fault):
+    """A checkpoint that is damaged though its manifest vouches for it."""
+    state, actor = checkpoint / "state.json", checkpoint / "actor.safetensors"
+    if fault.startswith("state.json "):
+        state.write_text(fault.removeprefix("state.json "))
+    elif fault == "no manifest of weights":
+        actor.write_bytes(actor.read_bytes()[:100])
+        (checkpoint / "manifest.json").write_text("{}")
+        return
+    else:
+        name, _, how = fault.partition(" ")
+        file = checkpoint / name
+        data = file.read_bytes()
+        changed = {"cut": data[:-9], "empty": b"", "header": b"9" * 8 + data[8:], "other": b"[]"}
+        file.write_bytes(changed[how])
+    write_manifest(checkpoint)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["no manifest of weights", "actor.safetensors cut", "actor.safetensors empty",
+     "actor.safetensors header", "critic_optimizer.safetensors cut", "state.json other",
+     "state.json []", 'state.json {"a": 1}', 'state.json {"step": "2"}'],
+)  # fmt: skip
+def test_a_checkpoint_that_is_falsely_vouched_for_is_not_taken(fault, trained, zoo, tmp_path):
+    path = tmp_path / "run"
+    shutil.copytree(trained[0], path)
+    (path / "summary.json").unlink()
+    damage(path / "checkpoints" / "step-00000002", fault)
+    notes = resume(path, zoo)
+    assert "step-00000002 is damaged" in notes[0]
+    assert "resumed at step 1" in notes[1]
+    assert untimed(path) == untimed(trained[0])
+    for step in (1, 2):
+        damage(path / "checkpoints" / f"step-0000000{step}", fault)
+    (path / "summary.json").unlink()
+    with pytest.raises(CheckpointError, match="every checkpoint is damaged"):
+        resume(path, zoo)
+
+
+def rewritten(file, keep):
+    file.write_text("".join(x for x in file.read_text().splitlines(True) if keep(json.loads(x))))
+
+
+def test_what_a_run_has_lost_is_noted(trained, zoo, tmp_path):
+    cut = tmp_path / "run"
+    shutil.copytree(trained[0], cut)
+    (cut / "summary.json").unlink()
+    shutil.copytree(cut, tmp_path / "whole")
+    notes = resume(tmp_path / "whole", zoo)
+    assert notes == ["resumed at step 2"]
+    rewritten(cut / "metrics.jsonl", lambda line: line["step"] != 1)
+    rewritten(cut / "samples.jsonl", lambda line: line["step"] != 2)
+    shutil.rmtree(cut / "evaluations")
+    notes = "\n".join(resume(cut, zoo))
+    for name, step in (("metrics.jsonl", "of step 1"), ("samples.jsonl", "of step 2"),
+                       ("evaluations/", "after")):  # fmt: skip
+        assert any(name in note and step in note for note in notes.split("\n")), (name, notes)

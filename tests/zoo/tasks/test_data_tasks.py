@@ -603,3 +603,42 @@ def test_arithmetic_is_numbers_and_four_operators():
     for text in ("9**9", "a", "f(1)", "'x'*9", "1 if 1 else 2", "[1]", "1//2", "(1).real", ""):
         with pytest.raises((ValueError, SyntaxError)):
             arithmetic(text)
+
+
+@pytest.mark.parametrize(
+    "row", ['{"prompt": "b", "answer": NaN}', '{"prompt": "b", "answer": [1, NaN]}']
+)
+def test_an_answer_that_is_nan_is_a_bad_row(row, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    rows = [f'{{"prompt": "{c}", "answer": "1", "other": NaN}}' for c in "cdefghij"]
+    file.write_text("\n".join([*rows, row]))
+    with pytest.raises(DataError, match=r"rows.jsonl:9: 'answer' is NaN"):
+        Dataset(path=str(file))
+    assert any("1 of 9 rows" in note for note in Dataset(path=str(file), on_bad_row="skip").notes)
+
+
+def test_a_line_that_is_cut_is_described_once(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "a", "answer": "1')
+    with pytest.raises(DataError, match=r": not JSON: Unterminated string at column 27$"):
+        Dataset(path=str(tmp_path / "rows.jsonl"))
+
+
+def test_of_a_prompt_of_megabytes_the_beginning_is_counted(tmp_path):
+    file = tmp_path / "rows.jsonl"
+    prompts = [*"abcdefghij", "x" * 10_000_000, "y" * 10_000]
+    file.write_text("\n".join(json.dumps({"prompt": p, "answer": "1"}) for p in prompts))
+    task, seen = Dataset(path=str(file)), []
+
+    def count(prompt):
+        seen.append(len(prompt))
+        return len(prompt)
+
+    note = task.fit(count, 100)
+    assert note.startswith("2 of 12 prompts longer than 100 tokens dropped")
+    assert max(seen) < 20_000
+    assert len(seen) <= 14  # each is counted once
+    for way in ("cut_start", "cut_end"):
+        task = Dataset(path=str(file), too_long=way)
+        task.fit(count, 100)
+        lengths = {len(e.prompt) for rows in task.rows.values() for e in rows}
+        assert lengths == {1, 100}

@@ -251,7 +251,7 @@ def test_the_command_that_an_interrupted_run_prints_goes_on(words, tmp_path, mon
             os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr(Plain, "step", interrupted)
-    assert main(["run", "ppo_gae", *words, "train.steps=3", "run.dir=a run"]) == 1
+    assert main(["run", "ppo_gae", *words, "train.steps=3", "run.dir=a run"]) == 130
     said = capsys.readouterr().err
     (command,) = re.findall(r"rlzoo: stopped after step 2; `(.*)` goes on", said)
     monkeypatch.setattr(Plain, "step", step)

@@ -1,0 +1,49 @@
+"""What a run's folder has lost of what it wrote: steps without a line, evaluations, samples.  No
+torch."""
+
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import nullcontext
+
+from rlzoo.runs.evaluations import evaluated_steps
+from rlzoo.runs.folder import STEP, RunFolder
+
+
+def lost(
+    folder: RunFolder, steps: Iterable[int], evaluations: Collection[int], done: int, samples: int
+) -> Iterator[str]:
+    """A note for each file that lacks something of the first `done` steps.
+
+    steps, evaluations: after which steps metrics.jsonl has a line, of either kind. samples: how
+    many a step keeps.
+    """
+    if told := _told(_missing(steps, done)):
+        yield f"metrics.jsonl has lost lines: of {told}"
+    kept = evaluated_steps(folder)
+    if told := _told(sorted(kept.difference(evaluations, [done]))):
+        yield f"metrics.jsonl has lost evaluations: after {told}"
+    if told := _told(sorted({*evaluations} - kept)):
+        yield f"evaluations/ has nothing, prompt by prompt, after {told}"
+    if samples and (told := _told(_missing(_sampled(folder), done))):
+        yield f"samples.jsonl has no sample of {told}"
+
+
+def _missing(steps: Iterable[int], done: int) -> list[int]:
+    """Which of the steps 1 to `done` are not among these; a byte for each."""
+    seen = bytearray(done + 1)
+    for step in steps:
+        if step <= done:
+            seen[step] = 1
+    return [step for step in range(1, done + 1) if not seen[step]]
+
+
+def _sampled(folder: RunFolder) -> Iterator[int]:
+    path = folder.path / "samples.jsonl"
+    with open(path, "rb") if path.exists() else nullcontext(()) as lines:
+        yield from (int(found[1]) for raw in lines if (found := STEP.match(raw)))
+
+
+def _told(steps: list[int]) -> str:
+    """`step 3`, or `5 steps, the first 3`."""
+    if len(steps) < 2:
+        return "".join(f"step {n}" for n in steps)
+    return f"{len(steps)} steps, the first {steps[0]}"
