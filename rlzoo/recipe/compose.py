@@ -135,8 +135,10 @@ WHOLE = {"recipe", "model", *SECTIONS, *COLLECTIONS, *(key.split(".")[0] for key
 
 
 def _name(file: Path) -> str:
-    """A resolved recipe.yaml keeps its name in its first line."""
-    return (describe(file).split() or [file.stem])[0] if file.name == "recipe.yaml" else file.stem
+    """A resolved recipe.yaml keeps its name in its first line; a name leads to no other folder."""
+    own = file.name == "recipe.yaml"
+    name = (describe(file).split() or [file.stem])[0] if own else file.stem
+    return name.replace("/", "_")
 
 
 def _defaults() -> Path:
@@ -291,14 +293,15 @@ def _nest(flat: Flat) -> dict[str, Any]:
 
 
 TRUST = "model.trust_remote_code"
+NO_FILE = (TRUST, "run.overwrite")
 
 
 def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
-    """Code of a model runs on the word of the command line alone: what a file says is put off."""
-    if flat.get(TRUST, False) is False or origins[TRUST] == COMMAND_LINE:
-        return origins
-    flat[TRUST] = False
-    return origins | {TRUST: f"only the command line may say true, not {origins[TRUST]}"}
+    """Code of a model runs, and a run is replaced, by the command line alone: what a file has of
+    these keys is put off."""
+    put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
+    flat |= dict.fromkeys(put_off, False)
+    return origins | {k: f"only the command line sets it true, not {origins[k]}" for k in put_off}
 
 
 # `${key}`, and `${oc.env:NAME}` with a default or without one.

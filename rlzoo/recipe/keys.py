@@ -24,7 +24,9 @@ _KEYS: dict[str, Any] = {
     "seed": Annotated[int, Range(0, 2**63 - 1), "of weights, prompts and sampling noise"],
     "device": Annotated[str, "auto (CUDA where there is one), cpu, cuda, cuda:1, ..."],
     "run.dir": Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"],
-    "run.overwrite": Annotated[bool, "replace a run folder that exists"],
+    "run.overwrite": Annotated[
+        bool, "replace a run folder that exists; only the command line sets it true"
+    ],
     "run.save_batches": Annotated[int, Range(0), "keep the last N batches as safetensors"],
     "run.samples": Annotated[int, Range(0), "samples written to samples.jsonl each step"],
     "run.threads": Annotated[
@@ -55,7 +57,7 @@ _KEYS: dict[str, Any] = {
         bool, "on CUDA, products of float32 weights in TF32: faster, 10 bits of each factor"
     ],
     "model.trust_remote_code": Annotated[
-        bool, "run code that comes with the model; only the command line may say true"
+        bool, "run code that comes with the model; only the command line sets it true"
     ],
     "model.chat": Annotated[
         Literal["auto", "always", "never"],

@@ -12,7 +12,7 @@ from typing import Any
 from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS
-from rlzoo.runs.disk import read_json
+from rlzoo.runs.disk import read_json, refuse_devices
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
@@ -80,6 +80,7 @@ def gather(paths: Iterable[str | Path]) -> Gathered:
     seen: set[Path] = set()
     folders = [copy_of(path, large=False) for path in paths]
     for path in folders:
+        refuse_devices(path)
         sweep = read_sweep(path)
         if sweep:
             gathered.swept += [k for k in sweep["keys"] if k not in gathered.swept]
@@ -109,9 +110,11 @@ def read_sweep(path: Path) -> dict[str, Any]:
             texts += [*row["runs"], row.get("label", ""), *row.get("words", [])]
             if not isinstance(row.get("values", {}), dict):
                 raise TypeError("a row's values are no mapping")
+            if elsewhere := [r for r in row["runs"] if r in ("", ".", "..") or Path(r).name != r]:
+                raise ValueError(f"{elsewhere[0]!r} is no run of its own")
         if odd := [x for x in texts if not isinstance(x, str)]:
             raise TypeError(f"{odd[0]!r} is no text")
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(
             f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "
             "makes it again"

@@ -3,12 +3,13 @@
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RunError, UsageError, first_line
+from rlzoo.errors import RlzooError, RunError, UsageError, first_line
 from rlzoo.runs.lock import locked
 
 
@@ -39,7 +40,8 @@ def read_mapping(path: Path) -> dict[str, Any]:
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
     aside = path.with_name(f".{path.name}.partial")
-    write_synced(aside, data)
+    aside.unlink(missing_ok=True)
+    write_synced(aside, data, "xb")
     aside.replace(path)
     sync(path.parent)
 
@@ -56,6 +58,9 @@ def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
     check_free(place, option)
     with locked(place, place.with_name(f".{place.name}.lock")):
         check_free(place, option)
+        if aside.is_symlink():
+            raise UsageError(f"{option}: {aside} is a link; remove it")
+        refuse_links(aside, UsageError)
         if aside.exists() and not keep:
             shutil.rmtree(aside)
         aside.mkdir(exist_ok=True)
@@ -79,10 +84,48 @@ def check_free(place: Path, option: str) -> None:
         raise UsageError(f"{option}: {place} exists already and is not empty")
 
 
-def write_synced(path: Path, data: bytes) -> None:
-    """Write a file that is on disk when this returns."""
-    path.write_bytes(data)
+def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
+    """Write a file that is on disk when this returns; a link is not followed."""
+    with open(path, mode, opener=no_link) as file:
+        file.write(data)
     sync(path)
+
+
+def no_link(path: str, flags: int) -> int:
+    """An `opener` of `open` that raises OSError where the last part of a path is a link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
+    """Raise `error` where writing below a folder could change something outside: at a link that
+    leads out of it, at a file with a second name, and where `refuse_devices` does."""
+    root = os.path.realpath(place)
+    for path, found in _below(root):
+        if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
+            raise error(f"{path}: is a link to {os.readlink(path)}, out of the folder that is "
+                        "to be written; put there what it leads to, or remove it")  # fmt: skip
+        if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
+            raise error(f"{path}: has a second name, a hard link; put a copy in its place")
+    refuse_devices(place, error)
+
+
+def refuse_devices(place: Path, error: type[RlzooError] = RunError) -> None:
+    """Raise `error` where something below a folder is, or leads to, a pipe or a device: reading it
+    may never end."""
+    for path, found in _below(place):
+        with suppress(FileNotFoundError):  # a link to nothing
+            kind = os.stat(path).st_mode if stat.S_ISLNK(found.st_mode) else found.st_mode
+            if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+                raise error(f"{path}: is a pipe or a device, and no file; remove it")
+
+
+def _below(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything in a folder and below, links not followed, with its status."""
+    for folder, folders, files in os.walk(place):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)
+            with suppress(FileNotFoundError):  # another process has removed it
+                yield path, os.lstat(path)
 
 
 def sync(path: Path) -> None:

@@ -16,9 +16,17 @@ from typing import Any
 
 import yaml
 
-from rlzoo.errors import RunError, first_line
-from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.disk import read_mapping, sync, write_atomically, write_synced
+from rlzoo.errors import RecipeError, RunError, first_line
+from rlzoo.recipe.compose import COMMAND_LINE, Recipe
+from rlzoo.runs.disk import (
+    no_link,
+    read_mapping,
+    refuse_devices,
+    refuse_links,
+    sync,
+    write_atomically,
+    write_synced,
+)
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, copy_of, open_store
 
@@ -50,7 +58,7 @@ class RunFolder:
 
     def append(self, name: str, record: Mapping[str, Any]) -> None:
         """One JSON object as one line; a kill leaves at most an unfinished last line."""
-        with open(self.path / name, "a", encoding="utf-8") as file:
+        with open(self.path / name, "a", encoding="utf-8", opener=no_link) as file:
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def sync(self, name: str) -> None:
@@ -123,6 +131,13 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         store.check_free(recipe.config.run.overwrite)
     wanted = recipe.config.run.dir
     path = _unused(recipe) if wanted is None else Path(wanted)
+    by_file = recipe.origins.get("run.dir", COMMAND_LINE) != COMMAND_LINE
+    below = (Path.cwd(), Path("runs").resolve())  # the latter may be a link of the user's
+    if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
+        raise RecipeError(
+            f"{recipe.blame('run.dir')}: {path} is not below the current folder: the command line "
+            "alone chooses such a place, run.dir=..."
+        )
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file")
     with locked(path):
@@ -130,9 +145,10 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
             if not recipe.config.run.overwrite:
                 raise RunError(
                     f"run.dir: {path} exists already; `rlzoo resume {path}` goes on with it, "
-                    "run.overwrite=true replaces it"
+                    "run.overwrite=true on the command line replaces it"
                 )
             _clear(path)
+        refuse_links(path)
         write_synced(path / "metrics.jsonl", b"")
         write_atomically(path / "recipe.yaml", recipe.to_yaml().encode())
         (path / NOTE).unlink(missing_ok=True)
@@ -224,6 +240,7 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     """An existing run folder; raises RunError where it is none. Of a URL it is a copy, if `large`
     with its weights."""
     path = copy_of(path, large)
+    refuse_devices(path)
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
@@ -236,7 +253,9 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
 
 
 def taken_up(path: Path, url: str) -> RunFolder:
-    """A run's folder, to go on in: as it is at the URL, where that is further."""
+    """A run's folder, to go on in: as it is at the URL, where that is further. Raises RunError
+    where it holds a link."""
+    refuse_links(path)
     if not url:
         return RunFolder(path)
     store = open_store(url)

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,7 +45,7 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
 
 def is_locked(place: Path) -> bool:
     """Whether a process is at work in the folder; its lock is left as it is."""
-    with suppress(OSError), open(place / ".lock", "rb") as file:
+    with suppress(OSError), open(place / ".lock", "rb", opener=_open) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:  # held; or nobody can tell on this file system
@@ -52,11 +53,20 @@ def is_locked(place: Path) -> bool:
     return False  # none there, or what a killed process left
 
 
+def _open(file: str | Path, flags: int) -> int:
+    """Neither follows a link nor waits for the other end of a pipe."""
+    return os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+
+
 def _take(file: Path) -> int | None:
     """The open file where it could be locked."""
+    with suppress(OSError):
+        found = os.lstat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            raise RunError(f"{file}: is a link, or no file, and so no lock; remove it")
     while True:
         try:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+            handle = _open(file, os.O_RDWR | os.O_CREAT)
         except OSError as error:  # read-only, above all
             raise RunError(f"{file.parent}: cannot be written to: {error.strerror}") from None
         try:

@@ -135,5 +135,7 @@ def _source_hash(bound: Bound) -> str:
 
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """key -> `key: was -> is`, of what differs."""
-    values = {key: (then.get(key), now.get(key)) for key in [*then, *now]}
+    keys = dict.fromkeys([*then, *now])
+    keys.pop("run.overwrite", None)  # of the command that began the run alone
+    values = {key: (then.get(key), now.get(key)) for key in keys}
     return {key: f"{key}: {was} -> {is_}" for key, (was, is_) in values.items() if was != is_}

@@ -37,10 +37,12 @@ def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
 
 
 def kept_at(local: Path) -> str:
-    """The URL that a run's folder is kept at, or an empty string."""
+    """The URL that a run's folder is kept at, as a note in it has it, or an empty string. Whoever
+    made the folder wrote that note: it is shown, and obeyed by nobody."""
     try:
         note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return ""
     former = re.match(r'\{\s*"url": "([^"]*)"', note)  # as it was written once, with what was sent
-    return former[1] if former else note
+    url = former[1] if former else note.strip()
+    return url if is_url(url) and url.isprintable() else ""

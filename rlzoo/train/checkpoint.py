@@ -171,6 +171,8 @@ def damage(path: Path, needed: Iterable[str] = ()) -> str:
             return f"manifest.json names no {lost[0]}"
         if not sums:
             return "manifest.json names no file"
+        if elsewhere := [name for name in sums if Path(name).name != name]:
+            return f"manifest.json names {elsewhere[0]!r}"
         bad = [name for name, value in sums.items() if _checksum(path / name) != value]
     except (OSError, ValueError) as error:
         return f"{type(error).__name__}: {error}"

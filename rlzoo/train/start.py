@@ -18,7 +18,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.runs.evaluations import decoding_words
 from rlzoo.runs.folder import RunFolder, create_folder, open_folder, taken_up
 from rlzoo.runs.lock import locked
-from rlzoo.runs.store import is_url, kept_at
+from rlzoo.runs.store import NOTE, is_url, kept_at
 
 if TYPE_CHECKING:  # torch
     from rlzoo.accel.ranks import Ranks
@@ -86,14 +86,16 @@ def resume(
     display: Any = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
+    store: str | None = None,
 ) -> Trained:
     """Go on with an interrupted run from its last whole checkpoint; of a finished one, its end.
 
-    path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in.
+    path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in;
+    store: the URL that a folder's run is kept at.
     trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
     """
     folder = open_folder(path, large=False)
-    local, url = _places(path, dir)
+    local, url = _places(path, dir, store)
     if folder.summary():
         return _sent(folder, path, "" if is_url(path) else url, display or Silent())
     zoo = zoo or load_zoo()
@@ -103,12 +105,22 @@ def resume(
     return _train(prepare(recipe, zoo), _unfinished(local, url), display, _alike_ranks(recipe, zoo))
 
 
-def _places(path: str | Path, dir: str | Path | None) -> tuple[Path, str]:
-    """A run's folder on this machine, and the URL that it is kept at, if any."""
+def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tuple[Path, str]:
+    """A run's folder on this machine, and the URL that it is kept at, if any: who wrote the folder
+    may have written a URL there, too, so that it counts only where the caller gives it."""
     if not is_url(path):
         if dir is not None:
             raise UsageError(f"--dir: is for the run of a URL, and {path} is a folder")
-        return Path(path), kept_at(Path(path))
+        if store is None and (noted := kept_at(Path(path))):
+            name = shlex.quote(str(path))
+            raise UsageError(
+                f"{path} is kept at {noted}, as its note {NOTE} has it: if you keep it there, "
+                f"`rlzoo resume {name} --store {shlex.quote(noted)}` goes on; if not, remove "
+                f"{Path(path) / NOTE}"
+            )
+        return Path(path), store or ""
+    if store is not None:
+        raise UsageError(f"--store: is for the run of a folder, and {path} is a URL")
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
@@ -166,7 +178,8 @@ def _train(
         folder = ranks.same(found)
         if isinstance(folder, RlzooError):
             raise folder
-        again = f"`rlzoo resume {shlex.quote(str(folder.path))}` goes on"
+        kept = f" --store {shlex.quote(folder.store.url)}" if folder.store else ""
+        again = f"`rlzoo resume {shlex.quote(str(folder.path))}{kept}` goes on"
         try:
             return Trained(folder.path, Loop(plan, folder, shown, ranks).run())
         except KeyboardInterrupt as stopped:

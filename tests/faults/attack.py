@@ -1,7 +1,7 @@
 """The attack: `python tests/faults/attack.py` runs all of it, `--share 0.02` a drawn part.
 
 Exit status 1 where anything was lost, wrong, or said by a traceback. Names choose: parts of the
-names of cases, `races`, `recipes`, `folders`, `signals`, `manifests`, `outputs`.
+names of cases, `races`, `recipes`, `folders`, `signals`, `manifests`, `outputs`, `strangers`.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[1])]
 
-from faults import endings, fuzz, harness, kills, races  # noqa: E402
+from faults import endings, fuzz, harness, kills, races, strangers  # noqa: E402
 
-ROUNDS, RECIPES, FOLDERS = 100, 11_000, 160  # in full
+ROUNDS, RECIPES, FOLDERS, STRANGERS = 100, 11_000, 160, 2000  # in full
 SIGNALS, MANIFESTS, OUTPUTS = 200, 200, 40
 
 
@@ -42,6 +42,7 @@ def main():
         parts["signals"] = partial(fuzzed, "signals", endings.signals, SIGNALS, asked)
         parts["manifests"] = partial(fuzzed, "manifests", endings.manifests, MANIFESTS, asked)
         parts["outputs"] = partial(fuzzed, "outputs", endings.outputs, OUTPUTS, asked)
+        parts["strangers"] = partial(fuzzed, "strangers", strangers.trials, STRANGERS, asked)
         chosen = [name for name in parts
                   if not asked.names or any(word in name for word in asked.names)]  # fmt: skip
         print(kills.HEAD, flush=True)

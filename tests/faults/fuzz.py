@@ -84,11 +84,11 @@ def _batch(place, numbers, seed, told):
 
 def known_keys(zoo):
     """Every key of a recipe: the core's, and each component's options with what chooses it."""
-    from rlzoo.recipe.compose import TRUST
+    from rlzoo.recipe.compose import NO_FILE
     from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 
-    # What the command line says of a model's code is not what a file may say of it.
-    keys = [([], key) for key in KEYS if key != TRUST]
+    # What counts on the command line alone is not what a file holds.
+    keys = [([], key) for key in KEYS if key not in NO_FILE]
     for section, kind in SECTIONS.items():
         for name, component in getattr(zoo, kind).items():
             keys += [([f"{section}={name}"], f"{section}.{o}") for o in component.options]

@@ -211,15 +211,16 @@ def resume(
     display: Any = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
+    store: str | None = None,
 ) -> Run:
     """Go on with an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
 
     path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
     run code that comes with the model, whatever the run's own recipe says. dir: the folder that the
-    run of a URL goes on in; runs/ and its name. Of a finished run it is the run, and nothing is
-    trained. Raises RunError where it is no run folder.
+    run of a URL goes on in; runs/ and its name. store: the URL that a folder's run is kept at. Of a
+    finished run it is the run, and nothing is trained. Raises RunError where it is no run folder.
     """
-    more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir}
+    more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
     with _shown(display) as shown:
         return Run(*start.resume(os.fspath(path), zoo=zoo, display=shown, **more))
 

@@ -9,6 +9,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.words import read_options
+from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
 from rlzoo.runs.record import failure
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
@@ -71,6 +72,7 @@ def run(arguments: argparse.Namespace) -> Result:
     options, words = sort_words(on, arguments.words, zoo)
     executor = read_executor(on, options, zoo)
     sweep = plan_sweep(words, zoo, arguments.dir, arguments.store)
+    refuse_links(sweep.path)
     bring(sweep)
     check_folder(sweep)
     from rlzoo_lab.compare.comparison import find_row  # here, and below: a typo needs no numpy

@@ -1,19 +1,24 @@
 """JSON schema: the response is JSON of a declared form."""
 
+import atexit
 import importlib.util
 import json
-import math
 import os
-import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
 
-from rlzoo import RlzooError, hookimpl
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.rewards.math_verify import Worker
 
-FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL)
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# What holds the same value to another schema; other keywords go on to a part of the value.
+SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
+_WORKER = Worker("json_worker", "jsonschema")
+atexit.register(_WORKER.stop)
 
 
 def json_schema(
@@ -21,6 +26,7 @@ def json_schema(
     *,
     schema: Annotated[str, "a file, or the schema itself"] = "",
     fenced: Annotated[bool, "the JSON stands in the last ``` block"] = False,
+    timeout: Annotated[float, Range(0.1), "seconds for one response"] = 1.0,
 ):
     """1 where the response is valid JSON that the schema accepts, else 0, (B,).
 
@@ -28,41 +34,19 @@ def json_schema(
     2020-12. `$ref` leads inside the schema only: nothing is fetched. JSON as RFC 8259 has it, so
     NaN and Infinity are none. It pays the form, not the truth: give it beside a verifier of the
     content. Breaks where the form can be met by nothing (`{}`): say what is `required`, and
-    `additionalProperties: false`. A `pattern` that backtracks without end is not stopped.
+    `additionalProperties: false`. It runs in a process of its own, which ends itself when a
+    response takes longer than `timeout`, where a `pattern` backtracks, say: that response scores 0.
     Source: JSON Schema 2020-12, by the library jsonschema.
     """
     if not schema:
         raise RlzooError("rewards.json_schema.schema is missing")
-    validator = load(schema)
-    return torch.tensor([float(valid(validator, r, fenced)) for r in responses])  # (B,)
-
-
-def valid(validator: Any, response: str, fenced: bool) -> bool:
-    if fenced:
-        blocks = FENCE.findall(response)
-        if not blocks:
-            return False
-        response = blocks[-1]
-    try:
-        found = json.loads(response, parse_constant=_none_such, parse_float=_finite)
-        return validator.is_valid(found)
-    except (ValueError, RecursionError, OverflowError):  # no JSON, nested without end, too large
-        return False
-
-
-def _none_such(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is no number")
-    return number
+    job = {"schema": load(schema), "fenced": fenced, "timeout": timeout}
+    return torch.tensor([float(_WORKER.ask(job | {"response": r})) for r in responses])  # (B,)
 
 
 @lru_cache
-def load(schema: str) -> Any:
-    """The validator of a schema; raises ValueError where it cannot be one."""
+def load(schema: str) -> str:
+    """The text of a schema; raises ValueError where it cannot be one."""
     import jsonschema
     import referencing.exceptions
     import referencing.jsonschema
@@ -78,31 +62,58 @@ def load(schema: str) -> Any:
         found = json.loads(text)
         kind = jsonschema.validators.validator_for(found, jsonschema.Draft202012Validator)
         kind.check_schema(found)
+        nodes = list(_nodes(found))
     except json.JSONDecodeError as error:
         raise ValueError(f"{name}:{error.lineno}: not JSON: {error.msg}") from None
     except jsonschema.SchemaError as error:
         raise ValueError(f"{name}: not a schema: {error.json_path}: {error.message}") from None
+    except RecursionError:
+        raise ValueError(f"{name}: not a schema: it is nested too deep") from None
     registry: Any = referencing.Registry()  # an empty one: it fetches nothing
     root = referencing.jsonschema.DRAFT202012.create_resource(found)
     resolver = registry.resolver_with_root(root)
-    for reference in _references(found):
-        try:
-            resolver.lookup(reference)
-        except referencing.exceptions.Unresolvable:
-            raise ValueError(f"{name}: $ref {reference!r} leads nowhere in the schema") from None
-    return kind(found, registry=registry)
+    leads: dict[int, list[Any]] = {}  # to the schemas that hold for the same value
+    for node in nodes:
+        leads[id(node)] = list(_same(node))
+        for key in REFERENCES:
+            if not isinstance(reference := node.get(key), str):
+                continue
+            try:
+                leads[id(node)].append(resolver.lookup(reference).contents)
+            except referencing.exceptions.Unresolvable:
+                raise ValueError(
+                    f"{name}: {key} {reference!r} leads nowhere in the schema"
+                ) from None
+    if _endless(leads):
+        raise ValueError(f"{name}: not a schema: its references lead in a circle, and never end")
+    return text
 
 
-def _references(node: Any) -> list[str]:
-    if isinstance(node, list):
-        return [r for item in node for r in _references(item)]
-    if not isinstance(node, dict):
-        return []
-    here = [node["$ref"]] if isinstance(node.get("$ref"), str) else []
-    return here + [r for item in node.values() for r in _references(item)]
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """Every mapping in a schema, itself first."""
+    if isinstance(node, dict):
+        yield node
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _nodes(item)
 
 
-def check(*, schema, fenced):
+def _same(node: dict[str, Any]) -> Iterator[Any]:
+    for inside in (node[key] for key in SAME if key in node):
+        yield inside
+        if isinstance(inside, list | dict):  # of several, or by name
+            yield from inside.values() if isinstance(inside, dict) else inside
+
+
+def _endless(leads: dict[int, list[Any]]) -> bool:
+    """Whether some schema leads to itself: mappings that lead nowhere, or to such alone, are taken
+    away until none is left."""
+    left = {one: {id(x) for x in others} & leads.keys() for one, others in leads.items()}
+    while ends := {one for one, others in left.items() if not others & left.keys()}:
+        left = {one: others for one, others in left.items() if one not in ends}
+    return bool(left)
+
+
+def check(*, schema, **_):
     if importlib.util.find_spec("jsonschema") is None:
         raise RlzooError("needs jsonschema: pip install 'rlzoo-llm[verify]'")
     if not schema:

@@ -51,13 +51,15 @@ def refuse_missing(**_: Any) -> None:
 
 
 class Worker:
-    """The process that does the mathematics, started when first asked, and again when it died.
+    """The process of `module`, which works with a library: started when first asked, and again
+    when it died.
 
-    Not signals or threads in this one: math-verify's own time limit works in the main thread alone,
-    and neither stops a multiplication of huge integers.
+    Not signals or threads in this one: they work in the main thread alone, and neither stops a
+    multiplication of huge integers or a search by `re`.
     """
 
-    def __init__(self):
+    def __init__(self, module: str, library: str):
+        self.module, self.library = module, library
         self.lock = threading.Lock()
         self.process: subprocess.Popen | None = None
         self.owner = 0
@@ -77,7 +79,7 @@ class Worker:
 
     def start(self) -> None:
         # -P: the current folder's modules are none of its business.
-        command = [sys.executable, "-P", "-m", "rlzoo_zoo.rewards.math_worker"]
+        command = [sys.executable, "-P", "-m", f"rlzoo_zoo.rewards.{self.module}"]
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -89,7 +91,9 @@ class Worker:
         self.owner = os.getpid()
         if self.process.stdout.readline() != "ready\n":  # type: ignore[union-attr]
             self.stop()
-            raise RlzooError("math-verify does not start; try: python -c 'import math_verify'")
+            raise RlzooError(
+                f"{self.library} does not start; try: python -c 'import {self.library}'"
+            )
 
     def exchange(self, job: str) -> str:
         """The reply, or nothing where the process is no more."""
@@ -108,7 +112,7 @@ class Worker:
         self.process = None
 
 
-_WORKER = Worker()
+_WORKER = Worker("math_worker", "math_verify")
 atexit.register(_WORKER.stop)
 
 

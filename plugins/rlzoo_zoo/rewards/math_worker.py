@@ -6,33 +6,33 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable
 from typing import Any
 
 MEMORY = 4 * 2**30  # bytes of address space
 
 
-def serve() -> None:
+def serve(judge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Answer jobs until stdin ends. `judge` has its libraries imported: memory is limited here."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no verdict
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes stdin
-    import math_verify  # noqa: F401  (before memory is limited)
-
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         # Nobody handles this signal, so that it ends the process whatever it computes.
         signal.setitimer(signal.ITIMER_REAL, job["timeout"])
-        reply = judge(job["response"], job["answers"])
+        reply = judge(job)
         signal.setitimer(signal.ITIMER_REAL, 0)
         print(json.dumps(reply), file=out, flush=True)
 
 
-def judge(response: str, answers: list[str]) -> dict[str, Any]:
+def judge(job: dict[str, Any]) -> dict[str, Any]:
     from math_verify import parse, verify
 
-    result = parse(response, parsing_timeout=None)
-    for answer in answers:
+    result = parse(job["response"], parsing_timeout=None)
+    for answer in job["answers"]:
         delimited = any(mark in answer for mark in ("$", "\\boxed", "\\(", "\\["))
         gold = parse(answer if delimited else f"${answer}$", parsing_timeout=None)
         if not gold:
@@ -43,4 +43,6 @@ def judge(response: str, answers: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve()
+    import math_verify  # noqa: F401  (before memory is limited)
+
+    serve(judge)

@@ -1,14 +1,27 @@
 """Regular expression: the response has a form, or holds the answer in one."""
 
+import re
+import subprocess
+import sys
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.errors import in_short
 from rlzoo_zoo.rewards.exact_match import accepted
 
 ANSWER = "{answer}"
+DEEPEST = 100  # brackets in each other
+PATIENCE = 5.0  # seconds for a pattern to be read
+# Words of a pattern, those behind a backslash first, since they are none.
+_WORDS = re.compile(r"\\.|(\()(\?(?:R|\d|&|P>))?|(\))|\{(\d*)(?:,(\d*))?\}", re.DOTALL)
+_COMPILE = """
+import resource, sys, regex
+resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32))
+regex.compile(sys.stdin.buffer.read().decode(errors="surrogatepass"), int(sys.argv[1]))
+"""
 
 
 def regex(
@@ -19,15 +32,16 @@ def regex(
     match: Literal["search", "full"] = "search",
     ignorecase: bool = False,
     dotall: bool = False,
-    timeout: Annotated[float, Range(0, closed="neither"), "seconds for one response"] = 1.0,
+    timeout: Annotated[float, Range(0, closed="neither"), "seconds of CPU for one response"] = 1.0,
 ):
     r"""1 where the pattern is found in the response (search) or is all of it (full), else 0, (B,).
 
-    Python's syntax. `{answer}` is replaced by the row's answer, its own signs escaped, so that
-    `<answer>\s*{answer}\s*</answer>` asks for the right answer in its place; without it the answers
-    are not looked at, and a mere format is paid. ignorecase, and dotall (`.` takes line ends, too),
-    as in Python. Breaks on patterns that backtrack without end, such as `(a+)+b`: a response on
-    which the search takes longer than `timeout` scores 0, so then scores depend on the machine.
+    Python's syntax, without a pattern that calls itself. `{answer}` is replaced by the row's
+    answer, its own signs escaped, so that `<answer>\s*{answer}\s*</answer>` asks for the right
+    answer in its place; without it the answers are not looked at, and a mere format is paid.
+    ignorecase, and dotall (`.` takes line ends, too), as in Python. Breaks on patterns that
+    backtrack without end, such as `(a+)+b`: a response on which the search takes longer than
+    `timeout` scores 0, so then scores depend on the machine, and on what its other threads compute.
     Source: the format reward of DeepSeek-AI 2025 (R1), arXiv:2501.12948.
     """
     if not pattern:
@@ -42,13 +56,13 @@ def regex(
 
 
 def found(pattern, text, match="search", ignorecase=False, dotall=False, timeout=1.0, at=0) -> Any:
-    """The match object, or None: no match from `at` on, or none within `timeout` seconds."""
+    """The match object, or None: no match from `at` on, or none within `timeout` seconds of CPU."""
     compiled = compile_pattern(pattern, ignorecase, dotall)
     try:
         return (compiled.fullmatch if match == "full" else compiled.search)(
             text, pos=at, timeout=timeout
         )
-    except TimeoutError:
+    except (TimeoutError, MemoryError):  # the latter where what it would go back to is too much
         return None
 
 
@@ -59,9 +73,37 @@ def compile_pattern(pattern: str, ignorecase: bool = False, dotall: bool = False
 
     flags = (library.IGNORECASE if ignorecase else 0) | (library.DOTALL if dotall else 0)
     try:
+        _refuse_endless(pattern, int(flags))
         return library.compile(pattern, flags)
-    except library.error as error:
-        raise ValueError(f"not a pattern: {pattern!r}: {error}") from None
+    except (library.error, RecursionError, OverflowError) as error:
+        said = "brackets in each other without end" if isinstance(error, RecursionError) else error
+        raise ValueError(f"not a pattern: {in_short(pattern)}: {said}") from None
+
+
+def _refuse_endless(pattern: str, flags: int) -> None:
+    """Raise ValueError where compiling has no end: repeats in each other are written out."""
+    depth, times = 0, 1
+    for word in _WORDS.finditer(pattern):
+        depth += bool(word[1]) - bool(word[3])
+        if word[2]:
+            raise ValueError(f"not a pattern: {in_short(pattern)}: it calls itself by {word[0]}")
+        if depth > DEEPEST:
+            raise RecursionError
+        times *= max(1, int((word[5] or word[4] or "0")[:9]))
+    if times > 100_000:  # or one beside the other, which takes no time: another process tries
+        command = [sys.executable, "-P", "-c", _COMPILE, str(flags)]
+        data = pattern.encode(errors="surrogatepass")
+        endless = False
+        try:
+            ended = subprocess.run(command, input=data, timeout=PATIENCE, capture_output=True)
+            endless = ended.returncode < 0 or b"MemoryError" in ended.stderr
+        except subprocess.TimeoutExpired:
+            endless = True
+        if endless:
+            raise ValueError(
+                f"not a pattern: {in_short(pattern)}: its repeats lie in each other: it takes over "
+                f"{PATIENCE:g} s, or 4 GB, to read"
+            )
 
 
 def literal(text: str) -> str:

@@ -2,8 +2,9 @@
 
 The store holds the same folder, file by file. What tells that something is whole goes last: a
 checkpoint's manifest.json, best.json, summary.json. So whoever reads it, at any moment, finds a
-whole checkpoint and the lines up to it. `.attempt` there says who writes: taking a run up raises
-its number, and a process that finds another's there writes no more.
+whole checkpoint and the lines up to it. `.attempt` there says which run it is and who writes:
+taking a run up raises its number, and a process that finds another's there writes no more. `.index`
+there lists what the run has sent: nothing else is ever removed.
 """
 
 import json
@@ -28,9 +29,13 @@ from rlzoo.errors import (
     nearest,
 )
 
-FENCE = ".attempt"  # in the store
+FENCE, INDEX = ".attempt", ".index"  # in the store
 NOTE = ".sent"  # in the run's own folder: what was sent where, and by which attempt
 BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}  # all there is before a run begins
+WRITTEN = re.compile(  # what a run writes, and removes again
+    r"(metrics|samples)\.jsonl|(recipe\.yaml|(provenance|summary|failed)\.json)"
+    r"|(checkpoints|model|best|batches|evaluations)/.+"
+)
 WAITS = (2.0, 10.0)  # seconds before the end of a run is sent once more
 
 Signature = list[int]  # bytes, and nanoseconds of the last change
@@ -54,6 +59,7 @@ class Store:
             self.fs = DirFileSystem(root.rstrip("/"), whole)  # names within the folder
         self.fence: dict[str, Any] = {}
         self.sent: dict[str, Signature | None] = {}  # what is there; None: of unknown content
+        self.index: set[str] = set()  # what the run has sent, ever
 
     def names(self) -> set[str]:
         """The files there, as paths within the folder."""
@@ -64,34 +70,43 @@ class Store:
             except FileNotFoundError:
                 return set()
             found = self.fs.find("")
-        return {name for name in found if name and name[-1] != "/" and not _hidden(name)}
+        return {name for name in found if not _hidden(name)}
 
     def check_free(self, overwrite: bool) -> None:
         """Raises RunError where something is there that is not to be replaced."""
         names = self.names()
-        if names <= BEGUN or (overwrite and "recipe.yaml" in names):
-            return
-        how = (
-            f"`rlzoo resume {self.url}` goes on with it, run.overwrite=true replaces it"
-            if "recipe.yaml" in names
-            else "and it is no run"
+        a_run = "recipe.yaml" in names and any(
+            name == "metrics.jsonl" or name.startswith("checkpoints/") for name in names
         )
+        if names <= BEGUN or (overwrite and a_run):
+            return
+        how = "and it is no run"
+        if a_run:
+            how = f"`rlzoo resume {self.url}` goes on with it, run.overwrite=true replaces it"
         raise RunError(f"store: {self.url} holds something already; {how}")
 
     def begin(self, local: Path) -> None:
-        """A new run in the folder `local` is kept here; what was here goes, its marks first."""
-        self._claim(local)
+        """A new run in the folder `local` is kept here; what a run wrote here goes, its marks
+        first, and nothing else: its recipe and its lines are replaced."""
+        self._check_apart(local)
+        self._claim(anew=True)
         self.sent = dict.fromkeys(self.names())
-        for name in sorted(self.sent, key=lambda n: (n != _mark(n), n == "recipe.yaml")):
+        gone = {n for n in self.sent if WRITTEN.fullmatch(n)} - {"recipe.yaml", "metrics.jsonl"}
+        for name in sorted(gone, key=lambda n: (n != _mark(n), n)):
             self._remove(name)
         self.push(local)
 
     def take_up(self, local: Path) -> None:
-        """Go on with the run in the folder `local`, which this becomes where this is further; who
-        wrote here before writes no more."""
-        note = _note(local)
-        before = self._claim(local)
+        """Go on with the run in the folder `local`, which becomes what is here where this is
+        further; who wrote here before writes no more. Raises RunError where that is another."""
+        self._check_apart(local)
+        note, before = _note(local), self._fence()
         there, mine = self.names(), _files(local)
+        recipe = "recipe.yaml"
+        if not there <= BEGUN and (recipe in mine or recipe not in there):
+            self._check_same(local, before, note.get("fence"), _furthest(mine) >= 0)
+        before = self._claim()
+        self.index = self._listed()
         ours = note.get("url") == self.url and note.get("fence") == before  # nobody came between
         self.sent = {name: note["sent"].get(name) if ours else None for name in there}
         ahead = _furthest(there) - _furthest(mine) if there else -1
@@ -107,6 +122,10 @@ class Store:
         """Send what changed since; returns how many files. Raises Unfinished where somebody else
         has taken the run up, StoreError where it cannot be done."""
         mine = _files(local)
+        if not mine.keys() <= self.index:
+            self._check()
+            self._write(INDEX, sorted(self.index | mine.keys()))
+            self.index |= mine.keys()
         changed = {name for name, now in mine.items() if self.sent.get(name) != now}
         spoilt = {_mark(name) for name in changed} & self.sent.keys()
         for mark in sorted(spoilt):  # half of it will be of before, for a while
@@ -114,7 +133,8 @@ class Store:
         for name in sorted(changed | (spoilt & mine.keys()), key=_order):
             self._put(local / name, name)
             self.sent[name] = mine[name]
-        for name in sorted(self.sent.keys() - mine.keys(), key=lambda n: (n != _mark(n), n)):
+        gone = {n for n in self.index & self.sent.keys() - mine.keys() if WRITTEN.fullmatch(n)}
+        for name in sorted(gone, key=lambda n: (n != _mark(n), n)):
             self._remove(name)
         self._take_note(local)
         return len(changed)
@@ -132,7 +152,7 @@ class Store:
                 if wait is not None:
                     time.sleep(wait)
                 elif last:
-                    how = f"all is in {local}: `rlzoo resume {local}` sends it"
+                    how = f"all is in {local}: `rlzoo resume {local} --store {self.url}` sends it"
                     raise Unfinished(f"{error}; {how}") from error
                 else:
                     tell(f"{error}; the run goes on, and the next checkpoint sends what is missing")
@@ -140,6 +160,7 @@ class Store:
 
     def put(self, path: Path) -> None:
         """A file into the folder itself, whoever else writes there."""
+        self._refuse_links()
         with self._reached():
             self._aside(path.name, lambda to: self.fs.put_file(str(path), to))
 
@@ -175,24 +196,58 @@ class Store:
         self.fetch(local, large=large)
         return local
 
-    def _claim(self, local: Path) -> dict[str, Any]:
-        """Raise the number of attempts; returns what stood there."""
-        mine, root = local.absolute(), Path(self.fs.path)
-        if mine.is_relative_to(root) or root.is_relative_to(mine):
-            raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
+    def _claim(self, anew: bool = False) -> dict[str, Any]:
+        """Raise the number of attempts; returns what stood there. anew: for another run."""
+        self._refuse_links()
         before = self._fence()
         number = before.get("attempt", 0) + 1
         me = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%F %T')}"
-        self.fence = {"attempt": number, "by": me, "id": uuid.uuid4().hex}
-        with self._reached():
-            self._aside(FENCE, lambda to: self.fs.pipe_file(to, json.dumps(self.fence).encode()))
+        run = uuid.uuid4().hex if anew else before.get("run", uuid.uuid4().hex)
+        self.fence = {"attempt": number, "by": me, "id": uuid.uuid4().hex, "run": run}
+        self._write(FENCE, self.fence)
         return before
+
+    def _check_apart(self, local: Path) -> None:
+        mine, root = local.absolute(), Path(self.fs.path)
+        if mine.is_relative_to(root) or root.is_relative_to(mine):
+            raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
+
+    def _refuse_links(self) -> None:
+        for path in Path(self.fs.path).rglob("*") if self.on_disk() else ():
+            if path.is_symlink():
+                raise RunError(f"store: {path} is a link; nothing is written where it leads")
+
+    def _check_same(self, local: Path, before: dict[str, Any], mine: Any, trained: bool) -> None:
+        """Raises RunError where the folder `local` is not of the run that is kept here. The recipe
+        decides of one that has nothing `trained`, and where `.attempt` names no run."""
+        named = before.get("run")
+        if named and isinstance(mine, dict) and mine.get("run") == named:
+            return
+        with suppress(FileNotFoundError):
+            there, here = self._read("recipe.yaml"), (local / "recipe.yaml").read_bytes()
+            if there == here and not (named and trained):
+                return
+        raise RunError(
+            f"store: {self.url} holds something, and not this run: {local} was never sent there; "
+            f"`rlzoo resume {self.url} --dir NEW` goes on with what is there"
+        )
 
     def _fence(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._read(FENCE)))
-        except (FileNotFoundError, ValueError, TypeError):
+            found = dict(json.loads(self._read(FENCE)))
+            return found if type(found.get("attempt")) is int else {}
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
             return {}
+
+    def _listed(self) -> set[str]:
+        try:
+            return {str(name) for name in json.loads(self._read(INDEX))}
+        except (FileNotFoundError, ValueError, TypeError, RecursionError):
+            return set()
+
+    def _write(self, name: str, found: Any) -> None:
+        with self._reached():
+            self._aside(name, lambda to: self.fs.pipe_file(to, json.dumps(found).encode()))
 
     def _check(self) -> None:
         now = self._fence()
@@ -251,7 +306,9 @@ class Store:
     def _take_note(self, local: Path) -> None:
         note = {"url": self.url, "fence": self.fence, "sent": self.sent}
         aside = local / f"{NOTE}.partial"
-        aside.write_text(json.dumps(note), encoding="utf-8")
+        aside.unlink(missing_ok=True)
+        with open(aside, "x", encoding="utf-8") as file:  # follows no link
+            json.dump(note, file)
         aside.replace(local / NOTE)
 
     @contextmanager
@@ -299,7 +356,8 @@ def _is_small(name: str) -> bool:
 
 
 def _hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
+    """Whether it is no run's: hidden, or a key of a bucket that leads elsewhere, `../x`, `/x`."""
+    return any(part.startswith(".") or not part for part in name.split("/"))
 
 
 def _mark(name: str) -> str:

@@ -1,6 +1,7 @@
 """Tasks from data: prompts and answers from the rows of a file, a folder or the hub."""
 
 import re
+import time
 from typing import Annotated, Any, Literal
 
 import torch
@@ -306,8 +307,10 @@ def counting(count, limit):
 def extract(pattern, text):
     """The first group of the last match, or all of it where there is no group; None without."""
     last = None
-    at = 0
-    while at <= len(text) and (match := found(pattern, text, at=at)):
+    at, end = 0, time.process_time() + 1.0  # seconds for all of them
+    while at <= len(text) and (left := end - time.process_time()) > 0:
+        if not (match := found(pattern, text, at=at, timeout=left)):
+            break
         last, at = match, max(match.end(), match.start() + 1)
     if last is None:
         return None

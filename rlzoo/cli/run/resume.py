@@ -11,11 +11,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL it is kept at")
     where = "the folder that the run of a URL goes on in; default: runs/ and its name"
     parser.add_argument("--dir", metavar="DIR", help=where)
+    kept = "the URL that a folder's run is kept at, where it goes on sending"
+    parser.add_argument("--store", metavar="URL", help=kept)
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run code that comes with the model"
     )
 
 
 def run(arguments: argparse.Namespace) -> Result:
-    told = {"dir": arguments.dir, "trust_remote_code": arguments.trust_remote_code}
+    names = ("dir", "store", "trust_remote_code")
+    told = {name: getattr(arguments, name) for name in names}
     return shown(lambda display: resume(arguments.path, display=display, **told), arguments)

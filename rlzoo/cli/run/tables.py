@@ -15,6 +15,7 @@ from rlzoo.format.curve import sparkline
 from rlzoo.format.text import sample_texts
 from rlzoo.runs.columns import Columns
 from rlzoo.runs.comparable import labelled, settings, terms
+from rlzoo.runs.disk import refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
 from rlzoo.runs.record import Record, flat_config
@@ -49,6 +50,7 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
         # A neighbour's files may be damaged: that is no affair of this run.
         damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
         with contextlib.suppress(*damage):
+            refuse_devices(run.path)
             record = _record(run, run.summary())
             _ = {key: record.summary[key] for key in SHOWN}
             if terms(record) == wanted:

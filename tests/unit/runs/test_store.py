@@ -262,7 +262,7 @@ def test_a_zombie_is_refused_and_spoils_nothing(zoo, micro, whole, tmp_path):
         rlzoo.run("ppo_gae", words, zoo=zoo, display=shown, store=url)
     assert MemoryFileSystem.store == shown.before
     assert damage(saved_steps(tmp_path / "zombie" / "checkpoints")[-1]) == ""
-    run = rlzoo.resume(tmp_path / "heir", zoo=zoo)
+    run = rlzoo.resume(tmp_path / "heir", zoo=zoo, store=url)
     assert untimed(run.path) == whole.metrics
     assert json.loads(fsspec.filesystem("memory").cat("/fence/run/.attempt"))["attempt"] == 3
 
@@ -311,17 +311,20 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
 
     shown = Broken(None)
     said = "no space left on device" if isinstance(how, OSError) and how.errno else "reset by peer"
-    with pytest.raises(Unfinished, match=f"{said}; all is in .*run: `rlzoo resume .*` sends it"):
+    with pytest.raises(
+        Unfinished, match=f"{said}; all is in .*run: `rlzoo resume .* --store file:.*` sends it"
+    ):
         rlzoo.run("ppo_gae", [*micro, f"run.dir={place}"], zoo=zoo, display=shown, store=url)
     assert len([n for n in shown.notes if "the run goes on, and the next checkpoint" in n]) == 4
     assert all(said in note for note in shown.notes)
     assert untimed(place) == whole.metrics
     assert read_json(place / "summary.json")["steps"] == 3
     monkeypatch.setattr(LocalFileSystem, "put_file", put)
-    assert rlzoo.resume(place, zoo=zoo, display=shown).summary["steps"] == 3  # nothing but sent
+    run = rlzoo.resume(place, zoo=zoo, display=shown, store=url)
+    assert run.summary["steps"] == 3  # nothing but sent
     assert "got the rest" in shown.notes[-1]
     assert contents(tmp_path / "there" / "run") == contents(place)
-    assert rlzoo.resume(place, zoo=zoo, display=shown).summary["steps"] == 3
+    assert rlzoo.resume(place, zoo=zoo, display=shown, store=url).summary["steps"] == 3
     assert f"finished already, and {url} has all of it" in shown.notes[-1]
 
 

@@ -1,5 +1,7 @@
 """Rewards: what is right, that bad input has one clear line, and that nothing is executed."""
 
+import itertools
+import json
 import random
 import string
 import threading
@@ -260,6 +262,27 @@ def test_a_missing_package_is_named(zoo, monkeypatch):
             zoo.rewards[name].refuse(given_options)
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    ["((a{1000}){1000}){100}", "(((a{999}){999}){999}){999}", "(" * 2000 + "a" + ")" * 2000, "(?R)",
+     "a(?1)?(b)", "(?&x)(?<x>a)", "[" * 3000, "(?V1)" + "[" * 3000, "a{99999999999999999999}"],
+)  # fmt: skip
+def test_a_pattern_without_end_is_no_pattern(pattern, zoo, monkeypatch):
+    monkeypatch.setattr("rlzoo_zoo.rewards.regex.PATIENCE", 1.0)
+    began = time.process_time()
+    given = {"match": "search", "ignorecase": False, "dotall": False, "timeout": 1.0}
+    with pytest.raises(ValueError, match="not a pattern") as said:
+        zoo.rewards["regex"].refuse({"pattern": pattern, **given})
+    assert len(str(said.value)) < 300
+    assert time.process_time() - began < 5
+
+
+def test_repeats_beside_each_other_are_a_pattern(zoo):
+    pattern = r"^.{0,2000}x.{0,2000}y.{0,2000}\(?R\) \{1000000\}$"
+    assert scores(regex, ["axby(R) {1000000}", "axby"], ["", ""], pattern=pattern) == [1, 0]
+    assert scores(regex, ["{9999}{9999}"], ["{9999}{9999}"], pattern="{answer}") == [1]
+
+
 # ---------------------------------------------------------------- JSON schema
 
 
@@ -281,7 +304,34 @@ def test_json_schema_accepts_valid_json_alone():
 
 def test_json_has_no_infinite_numbers():
     rows = ["1e3", "NaN", "Infinity", "-Infinity", "1e999", "1" * 5000]
-    assert json_schema(rows, schema='{"type": "number"}').tolist() == [1, 0, 0, 0, 0, 0]
+    assert json_schema(rows, schema='{"type": "number"}').tolist() == [1, 0, 0, 0, 0, 1]
+
+
+def test_a_fence_is_json_in_any_case():
+    rows = ["```JSON\n1\n```", "```Json \n1\n```", "```yaml\n1\n```"]
+    assert json_schema(rows, schema='{"type": "number"}', fenced=True).tolist() == [1, 1, 0]
+
+
+SLOW = ["x", *"abcdefghijklmnopqrstuvwxyz"]
+BRANCHING = {n: {"anyOf": [{"$ref": f"#/$defs/{m}"}] * 2} for n, m in itertools.pairwise(SLOW)}
+
+
+@pytest.mark.parametrize(
+    ("schema", "response", "other"),
+    [
+        ({"type": "string", "pattern": "^(a+)+$"}, json.dumps("a" * 34 + "!"), '"aaa"'),
+        ({"patternProperties": {"^(a+)+$": {"type": "number"}}}, json.dumps({"a" * 34 + "!": 1}),
+         '{"a": 1}'),
+        ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False},
+         json.dumps({"a" * 34 + "!": 1}), '{"a": 1}'),
+        ({"$ref": "#/$defs/x", "$defs": {**BRANCHING, "z": {"maximum": 1}}}, "2", "1"),
+        ({"type": "integer"}, "9" * 3_000_000, "9" * 5000),
+    ],
+)  # fmt: skip
+def test_a_response_that_takes_too_long_scores_nothing(schema, response, other):
+    began, schema = time.monotonic(), json.dumps(schema)
+    assert json_schema([response, other], schema=schema, timeout=0.5).tolist() == [0, 1]
+    assert time.monotonic() - began < 10
 
 
 def test_a_schema_may_be_a_file(tmp_path):
@@ -299,11 +349,29 @@ def test_a_schema_may_be_a_file(tmp_path):
         ('{"type": ', "schema:1: not JSON"),
         ('{"$ref": "#/none"}', "'#/none' leads nowhere"),
         ('{"$ref": "http://localhost:1/x.json"}', "leads nowhere"),
+        ('{"$dynamicRef": "http://localhost:1/x"}', "leads nowhere"),
+        ('{"$defs": {"a": {"$ref": "#"}}, "$ref": "#/$defs/a"}', "never end"),
+        (
+            '{"properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#/properties/a"}]}}}',
+            "never end",
+        ),
+        ('{"pattern": "("}', "is not a 'regex'"),
+        ('{"patternProperties": {"[": {}}}', "is not a 'regex'"),
+        ('{"not": ' * 2000 + "{}" + "}" * 2000, "nested too deep"),
     ],
 )
 def test_what_is_no_schema_is_told_before_a_run(schema, fault, zoo):
     with pytest.raises((ValueError, RlzooError), match=fault):
         zoo.rewards["json_schema"].refuse({"schema": schema, "fenced": False})
+
+
+def test_a_schema_that_refers_to_itself_in_a_part_of_the_value_has_an_end():
+    tree = (
+        '{"type": "object", "properties": {"pattern": {"$ref": "#"}, "b": {"$dynamicRef": "#n"}}, '
+        '"additionalProperties": false, "$dynamicAnchor": "n"}'
+    )
+    rows = ['{"pattern": {"b": {}}}', '{"pattern": 1}', "[" * 5000]
+    assert json_schema(rows, schema=tree).tolist() == [1, 0, 0]
 
 
 # ---------------------------------------------------------------- the user's function
