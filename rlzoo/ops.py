@@ -40,7 +40,9 @@ def carry(x: Tensor, known: Tensor | None) -> Tensor:
 
 def put(x: Tensor, device: torch.device) -> Tensor:
     """x of the host's on a device, which nobody waits for; what arrives there carries x along."""
-    return carry(x.to(device, non_blocking=True), x)
+    cuda = device.type == "cuda" and x.device.type == "cpu"
+    there = x.pin_memory() if cuda else x  # from other memory the driver may wait for the device
+    return carry(there.to(device, non_blocking=True), x)
 
 
 def pick(x: Tensor, rows: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ No recording has been made on a GPU yet. What can be held without one is: that t
 host for nothing and that its shapes stay (`tests/invariants/test_static_cache.py`).
 """
 
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from rlzoo.errors import ModelError
+from rlzoo.errors import ModelError, first_line
+from rlzoo.plugin.border import out_of_memory
 
 Step = Callable[[], None]
+
+FAILED = "no CUDA graph could be captured"  # how that note begins
 
 # Their result, or its shape, is a value that the host must have first; a constant is the host's.
 WAITING = {
@@ -24,34 +28,72 @@ WAITING = {
 
 
 class Graph:
-    """Runs `step` the first time, which makes libraries ready and shows whether it can be recorded;
+    """Runs a step the first time, which makes libraries ready and shows whether it can be recorded;
     records it the second time, if on a GPU, and launches the record from then on.
 
-    Raises ModelError for a step that makes the host wait. What it reads and writes must stay.
+    Raises ModelError for a step that makes the host wait. What it reads and writes must stay. It
+    does not hold the step. notes: gains a line where a recording fails; steps run unrecorded then.
     """
 
-    def __init__(self, step: Step, device: torch.device):
+    def __init__(self, device: torch.device, notes: list[str]):
         # Autocast keeps casts that it made: a record would read what is gone when it is launched.
         self.records = device.type == "cuda" and not torch.is_autocast_enabled("cuda")
-        self.step, self.warm = step, False
+        self.device, self.notes, self.warm = device, notes, False
         self.graph: Any = None
 
-    def __call__(self) -> None:
+    def __call__(self, step: Step) -> None:
         if not self.warm:
             with Waits() as waits:
-                self.step()
+                step()
             if waits.found:
                 raise ModelError(f"its steps make the host wait ({', '.join(waits.found)})")
             self.warm = True
-        elif not self.records:
-            self.step()
+            return
+        if self.records and self.graph is None:
+            self._record(step)
+        if self.graph is None:
+            step()
         else:
-            if self.graph is None:
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):  # records only
-                    self.step()
-                self.graph = graph
             self.graph.replay()
+
+    def _record(self, step: Step) -> None:
+        """Record the step, or note why it cannot be recorded. Out of memory propagates: fewer rows
+        may fit."""
+        try:
+            self.graph = recorded(step, self.device)
+        except RuntimeError as error:
+            found: BaseException | None = error
+            while found is not None and not out_of_memory(found):
+                found = found.__context__  # the capture's end raises over what was raised within
+            if found is not None:
+                raise torch.OutOfMemoryError("out of memory while a step was captured") from None
+            self.records = False
+            note = f"{FAILED} ({first_line(error)}): steps are launched one operation at a time"
+            if not any(known.startswith(FAILED) for known in self.notes):
+                self.notes.append(note)
+
+
+def recorded(step: Step, device: torch.device) -> Any:
+    """A CUDA graph of `step` on this very device, whichever is the current one."""
+    graph = torch.cuda.CUDAGraph()
+    collects = gc.isenabled()
+    gc.disable()  # it might destroy another graph, which ends the capture
+    try:
+        # The outer stream is put back even where the capture's end raises.
+        with (
+            torch.cuda.device(device),
+            torch.cuda.stream(torch.cuda.current_stream(device)),
+            torch.cuda.graph(
+                graph,
+                stream=torch.cuda.Stream(device),
+                capture_error_mode="thread_local",  # other threads may allocate meanwhile
+            ),
+        ):
+            step()
+    finally:
+        if collects:
+            gc.enable()
+    return graph
 
 
 class Waits(TorchDispatchMode):

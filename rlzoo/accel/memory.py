@@ -22,7 +22,7 @@ class Room:
     block: int
 
 
-CPU = Room(activations=2**27, kept=10 * 2**27, logits=2**23, block=2**20)
+CPU = Room(activations=2**27, kept=2**27, logits=2**23, block=2**20)
 
 
 def room(device: Any, free: int | None = None) -> Room:
@@ -30,11 +30,14 @@ def room(device: Any, free: int | None = None) -> Room:
 
     Off the CPU half of the `free` bytes (asked for where they are not given) is for activations,
     and a sixteenth for logits, of which up to three copies are made: in one block, since each
-    operation is a launch.
+    operation is a launch. Of `free` its two leading bits count: a run that is resumed, with little
+    more or less free, cuts its rows as before.
     """
     if getattr(device, "type", device) == "cpu":
         return CPU
     free = free_bytes(device) if free is None else free
+    spare = max(0, free.bit_length() - 2)
+    free = free >> spare << spare
     return Room(free // 2, free // 2, free // 64, free // 64)
 
 

@@ -21,14 +21,22 @@ def _byte_of() -> Mapping[str, int]:
     return letters | {chr(256 + i): b for i, b in enumerate(others)}
 
 
+def spaced(decoded: str, piece: str) -> str:
+    """A token's text with the spaces that it begins with: Llama 2's decoder drops the first one of
+    whatever it is given. `piece`: what the vocabulary calls the token."""
+    spaces = len(piece) - len(piece.lstrip("▁"))
+    if not spaces or decoded.startswith("▁"):  # a vocabulary of characters may have a ▁ itself
+        return decoded
+    return " " * spaces + decoded.lstrip(" ")
+
+
 def readable(decoded: str, piece: str) -> str:
     """A token as a reader can see it. `decoded`: its text; `piece`: what the vocabulary calls it.
 
     What has no picture of its own is escaped: control characters, parts of a character (bytes),
     white space at an edge.
     """
-    if not decoded:
-        decoded = piece
+    decoded = spaced(decoded, piece) or piece
     if "\ufffd" in decoded:  # part of a character
         if re.fullmatch(r"<0x[0-9A-Fa-f]{2}>", piece):
             return f"\\x{piece[3:5].lower()}"

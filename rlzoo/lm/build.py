@@ -14,12 +14,15 @@ from rlzoo.errors import ModelError
 from rlzoo.lm import contract
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
+    DEQUANTIZED,
     add_lora,
     check_vocabulary,
     lasting_name,
     load_causal_lm,
+    load_config,
     load_tokenizer,
     load_trunk,
+    quantized_by,
     resolve_path,
     trunk_of,
 )
@@ -32,7 +35,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     """The models that the plan asks for, on the recipe's device."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
-    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # of the process: set anew each time
+    torch.backends.cuda.matmul.allow_tf32 = False  # of the process: set for each run
     policy = build_policy(config)
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
     if models.sharded and config.model.compile:
@@ -40,6 +43,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
     models.notes += told
+    torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the contract's limits are float32's
     policy.sampled_in = sampling_dtype(config, policy.device.type)
     if copied := sampling_copy(config, policy.device.type):
         policy.sampled_by = SamplingCopy(policy.model, getattr(torch, copied))
@@ -93,6 +97,8 @@ def build_policy(config: Any) -> Policy:
     m, r = config.model, config.rollout
     folder = resolve_path(m.path, code=m.trust_remote_code)
     device = pick_device(config.device)
+    if device.index is not None and device.type == "cuda":  # or libraries set up cuda:0 as well
+        torch.cuda.set_device(device)
     tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
     model = load_causal_lm(
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
@@ -107,6 +113,9 @@ def build_policy(config: Any) -> Policy:
         top_p=r.top_p,
         autocast=m.autocast == "bfloat16" or (m.autocast == "auto" and device.type == "cuda"),
     )
+    method = quantized_by(load_config(folder, trust_remote_code=m.trust_remote_code))
+    if method in DEQUANTIZED:
+        policy.notes.append(f"{folder}: transformers made {m.dtype} of its {method} weights")
     policy.recompute = m.gradient_checkpointing
     policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)

@@ -101,7 +101,7 @@ class Rows:
         self.ends = torch.full((len(logits),), limit, device=device)  # of all rows
         self.eos = put(torch.tensor(policy.eos_ids, dtype=torch.long), device)
         self.looked = self.longest = 0  # tokens that were looked at, those of the longest row
-        self.launch: Step | None = None
+        self.graph: Graph | None = None  # never holds the rows: a cycle would outlive the rollout
         self.say(logits)
 
     def say(self, logits: Tensor) -> None:
@@ -133,10 +133,12 @@ class Rows:
             self.cache.keep(keep)
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
-        if self.cache.reserve(block) or fewer or self.launch is None:
-            fixed = self.policy.static
-            self.launch = Graph(self.step, self.live.device) if fixed else self.step
-        return self.launch
+        changed = self.cache.reserve(block) or fewer or self.graph is None
+        if not self.policy.static:
+            return self.step
+        if changed:
+            self.graph = Graph(self.live.device, self.policy.notes)
+        return partial(self.graph, self.step)
 
     def look(self, said: int) -> int:
         """How many rows go on after so many tokens: here, and only here, the host waits."""

@@ -170,6 +170,10 @@ def load_causal_lm(
         base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
         return _with_adapter(base, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
+    if quantized_by(config) in DEQUANTIZED:
+        config.quantization_config["dequantize"] = (
+            True  # on a GPU, too: what is trained has masters
+        )
     for name, off in UNWANTED.items():
         if getattr(config.get_text_config(), name, off) != off:
             setattr(config.get_text_config(), name, off)
@@ -193,6 +197,16 @@ def load_causal_lm(
     # Padding stands at the end, where causal attention never looks: no mask is missing.
     vars(trunk_of(model))["warn_if_padding_and_no_attention_mask"] = lambda *given: None
     return model.eval()
+
+
+# Formats that transformers turns into weights of the dtype asked for, and can do so on any device.
+DEQUANTIZED = ("fp8", "mxfp4")
+
+
+def quantized_by(config: Any) -> str | None:
+    """How the weights in a model's folder are quantized, by transformers' name; None: not."""
+    how = getattr(config, "quantization_config", None)
+    return how.get("quant_method") if isinstance(how, dict) else None
 
 
 # While it loads, transformers ties no weights, in all threads; two loads at once would leave it so

@@ -44,6 +44,7 @@ class Models:
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
+        self.notes += self.policy.notes  # of its loading
         self.policy.stops, self.policy.notes = self.plan.stops, self.notes
         train = self.plan.recipe.config.train
         self.notes += self.prompt_format.note(self.plan.task, self.plan.task_name)

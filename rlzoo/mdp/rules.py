@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
+from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import watched
 from rlzoo.plugin.call import call, check, own, real, zero_off_mask
@@ -81,7 +82,8 @@ def continued(tokenizer: Any, text: str) -> list[int]:
 def decode_tokens(
     tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]
 ) -> list[list[str]]:
-    """Each token that the policy chose, decoded by itself; EOS reads as the empty string."""
+    """Each token that the policy chose, decoded by itself, with the space that it begins with; EOS
+    reads as the empty string."""
     texts: dict[int, str] = dict.fromkeys(eos_ids, "")
     rows = []
     for ids, mask in zip(
@@ -92,7 +94,8 @@ def decode_tokens(
         chosen = [i for i, m in zip(ids, mask, strict=True) if m]
         for i in chosen:
             if i not in texts:
-                texts[i] = tokenizer.decode([i], skip_special_tokens=False)
+                text = tokenizer.decode([i], skip_special_tokens=False)
+                texts[i] = spaced(text, tokenizer.convert_ids_to_tokens(i))
         rows.append([texts[i] for i in chosen])
     return rows
 

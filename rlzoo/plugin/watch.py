@@ -20,8 +20,10 @@ class Watch:
         self._at = ("", time.monotonic())
         self._done = threading.Event()
         self._handler: Any = None
+        self._thread = 0
 
     def __enter__(self) -> "Watch":
+        self._thread = threading.get_ident()
         threading.Thread(target=self._look, daemon=True).start()
         if threading.current_thread() is threading.main_thread():
             self._handler = signal.getsignal(signal.SIGINT)
@@ -43,12 +45,19 @@ class Watch:
             origin, since = at = self._at
             if origin and at != named and time.monotonic() - since >= self.patience:
                 print(
-                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} s; "
-                    "Ctrl-C ends the wait",
+                    f"rlzoo: plugin {origin} is still loading after {self.patience:g} s"
+                    f"{self._where()}; Ctrl-C ends the wait",
                     file=sys.stderr,
                     flush=True,
                 )
                 named = at
+
+    def _where(self) -> str:
+        """Which module is being imported: a large library may take the time, not the plugin."""
+        frame = sys._current_frames().get(self._thread)
+        while frame is not None and frame.f_code.co_name != "<module>":
+            frame = frame.f_back
+        return f" (importing {frame.f_globals.get('__name__', '?')})" if frame else ""
 
     def _interrupt(self, *_: Any) -> None:
         self.interrupted = True

@@ -16,7 +16,7 @@ from rlzoo.mdp.batch import Batch, left_pad, right_pad
 from rlzoo.ops import put
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import own
-from rlzoo.plugin.component import needs_of
+from rlzoo.plugin.component import Example, needs_of
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import GREEDY
@@ -79,14 +79,28 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     mean score where the task has no notion of right.
 
     Sampled accuracy rises when the policy finds out what is right, and when it says more often
-    what it held likeliest all along. Greedy accuracy tells the two apart.
+    what it held likeliest all along. Greedy accuracy tells the two apart. A prompt that is drawn
+    again counts again, and is decoded once.
     """
-    total = 0.0
+    examples = draw(models, split, n, "eval", 0)
+    alone = _by_row(models.plan)
+    kinds = [repr(e) if alone else str(i) for i, e in enumerate(examples)]
+    distinct = dict(zip(kinds, examples, strict=True))
+    place = {kind: i for i, kind in enumerate(distinct)}
+    found = []
     with models.meter.apart():
-        for batch in held_out(models, n, split=split, greedy=True):
+        for batch in _respond_to(models, [*distinct.values()], greedy=True):
             right = right_rows(models.plan, batch)
-            total += float((batch["sequence_scores"] if right is None else right).sum())
-    return {GREEDY: total / n}
+            found.append((batch["sequence_scores"] if right is None else right).cpu())
+    values = torch.cat(found)[[place[kind] for kind in kinds]]
+    return {GREEDY: sum(float(x.sum()) for x in values.split(_size(models))) / n}
+
+
+def _by_row(plan: Plan) -> bool:
+    """Whether a greedy response's score is a function of its prompt: neither noise of its own nor
+    other rows move it."""
+    rewards = (bound.component for _, bound in plan.rewards.values())
+    return "noise" not in plan.needs and all(c.couples == "row" for c in rewards)
 
 
 def decoding(models: Models) -> AbstractContextManager[None]:
@@ -159,24 +173,41 @@ def held_out(
     Sample j of prompt i is row j * n + i to the noise, however many rows make a batch; so more
     samples leave the first ones as they are.
     """
-    rollout = models.plan.recipe.config.rollout
-    size = rollout.prompts * rollout.samples  # no more rows at once than training has
     examples = draw(models, split, n, stream, 0)
     for first in range(0, n * samples, n):
-        for start in range(0, n, size):
-            with decoding(models):
-                batch = collect(
-                    models,
-                    examples[start : start + size],
-                    1,
-                    stream=stream,
-                    step=0,
-                    first_row=first + start,
-                    sampler=models.plan.base_sampler,
-                    limit=response_limit(models.plan),
-                    greedy=greedy,
-                )
-            yield batch
+        yield from _respond_to(models, examples, stream=stream, first=first, greedy=greedy)
+
+
+def _respond_to(
+    models: Models,
+    examples: list[Example],
+    *,
+    stream: str = "eval",
+    first: int = 0,
+    greedy: bool = False,
+) -> Iterator[Batch]:
+    """Batches of a response to each of the examples, whose rows are `first`, ... to the noise."""
+    size = _size(models)
+    for start in range(0, len(examples), size):
+        with decoding(models):
+            batch = collect(
+                models,
+                examples[start : start + size],
+                1,
+                stream=stream,
+                step=0,
+                first_row=first + start,
+                sampler=models.plan.base_sampler,
+                limit=response_limit(models.plan),
+                greedy=greedy,
+            )
+        yield batch
+
+
+def _size(models: Models) -> int:
+    """Rows at once: no more than training has."""
+    rollout = models.plan.recipe.config.rollout
+    return rollout.prompts * rollout.samples
 
 
 def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:

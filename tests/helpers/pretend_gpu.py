@@ -83,6 +83,7 @@ class Gpu:
         self.phase = ""
         self.memory = (80 * 2**30, 80 * 2**30)
         self.graph: Graph | None = None  # what is captured now
+        self.entered: list[Any] = []  # devices that were made the current one
 
     def clear(self) -> None:
         self.syncs.clear()
@@ -222,7 +223,8 @@ def _to(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return x
     if not moves and not isinstance(x, Pretend):
         return _plain_to(x, x.dtype if dtype is None else dtype, **kwargs)
-    if moves and not (to_gpu and kwargs.get("non_blocking")):
+    runs_ahead = kwargs.get("non_blocking") and getattr(x, "_pinned", False)
+    if moves and not (to_gpu and runs_ahead):
         _gpu.wait("to the device" if to_gpu else "to the host")
     dtype = x.dtype if dtype is None else dtype
     return _Moved.apply(x, dtype, to_gpu)
@@ -425,6 +427,17 @@ def _capturing(graph: Graph, *args: Any, **kwargs: Any) -> Any:
         graph.capture_end()
 
 
+def _noted(gpu: Gpu, device: Any) -> Any:
+    gpu.entered.append(device)
+    return contextlib.nullcontext()
+
+
+def _pinned(x: torch.Tensor) -> torch.Tensor:
+    found = x.clone()
+    found._pinned = True  # type: ignore[attr-defined]
+    return found
+
+
 def _made(function: Any) -> Any:
     """torch.tensor and as_tensor, which copy a CPU's tensor without a word."""
 
@@ -537,6 +550,11 @@ def pretend_gpu() -> Any:
         "set_rng_state": nothing,
         "manual_seed_all": nothing,
         "synchronize": lambda *args: gpu.wait("synchronize"),
+        "set_device": gpu.entered.append,
+        "device": lambda device: _noted(gpu, device),
+        "Stream": lambda device=None: SimpleNamespace(device=device),
+        "current_stream": lambda device=None: SimpleNamespace(device=device),
+        "stream": contextlib.nullcontext,
         "CUDAGraph": Graph,
         "graph": _capturing,
         "is_current_stream_capturing": lambda: gpu.graph is not None,
@@ -548,6 +566,7 @@ def pretend_gpu() -> Any:
             (torch, "tensor", _made(_tensor)),
             (torch, "as_tensor", _made(_as_tensor)),
             (torch.Tensor, "to", _to),
+            (torch.Tensor, "pin_memory", _pinned),
             (torch.Tensor, "cuda", lambda x, *args, **kwargs: _to(x, GPU)),
             (torch.Tensor, "new_tensor", _new_tensor),
             (torch.Tensor, "backward", _backward),

@@ -1,7 +1,9 @@
 """The own loop of decoding draws what transformers would, and rows end where they should."""
 
+import gc
 import json
 import math
+import weakref
 
 import pytest
 import torch
@@ -10,7 +12,7 @@ from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, sav
 from helpers.grids import grid
 from helpers.worlds import rolled, step
 from rlzoo.errors import ModelError
-from rlzoo.lm.decode import _by_generation, decode
+from rlzoo.lm.decode import Rows, _by_generation, decode
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
 
@@ -140,3 +142,26 @@ def test_positions_beyond_the_models_are_refused(make):
     world, ids = make("gpt2"), torch.full((1, 6), 5)
     with pytest.raises(ModelError, match="prompts of 6 tokens and 60 new ones are more than the"):
         world.policy.generate(ids, torch.ones_like(ids), None, 60)
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_no_rows_outlive_their_rollout(cache, make, monkeypatch):
+    world = make("gpt2", f"rollout.cache={cache}")
+    made, plain = [], Rows.__init__
+
+    def remembered(self, *given):
+        plain(self, *given)
+        made.append(weakref.ref(self))
+        made.extend(weakref.ref(layer) for layer in self.cache.cache.layers)
+
+    monkeypatch.setattr(Rows, "__init__", remembered)
+    gc.collect()
+    gc.disable()  # what is left is left to the collector: a cycle
+    try:
+        for number in range(2):
+            rolled(world, number)
+        alive = sum(ref() is not None for ref in made)
+    finally:
+        gc.enable()
+    assert made
+    assert alive == 0

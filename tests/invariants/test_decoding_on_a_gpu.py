@@ -1,5 +1,8 @@
 """Decoding on a pretend GPU: captured graphs give the CPU's tokens, the host waits once in 16."""
 
+import contextlib
+import gc
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ from helpers.architectures import TOKENIZER, ragged, save_model
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import config_of
+from rlzoo.accel import graphs
 from rlzoo.errors import ModelError
 from rlzoo.lm.decode import Rows
 from rlzoo.lm.policy import Policy
@@ -70,3 +74,79 @@ def test_a_run_on_a_gpu_samples_by_a_bfloat16_copy(make, tmp_path):
         world = make(folder, "device=cuda", "rollout.cache=dynamic", "model.autocast=none")
         assert not world.policy.static
         assert world.policy.sampled_by is None
+
+
+class Refused:
+    """A capture that fails: within, or at its end, or both."""
+
+    def __init__(self, monkeypatch, within, at_end):
+        self.times, plain, capture = 0, Rows.step, torch.cuda.graph
+
+        def step(rows):
+            if torch.cuda.is_current_stream_capturing():
+                self.times += 1
+                if within is not None and self.times == 1:
+                    raise within
+            plain(rows)
+
+        @contextlib.contextmanager
+        def captured(*given, **how):
+            with capture(*given, **how):
+                try:
+                    yield
+                finally:
+                    if at_end is not None and self.times == 1:
+                        raise at_end
+
+        monkeypatch.setattr(Rows, "step", step)
+        monkeypatch.setattr(torch.cuda, "graph", captured)
+
+
+INVALID = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize(
+    ("within", "at_end"), [(RuntimeError("not permitted"), None), (None, INVALID)]
+)
+def test_a_capture_that_fails_is_noted_once_and_steps_run_without(within, at_end, monkeypatch):
+    want = sampled(policy_on("cpu"), 40)
+    with pretend_gpu() as gpu:
+        policy = policy_on("cuda")
+        refused = Refused(monkeypatch, within, at_end)
+        found = sampled(policy, 40)
+        for name, x in want.items():
+            assert torch.equal(found[name].cpu(), x), name
+        assert gpu.launches["graph"] > 0  # of other shapes
+        assert gpu.graph is None
+    assert refused.times > 1
+    assert [note.startswith(graphs.FAILED) for note in policy.notes] == [True]
+    assert policy.most_rows is None
+
+
+@pytest.mark.parametrize("at_end", [None, INVALID])
+def test_memory_that_runs_out_within_a_capture_halves_the_rows(at_end, monkeypatch):
+    want = sampled(policy_on("cpu"), 40)
+    with pretend_gpu():
+        policy = policy_on("cuda")
+        Refused(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"), at_end)
+        found = sampled(policy, 40)
+        assert torch.equal(found["response_ids"].cpu(), want["response_ids"])
+    assert policy.most_rows == 10
+    assert not any(note.startswith(graphs.FAILED) for note in policy.notes)
+
+
+def test_a_capture_is_made_on_its_own_device_and_nothing_is_collected_meanwhile(monkeypatch):
+    seen = []
+    with pretend_gpu() as gpu:
+        capture = torch.cuda.graph
+
+        def captured(graph, **how):
+            seen.append((how["stream"].device, how["capture_error_mode"]))
+            return capture(graph)
+
+        monkeypatch.setattr(torch.cuda, "graph", captured)
+        device = torch.device("cuda", 1)
+        graphs.recorded(lambda: seen.append(gc.isenabled()), device)
+        assert gpu.entered == [device]
+    assert seen == [(device, "thread_local"), False]
+    assert gc.isenabled()

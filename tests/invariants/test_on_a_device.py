@@ -108,7 +108,7 @@ WAITS = {
     "to the host": lambda x: [x.cpu(), x.to("cpu"), x.to("cpu", torch.float64)],
     "to the device": lambda x: [
         torch.tensor([1.0], device=x.device),
-        torch.ones(2).to(x),
+        torch.ones(2).to("cuda", non_blocking=True),  # not pinned
         x.new_tensor([2.0]),
     ],
     "nonzero": lambda x: [x.nonzero(), (x > 0).nonzero(), torch.where(x > 0)],
@@ -128,10 +128,16 @@ def test_each_way_to_wait_is_counted_with_its_line(name):
         assert all("test_on_a_device.py" in at for _, _, at in gpu.syncs)
 
 
+def test_a_run_makes_its_device_the_current_one(zoo, small):
+    with pretend_gpu() as gpu:
+        trainer_of(zoo, "grpo", *small, "device=cuda:0")
+        assert gpu.entered[0] == torch.device("cuda", 0)
+
+
 def test_what_does_not_wait_is_not_counted():
     with pretend_gpu() as gpu:
         x = torch.arange(4.0, device="cuda")
-        y = torch.ones(4).to("cuda", non_blocking=True) + x * 2 - torch.tensor(3.0)
+        y = torch.ones(4).pin_memory().to("cuda", non_blocking=True) + x * 2 - torch.tensor(3.0)
         y[x > 1] = 0.0
         y[1:] += x[:-1][torch.zeros(3, dtype=torch.long, device=x.device)]
         torch.where(x > 1, y, 0.0).double().sort().values.cumsum(0).clamp(max=y.max())

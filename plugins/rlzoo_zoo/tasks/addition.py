@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo.ops import put
 
 
 class Addition:
@@ -53,10 +54,7 @@ class Addition:
         return pairs
 
     def score(self, responses, answers, terminated):
-        return (
-            self.is_correct(responses, answers).to(terminated.device, non_blocking=True)
-            & terminated
-        ).float()
+        return (put(self.is_correct(responses, answers), terminated.device) & terminated).float()
 
     def is_correct(self, responses, answers):
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)

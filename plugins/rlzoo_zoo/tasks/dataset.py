@@ -9,6 +9,7 @@ import torch
 from rlzoo import Example, Range, RlzooError, hookimpl
 from rlzoo.data import hold_out, messages_of, read
 from rlzoo.errors import DataError, nearest
+from rlzoo.ops import put
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
 from rlzoo_zoo.rewards.numeric import last_number, numeric
@@ -106,9 +107,7 @@ class Dataset:
     def score(self, responses, answers, terminated):
         if self.checker == "none":
             return torch.zeros(len(answers), device=terminated.device)
-        return (
-            self.right(responses, answers).to(terminated.device, non_blocking=True) & terminated
-        ).float()
+        return (put(self.right(responses, answers), terminated.device) & terminated).float()
 
     def domain_of(self, example):
         return self.of_index.get(example.index, "")

@@ -5,6 +5,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo.ops import put
 
 
 class HiLo:
@@ -62,9 +63,7 @@ class HiLo:
         return [(*self.interval(t), len(t) // 2) for t in turns]
 
     def score(self, turns, answers, terminated):
-        return (
-            self.is_correct(turns, answers).to(terminated.device, non_blocking=True) & terminated
-        ).float()
+        return (put(self.is_correct(turns, answers), terminated.device) & terminated).float()
 
     def is_correct(self, turns, answers):
         pairs = zip(turns, answers, strict=True)

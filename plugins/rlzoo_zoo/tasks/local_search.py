@@ -8,6 +8,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
+from rlzoo.ops import put
 
 FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
 
@@ -74,9 +75,7 @@ class LocalSearch:
         return [tuple(t[1::2]) for t in turns]
 
     def score(self, turns, answers, terminated):
-        return (
-            self.is_correct(turns, answers).to(terminated.device, non_blocking=True) & terminated
-        ).float()
+        return (put(self.is_correct(turns, answers), terminated.device) & terminated).float()
 
     def is_correct(self, turns, answers):
         pairs = zip(turns, answers, strict=True)

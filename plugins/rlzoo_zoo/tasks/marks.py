@@ -6,6 +6,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo.ops import put
 
 # Command 1, 2, ...: what becomes of a word.
 COMMANDS = (
@@ -65,8 +66,7 @@ class Marks:
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
             return (
-                self.is_correct(responses, answers).to(terminated.device, non_blocking=True)
-                & terminated
+                put(self.is_correct(responses, answers), terminated.device) & terminated
             ).float()
         scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
         rows = zip(response_tokens, answers, strict=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import torch
 
 from rlzoo import Example, Range, hookimpl
+from rlzoo.ops import put
 
 
 class Reverse:
@@ -46,8 +47,7 @@ class Reverse:
     def score(self, responses, response_tokens, response_mask, answers, terminated):
         if not self.dense:
             return (
-                self.is_correct(responses, answers).to(terminated.device, non_blocking=True)
-                & terminated
+                put(self.is_correct(responses, answers), terminated.device) & terminated
             ).float()
         scores = torch.zeros(response_mask.shape, device=response_mask.device)  # (B, T)
         rows = zip(response_tokens, answers, terminated.tolist(), strict=True)

@@ -30,8 +30,9 @@ transformers {transformers} and torch {torch}.
 Each model has two layers of width 16 and a vocabulary of 99, weights drawn so wide that logits
 spread over some units, windows and chunks shorter than its rows, and a `generation_config.json`
 whose repetition penalty and top-k must not leak. rlzoo loads it by its ordinary path, on a CPU in
-float32, and is held against plain transformers: each row alone, without padding, eager attention,
-the whole row at once.
+float32, and is held against plain transformers: each row alone, without padding, the whole row at
+once, in eager attention. falcon-alibi is held against sdpa, transformers' default, which rlzoo takes:
+the two differ there by 0.82 nats in transformers itself, whose eager attention adds ALiBi twice.
 
 | column | what is compared | right up to |
 |---|---|---|

@@ -457,6 +457,12 @@ def test_wide_and_broken_characters_stay_aligned(zoo):
         ("\ufffd", "ä½", r"\xe4\xbd"),
         ("\ufffd", "<0xE4>", r"\xe4"),
         ("", "</s>", "</s>"),
+        ("lo", "▁lo", "␣lo"),
+        (" lo", "▁lo", "␣lo"),
+        ("lo", "lo", "lo"),
+        ("", "▁", "␣"),
+        ("  ", "▁▁▁", "␣␣␣"),
+        ("▁", "▁", "▁"),  # a vocabulary of characters
         ("\u200d", "x", r"\u200d"),
         ("\x1b[31m", "x", r"\x1b[31m"),
         ("\u0301", "x", "◌\u0301"),

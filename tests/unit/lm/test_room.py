@@ -78,6 +78,13 @@ def test_a_device_gives_shares_of_what_it_has_free():
         assert room.block == room.logits
 
 
+def test_a_little_more_that_is_free_moves_no_size():
+    sizes = [memory.room("cuda", free) for free in (50 * GIB, 52 * GIB, 60 * GIB, 64 * GIB)]
+    assert sizes[0] == sizes[1] == sizes[2] == memory.room("cuda", 48 * GIB)
+    assert sizes[3].activations == 32 * GIB
+    assert memory.room("cuda", 0).activations == 0
+
+
 def test_passes_grow_with_the_memory_that_is_free(zoo, model_dir):
     policy = make_world(zoo, model_dir).policy
     with pretend_gpu() as gpu:

@@ -2,16 +2,25 @@
 
 import torch
 
+from rlzoo.lm import contract
 from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 
-def test_it_holds_for_the_run_that_asks_for_it(zoo, words):
+def test_it_holds_for_the_run_that_asks_for_it_and_not_for_its_trial(zoo, words, monkeypatch):
+    tried, plain = [], contract.enforce
+
+    def enforce(*given):
+        tried.append(torch.backends.cuda.matmul.allow_tf32)
+        return plain(*given)
+
+    monkeypatch.setattr(contract, "enforce", enforce)
     before = torch.backends.cuda.matmul.allow_tf32
     try:
         for more, allowed in ((["model.tf32=true"], True), ([], False)):
             build_models(make_plan(compose(["recipe=grpo", *words, *more], zoo), zoo))
             assert torch.backends.cuda.matmul.allow_tf32 is allowed
+        assert tried == [False, False]
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before

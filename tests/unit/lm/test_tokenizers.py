@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from rlzoo.errors import ConversationError, RlzooError
+from rlzoo.format.text import token_texts
 from rlzoo.lm.prompts import PromptFormat, encode
-from rlzoo.mdp.rules import continued
+from rlzoo.mdp.rules import continued, decode_tokens
 from rlzoo.mdp.turns import Conversation, Turns
 from rlzoo_lab.reward_models import reward_model
 from rlzoo_lab.supervised import sft
@@ -146,3 +148,27 @@ def test_what_is_unknown_is_still_named():
         encode(tokenizer, "a</s>b c")
     with pytest.raises(ConversationError, match="does not know 'c' in the answer"):
         answer_ids(tokenizer, "a c")
+
+
+def stripping():
+    """A few pieces, decoded as Llama 2's: the first space of a text is taken off."""
+    vocabulary = {t: i for i, t in enumerate(["<unk>", "</s>", "▁", "l", "o", "lo", "▁lo"])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [("l", "o"), ("▁", "lo")], unk_token="<unk>"))
+    tokenizer.decoder = decoders.Sequence([
+        decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0),
+    ])  # fmt: skip
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="</s>"
+    )
+
+
+@pytest.mark.parametrize("make", [stripping, llama2])
+def test_a_token_keeps_the_space_that_it_begins_with(make):
+    tokenizer = make()
+    pieces = ["▁", "▁lo", "lo"] if make is stripping else ["▁", "l", "o"]
+    ids = tokenizer.convert_tokens_to_ids(pieces)
+    shown = token_texts(tokenizer, ids)
+    assert [shown[i] for i in ids] == [piece.replace("▁", "␣") for piece in pieces]
+    columns = {"response_ids": torch.tensor([ids]), "response_mask": torch.ones(1, 3)}
+    (texts,) = decode_tokens(tokenizer, columns, [tokenizer.eos_token_id])
+    assert texts == [piece.replace("▁", " ") for piece in pieces]

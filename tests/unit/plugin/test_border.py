@@ -105,6 +105,13 @@ def test_a_plugin_that_takes_long_is_named_once(capsys):
     assert threading.active_count() < 20
 
 
+def test_what_a_slow_plugin_imports_is_named(capsys):
+    with Watch(patience=0.1) as watch:
+        watch.at("slow")
+        exec("import time; time.sleep(0.3)", {"__name__": "a_large.library"})
+    assert "a_large.library" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "error",
     [SystemExit(0), Own("x"), Mute(), ValueError("a\nb"), GeneratorExit(), MemoryError("m"),

@@ -1,9 +1,12 @@
 """`eval/greedy`: the likeliest answers to the prompts of an evaluation, whatever the sampler."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import rlzoo
+from rlzoo.rollout import evaluation
 from rlzoo.rollout.evaluation import held_out
 from rlzoo.runs.metrics import evaluation_text
 
@@ -47,3 +50,50 @@ def test_an_evaluation_has_both_and_counts_the_sampled_tokens(trainer):
     assert found["eval/accuracy"] != found["eval/greedy"]
     assert trainer.evaluate(40) == found
     assert evaluation_text(found).endswith(f"greedy {found['eval/greedy']:.3f}")
+
+
+@pytest.mark.parametrize("rewards", ["task", "python"])  # counts, and scores that are no counts
+def test_a_prompt_that_is_drawn_again_is_decoded_once_and_counts_again(rewards, monkeypatch):
+    words = [*WORDS, "model=nano", "task=addition", "task.digits=1"]
+    if rewards == "python":
+        words += ["rewards=[python]", "rewards.python.function=rlzoo_lab.bench.common:reward"]
+    models = rlzoo.open_recipe("grpo", words).models
+    if rewards == "python":
+        monkeypatch.setattr(evaluation, "right_rows", lambda plan, batch: None)
+    batches, plain = [], evaluation.collect
+
+    def collect(models, examples, *given, **how):
+        batches.append(examples)
+        return plain(models, examples, *given, **how)
+
+    monkeypatch.setattr(evaluation, "collect", collect)
+    found = evaluation.greedy(models, 300)["eval/greedy"]
+    decoded = [e for some in batches for e in some]
+    batches.clear()
+    total = 0.0
+    for batch in held_out(models, 300, greedy=True):
+        marks = evaluation.right_rows(models.plan, batch)
+        total += float((batch["sequence_scores"] if marks is None else marks).sum())
+    drawn = [e for some in batches for e in some]
+    assert len(drawn) == 300
+    assert len(decoded) == len(set(map(repr, decoded))) == len(set(map(repr, drawn))) < 300
+    assert found == total / 300
+
+
+def test_prompts_are_decoded_each_time_where_noise_is_asked_for(monkeypatch):
+    models = rlzoo.open_recipe(
+        "grpo", [*WORDS, "model=nano", "task=addition", "task.digits=1"]
+    ).models
+    rows, plain = [], evaluation.collect
+
+    def collect(models, examples, *given, **how):
+        rows.append(len(examples))
+        return plain(models, examples, *given, **how)
+
+    monkeypatch.setattr(evaluation, "collect", collect)
+    want = evaluation.greedy(models, 100)
+    few = sum(rows)
+    rows.clear()
+    monkeypatch.setattr(models, "plan", replace(models.plan, needs=models.plan.needs | {"noise"}))
+    assert evaluation.greedy(models, 100) == want
+    assert sum(rows) == 100 > few
