@@ -28,11 +28,18 @@ PPO_KL = "actor/ppo_kl"
 RATIO = "actor/ratio_mean"
 FIRST_RATIO_GAP = "actor/first_ratio_gap"
 RIGHT_CORR = "score/right_corr"
+RIGHT = "response/right"
+DISTINCT_TEXTS = "response/distinct"
+DISTINCT_IN_GROUP = "group/distinct"
+SCORE_NOISE = "score/noise"
 AT_END = "score/at_end"
 PAID_TOKENS = "score/paid_tokens"
 ADVANTAGE_CORR = "raw_advantages/score_corr"
 DISTINCT = "prompts/distinct"
+UNTAUGHT = "actor/untaught_ends"
+PULL_CORR = "actor/pull_corr"
 MC_CORR = "critic/mc_corr"
+LAST_CORR = "critic/last_corr"
 ENTROPY = "actor/entropy"
 SKIPPED = "train/skipped"
 TOKENS = "perf/tokens"
@@ -69,6 +76,8 @@ score/* | reward | | of the responses' scores, before KL
 score/NAME | reward | several rewards | mean of each reward by itself, before its weight
 score/right_corr | | a notion of right | correlation of the score with whether the response is \
 right, over at most 64 responses; not there where either does not vary
+score/noise | reward | a text that comes twice | standard deviation of the scores of one text as \
+an answer to one prompt: 0 wherever a score follows from prompt and response
 score/at_end | share | | of the scores' absolute size, what stands at the last action of its \
 response; not there where all scores are 0
 score/paid_tokens | tokens | | actions of a response with a score that is not 0, of responses that \
@@ -81,6 +90,10 @@ prompt_length/* = | tokens | | tokens in a prompt
 prompts/distinct | share | | different prompts, or answers to them, among those of the step
 response/truncated | share | | responses that ran into the length limit
 response/eos | share | | responses that ended by themselves
+response/right | share | a notion of right | right answers that ended by themselves, of at most 64 \
+responses
+response/distinct | share | | different texts among the responses of the step
+group/distinct | share | | different texts among the responses of a group, over all groups
 group/no_signal | share | | groups whose samples all got the same score: group estimators learn \
 nothing there
 sampler/log_prob_gap | nats | | mean of abs(log pi - log mu), mu what was sampled from, \
@@ -112,7 +125,14 @@ differences are exaggerated, 0 if they say nothing
 critic/mc_corr | | a critic | correlation over tokens of the raw advantages with Monte Carlo \
 returns less V: 1 where the estimator trusts what happened (lam = 1), less the more it trusts the \
 critic
+critic/last_corr | | a critic | correlation over responses that ended of the raw advantage at the \
+last action with its reward less V: 1 whatever lambda is
 [update]
+actor/pull_corr | | a loss of the batch alone | correlation over tokens of -d(policy loss)/d(log \
+pi) at ratio 1 with the raw advantages: above 0 wherever the loss raises what has a good advantage
+actor/untaught_ends | share | | responses whose first action has a raw advantage of exactly 0, \
+or no gradient from the policy loss, though another action has both; or the same of their last, \
+whichever are more
 critic/vf_loss = | | a critic | the value loss, mean over the step's optimizer steps
 critic/grad_norm = | | a critic | length of the critic's gradient before clipping, mean over \
 optimizer steps

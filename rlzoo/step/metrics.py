@@ -20,6 +20,7 @@ from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import right_rows
 from rlzoo.runs import metrics as names
 from rlzoo.step.critic_quality import explained, slope, thirds
+from rlzoo.step.update import first_gradient
 
 
 def _spread(name: str, x: Tensor, mask: Tensor) -> dict[str, float]:
@@ -53,6 +54,25 @@ def _correlation(x: Tensor, y: Tensor) -> float | None:
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
 
 
+def _noise(scores: Tensor, texts: list[Any]) -> float | None:
+    """Standard deviation of the scores of one text, as an answer to one prompt; None where no text
+    comes twice."""
+    number = {text: k for k, text in enumerate(dict.fromkeys(texts))}
+    left = len(texts) - len(number)
+    gap = scores.double() - group_mean(scores.double(), torch.tensor([number[t] for t in texts]))
+    return (gap.square().sum() / left).sqrt().item() if left else None
+
+
+def _pull(plan: Plan, batch: Batch) -> Tensor | None:
+    """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None where advantages are all 0,
+    and of a loss that reads what an update alone makes."""
+    known = all(name in batch or name == "log_probs" for name in plan.policy_loss.needs)
+    if not known or not batch["raw_advantages"].any():
+        return None
+    pull = -first_gradient(plan, batch, batch["advantages"])
+    return pull / pull.abs().max().clamp(min=1e-30)
+
+
 RIGHT_ROWS = 64  # a verifier may be slow
 
 
@@ -66,8 +86,25 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     right = right_rows(plan, batch.select(every))
     asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
     # A mean over each response's actions; one without any has none.
-    mean = masked_sum(batch["raw_advantages"], mask) / mask.sum(1).clamp(min=1)
+    raw, some = batch["raw_advantages"], mask.bool()
+    mean = masked_sum(raw, mask) / mask.sum(1).clamp(min=1)
+    pull = _pull(plan, batch)
+    follows = None if pull is None else _correlation(pull[some], raw[some]) if pull.any() else 0.0
+    none = some & ((raw == 0) | (pull == 0) if pull is not None and pull.any() else raw == 0)
+    taught = (some & ~none).any(1)
+    ends = torch.stack([(none & (mask.cumsum(1) == 1)).any(1), (none & (last > 0)).any(1)])
+    marks = (batch["group_ids"].tolist(), batch["responses"], batch["terminated"].tolist())
+    texts = list(zip(*marks, strict=True))  # one text that is cut off and one that ended are two
+    ended = (last * batch["terminated"][:, None]).bool()
+    due = batch["rewards"] - batch["values"] if "values" in batch else None
     return {
+        names.RIGHT: None if right is None else right.float().mean().item(),
+        names.DISTINCT_TEXTS: len(set(batch["responses"])) / len(texts),
+        names.DISTINCT_IN_GROUP: len(set(texts)) / len(texts),
+        names.SCORE_NOISE: _noise(total, texts),
+        names.PULL_CORR: follows,
+        names.LAST_CORR: None if due is None else _correlation(raw[ended], due[ended]),
+        names.UNTAUGHT: ends[:, taught].float().mean(1).max().item() if taught.any() else None,
         names.RIGHT_CORR: None if right is None else _correlation(total[every], right),
         names.AT_END: (masked_sum(size * last, mask).sum() / size.sum()).item()
         if size.any()

@@ -293,6 +293,8 @@ def policy_loss_gradient(
     with torch.enable_grad():
         token_loss, metrics = policy_loss(plan, {**columns, "log_probs": log_probs})
         loss = (weights * token_loss).sum()
+        if not loss.requires_grad:  # a loss that does not depend on the policy
+            return torch.zeros_like(log_probs), loss, metrics
         with _named([plan.policy_loss]):
             (gradient,) = torch.autograd.grad(loss, log_probs)
     return gradient, loss, metrics

@@ -4,20 +4,23 @@ How far the estimator leans on it is measured, not read off a name: `critic/mc_c
 advantages are Monte Carlo returns less V, and less the more the values of later states count.
 """
 
+import math
 from itertools import chain
 from statistics import median
 
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
-from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, last, late, learning, rises, spans, updates
-from rlzoo_lab.doctor.settings import against_default, default
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 
 OF_A_CRITIC = (
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
     "critic_gradient_always_clipped", "reward_flat", "reward_falling", "held_out_falls",
-    "updates_skipped", "advantages_do_not_follow_scores",
+    "updates_skipped", "advantages_do_not_follow_scores", "critic_targets_are_off",
 )  # fmt: skip
+
+MSE = ("mse", "clipped_mse")  # losses of a critic without bins
 
 LEANS = 0.8  # below: what the critic says decides an advantage
 
@@ -42,10 +45,15 @@ def critic_does_not_learn(run: Record) -> Finding | None:
     warmup = run.key("critic.lr_warmup", 0)
     if max(rates) == 0:
         key, why = "critic.lr", "the critic cannot learn"
+    elif norm == 0 and run.has("critic/grad_norm"):
+        key = "value_loss.name"
+        why = "the critic's gradient is exactly 0, as that of a detached loss"
     elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
         key, why = "critic.lr_warmup", f"its rate has only come to {rates[-1]:.2g} by the end"
-    elif max(rates) < 2e-7:
-        key, why = "critic.lr", f"{updates(run) * len(rates)} steps of it are nothing"
+    elif max(rates) < 2e-7 or (
+        max(rates) < 0.03 * default("critic.lr") and late(run, names.EXPLAINED_VARIANCE) < 0.05
+    ):
+        key, why = "critic.lr", f"{updates(run) * len(rates)} steps of it are next to nothing"
     elif limit and limit < 1e-3 * norm and limit < 1e-3:
         key, why = "critic.max_grad_norm", f"its gradients of length {norm:.2g} are cut to nothing"
     elif eps >= 0.1:
@@ -55,14 +63,60 @@ def critic_does_not_learn(run: Record) -> Finding | None:
     else:
         return None
     leans = trust_in_critic(run)
+    if leans < 0.2 and learning(run) and max(rates) > 0:
+        return None  # it does no harm here
     return Finding(
         "problem" if leans > 0.2 or not learning(run) else "warning",
         f"{against_default(run, key)}: {why}. Its values have a standard deviation of "
         f"{late(run, 'values/std'):.2g} (the returns: {late(run, 'returns/std'):.2g}) and explain "
         f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance, and {leans:.0%} of "
         "the advantages' variance comes from it.",
-        f"Leave {key} at its default.",
+        f"Leave {key} at its default."
+        if key != "value_loss.name"
+        else "Look at the value loss and at what it is taught (`rlzoo check NAME`).",
         {"explained_variance": late(run, names.EXPLAINED_VARIANCE), "leans": leans},
+    )
+
+
+@rule("values/mean", "returns/mean", least=3, explains=(*OF_A_CRITIC, "critic_diverges"))
+def critic_cannot_say_it(run: Record) -> Finding | None:
+    """A critic of bins cannot predict returns outside of critic.low and critic.high."""
+    low, high = run.key("critic.low", -math.inf), run.key("critic.high", math.inf)
+    values, paid = late(run, "values/mean"), late(run, names.REWARD)
+    gap = 0.05 * (high - low)
+    inside = low - gap <= values <= high + gap
+    if low - gap <= paid <= high + gap or not inside or run.key("value_loss.name") in MSE:
+        return None
+    return Finding(
+        "problem" if trust_in_critic(run) > 0.1 or not learning(run) else "warning",
+        f"{against_default(run, 'critic.low')}, {against_default(run, 'critic.high')}: the "
+        f"critic's values lie between these bounds ({values:.3g} on average), and the rewards "
+        f"outside of them ({paid:.3g}); it cannot predict them.",
+        "Set critic.low and critic.high to bounds of the returns.",
+        {"values": values, "rewards": paid},
+    )
+
+
+@rule(
+    "critic/vf_loss",
+    names.REWARD,
+    least=3,
+    explains=(*SYMPTOMS, *OF_A_CRITIC, "actor_gradient_always_clipped"),
+)
+def critic_drowns_the_policy(run: Record) -> Finding | None:
+    """On a shared trunk the value loss outweighs the policy's."""
+    coef, usual = run.key("critic.coef", 0.0), default("critic.coef")
+    size = coef * median(run.series("critic/vf_loss"))
+    if run.key("critic.trunk") != "shared" or coef < 10 * usual or size < 1 or learning(run):
+        return None
+    return Finding(
+        "problem",
+        f"{against_default(run, 'critic.coef')}: policy and critic share their weights "
+        f"(critic.trunk=shared), and the value loss, {size:.2g} with its coefficient, outweighs "
+        f"the policy's (advantages have a standard deviation of about 1). Gradients of length "
+        f"{late(run, 'actor/grad_norm', 0.0):.2g} are mostly the critic's; reward {course(run)}.",
+        f"Set critic.coef={usual:g}, or critic.trunk=own.",
+        {"coef": coef, "size": size},
     )
 
 
@@ -97,13 +151,17 @@ def critic_worse_than_a_constant(run: Record) -> Finding | None:
     tail = median(last(run.series(names.EXPLAINED_VARIANCE)))
     if tail >= -0.1 or not returns_vary(run):
         return None
+    rate = run.key("critic.lr", 0.0)
     return Finding(
         "problem",
         f"The critic is worse than a constant: its explained variance is {tail:.2f} (median of "
         f"{late_span}), where predicting the mean return would give 0; values vary by "
         f"{late(run, 'values/std'):.2g}, returns by {late(run, 'returns/std'):.2g}. Its errors "
-        "go into the advantages.",
-        f"Lower critic.lr (it is {run.key('critic.lr')}).",
+        f"go into the advantages.{'' if rate > default('critic.lr') else unknown(run)}",
+        f"Lower critic.lr (it is {rate:g})."
+        if rate > default("critic.lr")
+        else "Look at the value loss (its sign), at what it is taught (returns) and at how values "
+        f"are read. {compare_first(run)}",
         {"explained_variance": tail},
     )
 
@@ -131,9 +189,33 @@ def critic_explains_nothing(run: Record) -> Finding | None:
         f"leans on it: {leans:.0%} of the advantages' variance comes from values (which vary by "
         f"{late(run, 'values/std'):.2g}, returns by {late(run, 'returns/std'):.2g}), not from what "
         f"happened. Reward {course(run)}.",
-        "Raise the estimator's lam towards 1, or use one without a critic, until the critic "
-        "explains something.",
+        (
+            f"Raise estimator.lam (it is {run.key('estimator.lam'):g}) towards 1, or u"
+            if 0 <= run.key("estimator.lam", 1.0) < 1
+            else "U"
+        )
+        + "se an estimator without a critic, until the critic explains something.",
         {"explained_variance": tail, "leans": leans},
+    )
+
+
+@rule("values/mean", "returns/mean", "critic/vf_bias", least=SHORTEST_TREND, explains=OF_A_CRITIC)
+def critic_targets_are_off(run: Record) -> Finding | None:
+    """The critic learns what it is taught, and that is not the returns."""
+    values, taught = late(run, "values/mean"), late(run, "returns/mean")
+    happened = values - late(run, "critic/vf_bias")
+    spread = max(late(run, "rewards/std", 0.0), 0.02)
+    if not returns_vary(run) or abs(taught - happened) < max(0.6 * spread, 0.1):
+        return None
+    if abs(values - taught) > 0.5 * abs(taught - happened) or trust_in_critic(run) > 0.5:
+        return None  # it has not learnt them, or they are its own values
+    return Finding(
+        "warning",
+        f"The critic is taught something else than the returns: its targets are {taught:.3g} on "
+        f"average and its values {values:.3g}, where what happened came to {happened:.3g}.",
+        "Look at the `returns` that the estimator gives: rewards of single tokens, another "
+        "discount, or a scale of their own.",
+        {"targets": taught, "returns": happened},
     )
 
 

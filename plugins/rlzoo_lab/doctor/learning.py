@@ -6,29 +6,38 @@ from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.broken import noise_share
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
     ends,
-    fallen,
     last,
     late,
     learning,
-    rises,
+    right_or_wrong,
     spans,
     trend,
     updates,
 )
+from rlzoo_lab.doctor.suspects import compare_first, default, unknown
 
 WELL = 0.85  # of held-out accuracy or of a reward that is at most 1: little is left to learn
 
 
 def well(run: Record) -> bool:
     """Whether nearly all is right already, held out or in training."""
-    return (run.accuracy or 0.0) >= WELL or (
-        run.has(names.REWARD) and late(run, names.REWARD) > WELL
-    )
+    most = max(run.series("score/max") or [1.0])  # a reward with a ceiling: all that there is
+    paid = run.has(names.REWARD) and most <= 1 and late(run, names.REWARD) > WELL
+    return (run.accuracy or 0.0) >= WELL or (paid and run.accuracy is None)
+
+
+def signal_is_there(run: Record) -> bool:
+    """Whether scores follow what is right, advantages the scores, and the loss the advantages: a
+    policy that does not get better then is too slow, not misled."""
+    known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
+    rate = run.key("actor.lr", 0.0)
+    return min(known) > 0.5 and rate <= default("actor.lr") and noise_share(run) < 0.1
 
 
 @rule(names.SKIPPED, explains=SYMPTOMS)
@@ -65,14 +74,26 @@ def reward_constant(run: Record) -> Finding | None:
         "" if min(spread[:3]) < 1e-8 else " (not at first: the policy has gone where all is one)"
     )
     zero = abs(level) < 0.02
+    seen = max(run.series(names.RIGHT), default=0.0)
+    never = flat == len(spread) and seen == 0 and right_or_wrong(run)
+    known = (
+        f" Up to {seen:.0%} of the responses of a step are right all the same: the reward does not "
+        "read that."
+        if seen > 0.1
+        else f" On held-out prompts {run.accuracy:.0%} are right at the same time: the answers "
+        "(labels) of the training prompts are wrong, or these prompts are harder."
+        if (run.accuracy or 0.0) > 0.1
+        else ""
+    )
     return Finding(
         "problem",
         f"All responses of a step score the same in {flat} of {len(spread)} steps{began} (mean "
         f"reward {level:.3g}): there is nothing to learn from."
-        + (" No response is ever right." if zero and flat == len(spread) else ""),
+        + (" No response of a step is ever right." if zero and never else "")
+        + known,
         "Read samples.jsonl: is any response right? If not, the task is too hard for this model: "
         f"easier prompts, or {_warm_start(run)}. If some are, the reward does not say so."
-        if zero
+        if zero and right_or_wrong(run)
         else "Read samples.jsonl: the reward is a constant, whatever the response.",
         {"constant_steps": flat, "of": len(spread), "mean_reward": level},
     )
@@ -114,20 +135,35 @@ def no_signal_in_groups(run: Record) -> Finding | None:
         return None
     score = fmean(last(run.series(names.REWARD)))
     if run.solved or well(run):
+        all_of = "is right" if right_or_wrong(run) else "gets all there is"
         return Finding(
             "note",
             f"{tail:.0%} of the groups carry no signal in {span}, because nearly every "
-            f"sample is right (mean reward {score:.2f}"
+            f"sample {all_of} (mean reward {score:.2f}"
             + ("" if run.accuracy is None else f", held-out accuracy {run.accuracy:.2f}")
             + "): there is little left to learn here.",
             "Stop, or give harder prompts.",
             {"no_signal": tail, "accuracy": run.accuracy},
         )
+    some = late(run, names.RIGHT, 0.0)
+    blind = 0.15 < some < 0.85 and tail > 0.9 and late(run, names.DISTINCT_IN_GROUP, 0.0) > 0.5
+    known = (
+        f" And yet their texts differ, and {some:.0%} of them are right: the reward gives a prompt "
+        "one score, whatever the response."
+        if blind
+        else ""
+    )
     return Finding(
         "problem",
         f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt "
-        f"score alike (mean reward {score:.3g}), so their advantages are 0.",
-        "More samples per prompt (rollout.samples), or prompts that are solved some of the time.",
+        f"score alike (mean reward {score:.3g}), so their advantages are 0.{known}",
+        "Look at the reward: which row's response does it read?"
+        if blind
+        else "More samples per prompt (rollout.samples), or prompts that are solved some of the "
+        "time."
+        if late(run, names.DISTINCT_IN_GROUP, 1.0) > 0.5
+        else "Samples of a prompt are nearly the same texts: look at what has made the policy so "
+        "sure (entropy, rollout.temperature)." + unknown(run),
         {"no_signal": tail, "mean_reward": score},
     )
 
@@ -145,62 +181,11 @@ def advantages_vanish(run: Record) -> Finding | None:
         "problem",
         f"Advantages do not vary (standard deviation {tail:.1g} in {span}, that of the scores is "
         f"{score:.2g}): there is no gradient but rounding.",
-        "Look at what the estimator reads: `rlzoo trace RUN`."
+        f"Look at what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
+        "`rlzoo check`)."
         if score > 1e-3
         else "See what the reward gives (samples.jsonl).",
         {"std": tail, "score_std": score},
-    )
-
-
-@rule(names.REWARD, least=SHORTEST_TREND)
-def reward_rises_but_right_falls(run: Record) -> Finding | None:
-    """The training reward goes up, and what is right goes down: the reward is gamed."""
-    gone = fallen(run)
-    if gone is None or not rises(run) or gone[0] != names.ACCURACY:
-        return None
-    what, best, final = gone
-    return Finding(
-        "problem",
-        f"The policy games the reward: it rises from {course(run)}, while {what} on held-out "
-        f"prompts falls from {best[what]:.3f} at step {best['step']} to {final[what]:.3f}.",
-        "Read samples.jsonl: what does the reward pay for?",
-        {"best": best[what], "last": final[what]},
-    )
-
-
-@rule(explains=("reward_falling", "reward_flat"))
-def held_out_falls(run: Record) -> Finding | None:
-    """The last evaluation is worse than an earlier one by more than both intervals."""
-    gone = fallen(run)
-    if gone is None:
-        return None
-    what, best, final = gone
-    return Finding(
-        "problem",
-        f"{what} on held-out prompts fell from {best[what]:.3f} at step {best['step']} to "
-        f"{final[what]:.3f} at step {final['step']}; their intervals do not meet.",
-        "Lower actor.lr."
-        if not learning(run)
-        else "Stop earlier, or give more distinct prompts: it learns its prompts by heart.",
-        {"best_step": best["step"], "best": best[what], "last": final[what]},
-    )
-
-
-@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
-def reward_falling(run: Record) -> Finding | None:
-    """The reward gets worse by more than its noise."""
-    span = spans(run, names.REWARD)
-    values = run.series(names.REWARD)
-    change, error = trend(values)
-    if change >= -3 * error or change == 0 or run.improved:
-        return None
-    before, after = ends(values)
-    return Finding(
-        "problem",
-        f"The reward falls: {before:.3g} in {span[0]}, "
-        f"{after:.3g} in {span[1]} (standard error {error:.2g}).",
-        "Lower actor.lr.",
-        {"first": before, "last": after, "standard_error": error},
     )
 
 
@@ -214,11 +199,11 @@ def kl_exploding(run: Record) -> Finding | None:
     if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)) or well(run):
         return None
     return Finding(
-        "problem",
+        "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {span}, after "
         f"{middle:.3g} in the third before: the policy writes what the reference hardly ever "
-        "would.",
-        f"Raise kl.coef (it is {run.key('kl.coef')}).",
+        f"would. The reward goes {course(run)}.{'' if learning(run) else unknown(run)}",
+        f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "kl_coef": run.key("kl.coef")},
     )
 
@@ -231,12 +216,16 @@ def entropy_collapse(run: Record) -> Finding | None:
     start, tail = fmean(values[:3]), fmean(last(values))
     if tail > 0.2 * start or start <= 0 or run.solved or well(run) or learning(run):
         return None
+    fast = max(abs(v) for v in run.series(names.PPO_KL) or [1.0]) > 0.005
     return Finding(
         "warning" if run.accuracy is None else "problem",
         f"Entropy collapsed from {start:.3g} to {tail:.3g} nats per token ({span})"
         + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
-        + ": all samples of a prompt become the same, so nothing new is tried.",
-        "Raise actor.entropy_coef (0.001 to 0.01).",
+        + ": all samples of a prompt become the same, so nothing new is tried."
+        + ("" if fast else unknown(run)),
+        "Lower actor.lr, or hold the policy by kl.coef; actor.entropy_coef=0.001 keeps it trying."
+        if fast
+        else compare_first(run),
         {"first": start, "last": tail},
     )
 
@@ -252,6 +241,7 @@ def reward_flat(run: Record) -> Finding | None:
     before, after = ends(values)
     spread = late(run, names.SCORE_STD, 0.0)
     few = len(values) * updates(run) < 60
+    slow = signal_is_there(run) and abs(late(run, names.REF_KL, 1.0)) < 5e-3
     short = few or len(values) < 12 or error > 0.1 * max(spread, 1e-9)
     return Finding(
         "note" if short else "warning",
@@ -259,10 +249,14 @@ def reward_flat(run: Record) -> Finding | None:
         f"{after:.3g} in {span[1]}; the change of {change:+.2g} is within "
         f"its noise (standard error {error:.2g})"
         + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else ".")
-        + (" So short a run could not have shown much." if short else ""),
+        + (" So short a run could not have shown much." if short else "" if slow else unknown(run)),
         "Train longer, or more prompts per step (rollout.prompts) for less noise."
         if short
-        else "Raise actor.lr.",
+        else f"Raise actor.lr threefold (it is {run.key('actor.lr'):g}; the gradient follows the "
+        f"advantages, these the scores, and the policy is {abs(late(run, names.REF_KL)):.1g} nats "
+        "per token from where it began)."
+        if slow
+        else compare_first(run),
         {"first": before, "last": after, "standard_error": error},
     )
 
@@ -276,11 +270,13 @@ def _gradient(run: Record, name: str) -> Finding | None:
     middle = median(norms)
     if over <= 0.9 or middle <= 3 * limit:
         return None
+    eps = run.key(f"{name}.eps", 1e-6)
+    minds = limit < 1e4 * eps
     return Finding(
-        "warning" if middle > 30 * limit else "note",
+        "warning" if middle > 30 * limit and (minds or not learning(run)) else "note",
         f"The {name}'s gradient is clipped in {over:.0%} of the steps: its norm is {middle:.3g} "
-        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used, which AdamW hardly "
-        "minds.",
+        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used, which AdamW "
+        + (f"minds at {name}.eps={eps:g}: steps become small." if minds else "hardly minds."),
         f"Raise {name}.max_grad_norm to about {2 * middle:.2g}.",
         {"share": over, "median_norm": middle, "limit": limit},
     )

@@ -18,7 +18,8 @@ SYMPTOMS = (
     "no_signal_in_groups", "advantages_vanish", "truncation_rising", "reward_constant",
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
     "actor_gradient_always_clipped", "critic_gradient_always_clipped", "nothing_to_explain",
-    "loss_near_zero", "updates_skipped", "reward_rises_but_right_falls",
+    "loss_near_zero", "updates_skipped", "reward_is_gamed", "texts_become_alike", "peak_and_fall",
+    "training_and_held_out_part", "critic_targets_are_off", "reward_is_noisy",
 )  # fmt: skip
 
 

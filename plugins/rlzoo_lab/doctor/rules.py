@@ -1,6 +1,9 @@
-"""All rules, causes first: what must hold, settings, the critic, whether anything is learnt."""
+"""All rules, causes first: what must hold, a policy that stays, settings, the critic, learning."""
 
-from rlzoo_lab.doctor import broken, critic, learning, settings  # their rules register
+from rlzoo_lab.doctor import broken, critic, learning, outcome, settings, still
 from rlzoo_lab.doctor.rule import RULES, SEVERITIES
 
-__all__ = ["RULES", "SEVERITIES", "broken", "critic", "learning", "settings"]
+ORDER = [m.__name__ for m in (broken, still, settings, critic, outcome, learning)]
+RULES.sort(key=lambda rule: ORDER.index(rule.judge.__module__))  # stable: each file's own order
+
+__all__ = ["ORDER", "RULES", "SEVERITIES"]

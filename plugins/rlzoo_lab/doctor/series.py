@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import ACCURACY, PPO_KL, REF_KL, REWARD, SCORE
+from rlzoo.runs.metrics import ACCURACY, GREEDY, PPO_KL, REF_KL, REWARD, RIGHT, SCORE
 from rlzoo.runs.record import Record, read_record
 
 
@@ -114,14 +116,45 @@ def worse(run: Record) -> bool:
 
 
 def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """(metric, best, last evaluation) where the last is worse by more than both intervals."""
+    """(metric, best, last evaluation) where the last is worse: by two standard errors of the
+    difference, or by 1.4 of them where greedy responses fell as well."""
     if len(run.evaluations) < 2:
         return None
     final = run.evaluations[-1]
     what = ACCURACY if ACCURACY in final else SCORE
     best = max(run.evaluations, key=lambda e: e.get(what, -math.inf))
-    apart = final.get(f"{what}_high", math.inf) < best.get(f"{what}_low", -math.inf)
-    return (what, best, final) if apart else None
+    lost = best.get(what, math.nan) - final.get(what, math.nan)
+    halves = [e.get(f"{what}_high", math.inf) - e.get(f"{what}_low", -math.inf)
+              for e in (best, final)]  # fmt: skip
+    error = math.hypot(*halves) / 3.92  # each is 2 x 1.96 standard errors wide
+    greedy = best.get(GREEDY, math.nan) - final.get(GREEDY, math.nan)
+    apart = lost > 2.5 * error or (lost > 1.4 * error and greedy > max(error, 0.5 * lost))
+    small = what == ACCURACY and lost < 0.05
+    return (what, best, final) if apart and lost > 0 and not small else None
+
+
+def right_or_wrong(run: Record) -> bool:
+    """Whether the task has a notion of right."""
+    return run.accuracy is not None or run.has(RIGHT)
+
+
+def part(run: Record) -> tuple[float, float] | None:
+    """(share of right responses in training less that on held-out prompts, its standard error)
+    over the run's later half, at the same steps and sampled alike; None where either is not known.
+    """
+    alike = all(run.key(f"rollout.{k}") == run.key(f"eval.{k}")
+                for k in ("temperature", "top_k", "top_p"))  # fmt: skip
+    limit = run.key("eval.max_new_tokens") in (None, run.key("rollout.max_new_tokens"))
+    held = [e for e in run.evaluations if ACCURACY in e]
+    if len(held) < 2 or not (alike and limit and run.has(RIGHT)):
+        return None
+    at, values = run.steps_of(RIGHT), run.series(RIGHT)
+    half = max(1, len(values) // 2)
+    shown = np.interp(at[-half:], [e["step"] for e in held], [e[ACCURACY] for e in held])
+    rows = min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
+    mean = fmean(values[-half:])
+    width = fmean(e[f"{ACCURACY}_high"] - e[f"{ACCURACY}_low"] for e in held[-2:]) / 3.92
+    return mean - float(shown.mean()), math.hypot(width, 0.5 / math.sqrt(rows * half / 2))
 
 
 def movement(run: Record) -> float | None:

@@ -5,12 +5,10 @@ A value alone is no finding, unless no run can bear it: what it does must show.
 
 from functools import cache
 from statistics import fmean, median
-from typing import Any
 
 import numpy as np
 
-from rlzoo.format.numbers import option_text
-from rlzoo.recipe.files import config_dirs, list_configs, read_layer
+from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
 from rlzoo.runs.record import Record
 from rlzoo.stats import distinct, wilson
@@ -22,134 +20,16 @@ from rlzoo_lab.doctor.series import (
     ends,
     late,
     learning,
-    movement,
-    right,
+    right_or_wrong,
     rises,
     spans,
     updates,
     worse,
 )
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 
 
-@cache
-def _defaults() -> dict[str, Any]:
-    return read_layer(config_dirs()[-1] / "defaults.yaml").values
-
-
-def default(key: str) -> Any:
-    """A core key's default."""
-    return _defaults().get(key)
-
-
-def against_default(run: Record, key: str) -> str:
-    """`actor.lr=0.02 (default 0.0002)`"""
-    usual, value = default(key), run.key(key)
-    beside = "" if usual is None else f" (default {option_text(usual)})"
-    return f"{key}={option_text(value)}{beside}"
-
-
-@rule(explains=(*SYMPTOMS, "policy_does_not_move"))
-def actor_not_trained(run: Record) -> Finding | None:
-    """No step updated the policy: the critic's warm-up lasts as long as the run."""
-    if not run.steps or run.has(names.PG_LOSS):
-        return None
-    warmup = run.key("train.critic_warmup", 0)
-    if not warmup:
-        return None
-    return Finding(
-        "problem",
-        f"The policy has not been updated in any of the {len(run.steps)} steps: "
-        f"train.critic_warmup={warmup} trains the critic alone until then.",
-        f"Lower train.critic_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
-        {"critic_warmup": warmup, "steps": len(run.steps)},
-    )
-
-
-@rule("actor/lr", explains=(*SYMPTOMS, "policy_does_not_move"))
-def learning_rate_zero(run: Record) -> Finding | None:
-    """The policy's learning rate is 0 for most of the run."""
-    rates = run.series("actor/lr")
-    zero = sum(rate == 0 for rate in rates)
-    if zero <= len(rates) / 2:
-        return None
-    key = "actor.lr" if run.key("actor.lr", 0) == 0 else "actor.lr_schedule"
-    return Finding(
-        "problem",
-        f"{against_default(run, key)}: actor/lr is 0 in {zero} of {len(rates)} steps, and the "
-        "policy cannot change.",
-        f"Set {key}.",
-        {"zero_steps": zero, "of": len(rates)},
-    )
-
-
-@rule(names.PPO_KL, "actor/lr", least=3, explains=SYMPTOMS)
-def policy_does_not_move(run: Record) -> Finding | None:
-    """After all these updates the policy is where it began."""
-    moved = movement(run)
-    same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
-    if moved is None:
-        moved, still = 0.0, same and len(run.evaluations) > 1
-    else:
-        still = moved < 3e-4
-    varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
-    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
-        return None
-    rate, norm = late(run, "actor/lr"), median(run.series("actor/grad_norm") or [0.0])
-    limit, eps = run.key("actor.max_grad_norm"), run.key("actor.eps", 1e-6)
-    warmup = run.key("actor.lr_warmup", 0)
-    if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
-        key, why = "actor.lr_warmup", f"the rate has only come to {rate:.2g} by the end"
-        advice = f"Set actor.lr_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}."
-    elif limit and limit < 1e-3 * norm:
-        key = "actor.max_grad_norm"
-        why = (
-            f"gradients of length {norm:.2g} (median) are cut to that, which AdamW's eps={eps:g} "
-            "swallows"
-        )
-        advice = f"Set actor.max_grad_norm=1, or about {2 * norm:.1g}."
-    elif run.key("model.dtype") in ("bfloat16", "float16") and not run.key("model.lora.rank", 0):
-        key, why = "model.dtype", "steps of this rate are lost in rounding such weights"
-        advice = "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision)."
-    elif eps < 1e-3 and 0 < norm < 300 * eps:
-        key, why = (
-            "aggregation.name",
-            f"gradients have length {norm:.1g}, which AdamW's eps swallows",
-        )
-        advice = "Look at the loss's scale: the aggregation and its options."
-    elif eps >= 1e-3:
-        key, why = "actor.eps", f"AdamW divides by it: gradients of length {norm:.2g} make no step"
-        advice = "Leave actor.eps at its default."
-    else:
-        key, why = "actor.lr", f"{updates(run) * len(run.steps)} optimizer steps of it are nothing"
-        advice = "Raise actor.lr, tenfold at a time, until actor/ppo_kl is about 0.001 to 0.01."
-    return Finding(
-        "problem",
-        f"{against_default(run, key)}: the policy does not move, for {why}. In {len(run.steps)} "
-        f"steps it went {moved:.1g} nats per token"
-        + (", and evaluations are the same to the digit." if same else "."),
-        advice,
-        {"moved": moved, "rate": rate, "grad_norm": norm},
-    )
-
-
-@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
-def weight_decay_eats_the_policy(run: Record) -> Finding | None:
-    """AdamW's weight decay shrinks the weights within the run."""
-    decay = run.key("actor.weight_decay", 0.0)
-    shrunk = sum(run.series("actor/lr")) * decay * updates(run)
-    if shrunk < 0.2:
-        return None
-    return Finding(
-        "problem",
-        f"{against_default(run, 'actor.weight_decay')}: AdamW takes lr x weight_decay of each "
-        f"weight at each optimizer step, which comes to a factor exp(-{shrunk:.2g}) in this run. "
-        f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
-        "Set actor.weight_decay=0.",
-        {"shrunk": shrunk},
-    )
-
-
-@rule(names.REWARD, least=3, explains=SYMPTOMS)
+@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
 def kl_too_strong(run: Record) -> Finding | None:
     """The pull to the reference outweighs the reward."""
     start = run.key("kl.coef", 0.0)
@@ -265,36 +145,46 @@ def update_too_large(run: Record) -> Finding | None:
     if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
         return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
-    ratios = {
-        "train.epochs": epochs / 4,
-        "train.minibatches": parts / (4 * default("train.minibatches")),
-        "actor.lr": run.key("actor.lr", 0.0) / (2 * default("actor.lr")),
+    rank = run.key("model.lora.rank", 0)
+    times = {  # of what is usual
+        "train.epochs": epochs,
+        "train.minibatches": parts / default("train.minibatches"),
+        "actor.lr": run.key("actor.lr", 0.0) / default("actor.lr"),
+        "model.lora.alpha": run.key("model.lora.alpha", 16.0) / rank / 2 if rank else 0.0,
     }
-    key = max(ratios, key=lambda k: ratios[k])
+    key = max(times, key=lambda k: times[k])
+    known = times[key] > 1.5
+    what = against_default(run, key) if known else "The cause is none of the usual keys"
+    lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
     return Finding(
         "problem" if harm else "warning",
-        f"{against_default(run, key)}: updates are too large. One batch ({updates(run)} optimizer "
+        f"{what}: updates are too large. One batch ({updates(run)} optimizer "
         f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
         f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
-        f"the reward goes {course(run)}.",
-        f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}.",
+        f"the reward goes {course(run)}.{'' if known else unknown(run)}",
+        lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
 
 
 @rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
 def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were cut off before any update could have made them long."""
+    """Responses were cut off before any update could have made them long, and are so still."""
     values = run.series(names.TRUNCATED)
     at_once, tail = values[0], late(run, names.TRUNCATED)
-    if at_once < 0.3 or max(at_once, tail) < 0.4:
+    if at_once < 0.3 or max(at_once, tail) < 0.4 or not right_or_wrong(run):
         return None
+    if tail < 0.5 * at_once and learning(run):  # the limit has ceased to bind
+        return None
+    none = " None ends by itself: or the end-of-sequence token is never drawn." if (
+        min(values) > 0.98) else ""  # fmt: skip
     return Finding(
         "problem",
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
         f"responses are cut off there from the first step on, {tail:.0%} in "
-        f"{spans(run, names.TRUNCATED)[1]}; a response that is cut off is not right.",
-        "Raise rollout.max_new_tokens until response/truncated is near 0.",
+        f"{spans(run, names.TRUNCATED)[1]}; a response that is cut off is not right.{none}",
+        "Raise rollout.max_new_tokens until response/truncated is near 0; if it stays high, "
+        "look at the end-of-sequence token (model, chat template, sampler).",
         {"first": at_once, "last": tail},
     )
 
@@ -306,13 +196,14 @@ def discount_hides_the_end(run: Record) -> Finding | None:
     if not gamma or gamma >= 1:
         return None
     left = gamma ** max(0.0, length - 1)
-    if left > 0.4 or late(run, names.AT_END, 1.0) < 0.05:
+    dense = late(run, names.AT_END, 1.0) < 0.5  # what a token leads to is paid soon after it, too
+    if (1 / (1 - gamma) > 0.2 * length) if dense else left > 0.4:
         return None
     return Finding(
-        "problem" if left < 0.1 else "warning",
+        "problem" if left < 0.1 and not dense else "warning",
         f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so that what is paid at "
-        f"the end counts for {left:.2g} of itself at the first one; early tokens are hardly "
-        f"taught. Reward {course(run)}.",
+        f"the end counts for {left:.2g} of itself at the first one: a token is credited with about "
+        f"{1 / (1 - gamma):.2g} tokens. Reward {course(run)}.",
         "Set estimator.gamma=1.",
         {"gamma": gamma, "left": left},
     )
@@ -384,18 +275,34 @@ def evaluation_too_small(run: Record) -> Finding | None:
     )
 
 
+@rule(explains=("held_out_falls", "training_and_held_out_part"))
+def evaluation_cut_off(run: Record) -> Finding | None:
+    """Held-out responses are cut off where those of training are not."""
+    cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
+    if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
+        return None
+    limit = run.key("eval.max_new_tokens") or run.key("rollout.max_new_tokens")
+    return Finding(
+        "warning",
+        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are cut off there, "
+        f"of those in training {late(run, names.TRUNCATED):.0%}. The evaluation says too little.",
+        "Set eval.max_new_tokens to rollout.max_new_tokens, or leave it out.",
+        {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
+    )
+
+
 @rule(names.TRUNCATED, least=SHORTEST_TREND)
 def truncation_rising(run: Record) -> Finding | None:
     """More and more responses run into the length limit, or most do."""
     span = spans(run, names.TRUNCATED)
     before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
     rising = tail > 0.2 and tail - before > 0.1
-    if not rising and tail <= 0.5:
+    if not rising and (tail <= 0.5 or not right_or_wrong(run)):
         return None
     lengths = run.series(names.LENGTH)
     length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
     return Finding(
-        "warning",
+        "note" if learning(run) else "warning",
         f"{tail:.0%} of the responses are cut off at rollout.max_new_tokens="
         f"{run.key('rollout.max_new_tokens')} in {span[1]}{length}, after {before:.0%} "
         f"in {span[0]}.",

@@ -265,6 +265,17 @@ def accuracy_text(held: Mapping[str, Any], of: str = "") -> str:
     return f"held-out {of}accuracy {held['accuracy']:.3f} [{low:.3f}, {high:.3f}]"
 
 
+def no_better(report: Mapping[str, Any], chance: float = 0.5) -> Iterator[str]:
+    """A line where the held-out accuracy may be that of a guess, which is right with `chance`."""
+    if report["held_out"]["accuracy_interval"][0] <= chance:
+        yield f"that may be a guess ({chance:.2f}): {what_to_try(report)}"
+
+
+def what_to_try(report: Mapping[str, Any]) -> str:
+    now = f"({report['lr']:g} now) or --epochs ({report['epochs']:g} now)"
+    return f"more rows, or another --lr {now}"
+
+
 def fit(
     model: Any,
     rows: Sequence[Any],

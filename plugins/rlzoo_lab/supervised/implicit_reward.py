@@ -117,5 +117,6 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
     yield counted
     yield f"{fit.accuracy_text(held)}, {held['share_right']:.0%} of the responses right"
+    yield from fit.no_better(report, max(held["share_right"], 1 - held["share_right"]))
     if held["above"] is not None:
         yield f"a right response has more than a wrong one in {held['above']:.3f} of all pairs"

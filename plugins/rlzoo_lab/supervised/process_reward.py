@@ -114,6 +114,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
         f"{fit.accuracy_text(held, 'step ')} of {held['steps']} steps, "
         f"{held['share_right']:.0%} of them right"
     )
+    yield from fit.no_better(report, max(held["share_right"], 1 - held["share_right"]))
     each = [
         f"{name} steps {held[key]:.3f}"
         for name, key in (("right", "accuracy_of_right"), ("wrong", "accuracy_of_wrong"))

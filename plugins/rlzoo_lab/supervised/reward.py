@@ -161,6 +161,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     yield table
     yield counted
     yield fit.accuracy_text(held, "pair ")
+    yield from fit.no_better(report)
     yield (
         f"calibration error {held['ece']:.3f}, log loss {held['log_loss']:.3f}, "
         f"mean margin {held['margin']:.2f}, scores {report['score']['mean']:.2f} "

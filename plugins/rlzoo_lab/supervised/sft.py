@@ -29,10 +29,7 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     held = report["held_out"]
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
     if held["loss"] > 0.9 * held["loss_before"]:
-        yield (
-            f"it hardly fell: more rows, or another --lr ({report['lr']:g} now) or --epochs "
-            f"({report['epochs']:g} now)"
-        )
+        yield f"it hardly fell: {fit.what_to_try(report)}"
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:

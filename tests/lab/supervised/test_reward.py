@@ -26,7 +26,7 @@ from helpers.rows import one_line, write
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
 from rlzoo_lab.reward_models import reward_model
-from rlzoo_lab.supervised import fit, sft
+from rlzoo_lab.supervised import fit, implicit_reward, process_reward, sft
 from rlzoo_lab.supervised import reward as trainer
 from rlzoo_lab.supervised.pairs import read_preferences
 from rlzoo_lab.tiny import EOS
@@ -53,6 +53,28 @@ def test_calibration_by_hand():
     assert found["margin"] == pytest.approx(2 * math.log(3) / 5)
     low, high = found["accuracy_interval"]
     assert low < 0.7 < high
+
+
+@pytest.mark.parametrize(
+    ("module", "held", "guess"),
+    [
+        (trainer, {"accuracy_interval": [0.245, 0.635]}, True),
+        (trainer, {"accuracy_interval": [0.55, 0.9]}, False),
+        # Three in four are right: who calls all of them right is right as often.
+        (implicit_reward, {"accuracy_interval": [0.6, 0.8], "share_right": 0.75}, True),
+        (implicit_reward, {"accuracy_interval": [0.8, 0.9], "share_right": 0.25}, False),
+        (process_reward, {"accuracy_interval": [0.6, 0.8], "share_right": 0.25}, True),
+        (process_reward, {"accuracy_interval": [0.8, 0.9], "share_right": 0.75}, False),
+    ],
+)
+def test_a_held_out_accuracy_of_a_guess_is_named(module, held, guess):
+    more = {"accuracy": 0.5, "above": None, "steps": 9, "accuracy_of_right": None,
+            "accuracy_of_wrong": None, "first_error_found": 0.5, "reliability": [], "ece": 0.1,
+            "log_loss": 0.7, "margin": 0.1}  # fmt: skip
+    report = {"held_out": {**more, **held}, "lr": 1e-5, "epochs": 1.0,
+              "score": {"mean": 0.0, "std": 1.0}}  # fmt: skip
+    lines = [str(line) for line in module._judged(report, "9 trained on")]
+    assert any("--lr (1e-05 now)" in line for line in lines) == guess
 
 
 def test_calibration_tells_the_honest_from_the_overconfident():

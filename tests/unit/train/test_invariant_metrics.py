@@ -1,5 +1,7 @@
 """What a step logs of things that hold in any sound run: the first ratio, credit, trust."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -61,6 +63,16 @@ def test_credit_is_what_its_words_say(zoo, words):
     assert "score/paid_tokens" not in logged(0 * mask, mask)
     assert fine["raw_advantages/score_corr"] == pytest.approx(1)
     assert fine["prompts/distinct"] == 1.0
+    assert fine["response/right"] == 0.5
+    assert fine["response/distinct"] == 2 / n  # two texts
+    assert fine["group/distinct"] == pytest.approx(2 * 4 / n)
+    assert fine["score/noise"] == 0.0
+    assert fine["actor/untaught_ends"] == 0.0
+    noisy = logged(ends * torch.arange(n)[:, None], mask)
+    # Each of two texts comes twice in a group of four rows, two rows apart: +-1 about its mean.
+    assert noisy["score/noise"] == pytest.approx(2**0.5)
+    late = torch.cat([0 * mask[:, :1], mask[:, 1:]], 1) * sign[:, None]
+    assert logged(ends * half[:, None], late)["actor/untaught_ends"] == 1.0
     first = torch.zeros_like(mask)
     first[:, 0] = half
     wrong = logged(-first, mask * sign[:, None])
@@ -85,3 +97,46 @@ def test_trust_in_what_happened_falls_with_lambda(zoo, words):
         found.append(batch_metrics(world.plan, rolled(world))["critic/mc_corr"])
     assert found[0] == pytest.approx(1, abs=1e-5)
     assert found[0] > found[1] > found[2]
+
+
+def test_the_loss_follows_advantages_or_not(zoo, words):
+    """As it is, with its sign turned, detached; what it pulls is not what whitening made."""
+    found = []
+    for change in (lambda x: x, lambda x: -x, lambda x: x.detach()):
+        world = world_of(zoo, [*words, *LETTERS])
+        batch = rolled(world)
+        put(batch, "advantages", change(batch["advantages"]))
+        plain = world.plan.policy_loss
+        plan = dataclasses.replace(world.plan, policy_loss=Changed(plain, change))
+        put(batch, "advantages", batch["raw_advantages"])
+        found.append(batch_metrics(plan, batch).get("actor/pull_corr"))
+    assert found[0] > 0.9
+    assert found[1] == pytest.approx(-found[0])
+    assert found[2] == 0.0
+
+
+class Changed:
+    """A policy loss whose loss per token is changed."""
+
+    def __init__(self, plain, change):
+        self.plain, self.change = plain, change
+
+    def __getattr__(self, name):
+        return getattr(self.plain, name)
+
+    def __call__(self, columns):
+        loss, metrics = self.plain(columns)
+        return self.change(loss), metrics
+
+
+def test_the_last_advantage_is_its_reward_less_v_whatever_lambda(zoo, words):
+    for lam in (1.0, 0.0):
+        world = world_of(zoo, [*words, *LETTERS, f"estimator.lam={lam}"])
+        with torch.no_grad():
+            world.critic.head.weight.normal_(generator=torch.Generator().manual_seed(0))
+        batch = rolled(world)
+        put(batch, "terminated", torch.ones_like(batch["terminated"]))
+        assert batch_metrics(world.plan, batch)["critic/last_corr"] == pytest.approx(1, abs=1e-5)
+        raw = batch["raw_advantages"]
+        put(batch, "raw_advantages", torch.cat([0 * raw[:, :1], raw[:, :-1]], 1))
+        assert batch_metrics(world.plan, batch)["critic/last_corr"] < 0.9

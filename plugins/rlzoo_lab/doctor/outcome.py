@@ -1,0 +1,207 @@
+"""Rules of what came of a run: gamed, learnt by heart, risen and fallen.
+
+They look at the end first: training and held-out prompts, before, best and after.
+"""
+
+from statistics import fmean
+
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
+from rlzoo_lab.doctor.series import (
+    Finding,
+    course,
+    early,
+    ends,
+    fallen,
+    late,
+    learning,
+    part,
+    right_or_wrong,
+    rises,
+    spans,
+    trend,
+)
+from rlzoo_lab.doctor.suspects import compare_first, default, unknown
+
+OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
+           "no_signal_in_groups", "advantages_vanish")  # fmt: skip
+
+
+def held_out(run: Record) -> str:
+    """`held-out accuracy 0.3 to 0.6`, or nothing."""
+    values = [e[names.ACCURACY] for e in run.evaluations if names.ACCURACY in e]
+    return f", held-out accuracy {values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
+
+
+@rule(names.REWARD, names.RIGHT_CORR, least=SHORTEST_TREND, explains=OF_ENDS)
+def reward_is_gamed(run: Record) -> Finding | None:
+    """The training reward goes up, and what is right does not: the reward pays for more."""
+    corr = late(run, names.RIGHT_CORR)
+    gone = fallen(run)
+    if not rises(run) or corr > 0.98 or not right_or_wrong(run):
+        return None
+    change, error = trend(run.series(names.REWARD))
+    size = max(late(run, names.SCORE_STD, 0.0), 1e-9)
+    now, error_now = trend(run.series(names.RIGHT)) if run.has(names.RIGHT) else (0.0, 0.0)
+    rising = now > 2 * error_now
+    falls = now < -3 * error_now or (gone is not None and gone[0] == names.ACCURACY and not rising)
+    stuck = change > max(4 * error, 0.3 * size) and not rising and not run.improved
+    if not falls and not (stuck and corr < 0.8):
+        return None
+    return Finding(
+        "problem",
+        f"The policy games the reward: it rises from {course(run)}, while right answers "
+        f"{'fall' if falls else 'do not become more'} (training "
+        f"{early(run, names.RIGHT):.2f} to {late(run, names.RIGHT):.2f}{held_out(run)}). The "
+        f"score's correlation with what is right is {corr:.2f} in the last third.",
+        "Read samples.jsonl: what does the reward pay for besides being right?",
+        {"correlation": corr, "right": now, "reward": change},
+    )
+
+
+@rule(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND, explains=OF_ENDS)
+def texts_become_alike(run: Record) -> Finding | None:
+    """Where nothing is right or wrong: the reward rises, and all prompts get the same text."""
+    before, after = ends(run.series(names.DISTINCT_TEXTS))
+    if right_or_wrong(run) or not rises(run) or before < 0.3 or after > 0.6 * before:
+        return None
+    return Finding(
+        "warning",
+        f"The reward may be gamed: it rises from {course(run)}, and of the responses of a step "
+        f"{before:.0%} were different texts at first, {after:.0%} in "
+        f"{spans(run, names.DISTINCT_TEXTS)[1]}; entropy {course(run, names.ENTROPY, 2)} nats per "
+        "token. The task has no notion of right by which to tell.",
+        "Read samples.jsonl: is what is paid what was meant? If not, mend the reward, or hold the "
+        "policy by kl.coef.",
+        {"first": before, "last": after},
+    )
+
+
+@rule(names.RIGHT, least=SHORTEST_TREND, explains=OF_ENDS[1:])
+def training_and_held_out_part(run: Record) -> Finding | None:
+    """Right answers in training and on held-out prompts are not equally many."""
+    known = part(run)
+    off = late(run, names.LOG_PROB_GAP, 0.0) > 0.05 or run.key("rollout.staleness", 0)
+    if known is None or off or run.key("sampler.name") not in (None, "transformers"):
+        return None
+    gap, error = known
+    if abs(gap) < max(3 * error, 0.12):
+        return None
+    share = late(run, names.DISTINCT, 1.0)
+    few = (
+        f" A step's {run.key('rollout.prompts')} prompts are but "
+        f"{share * run.key('rollout.prompts', 1):.0f} different ones."
+        if share < 0.8
+        else ""
+    )
+    now = late(run, names.RIGHT)
+    held = [e[names.ACCURACY] for e in run.evaluations if names.ACCURACY in e]
+    if gap < 0 and now - held[-1] > 0.5 * gap:  # they meet again
+        return None
+    if gap > 0:
+        return Finding(
+            "problem" if fallen(run) or gap > 0.3 else "warning",
+            f"The policy learns its training prompts by heart, or they are easier than the "
+            f"held-out ones: {now:.0%} of the answers are right in training, {held[-1]:.0%} held "
+            f"out (before training {held[0]:.0%}; best {max(held):.0%}).{few}",
+            "Give more different prompts (rollout.prompts counts those of a step, not of the "
+            "data); see that a prompt does not hold its answer; keep the best evaluation "
+            "(checkpoint.best=true).",
+            {"gap": gap, "error": error},
+        )
+    return Finding(
+        "warning",
+        f"Fewer answers are right in training ({now:.0%}) than on held-out prompts "
+        f"({held[-1]:.0%}), though both are sampled alike. Answers (labels) of training prompts "
+        "are wrong, or these prompts are harder.",
+        "Compare answers with prompts in samples.jsonl: are they the right ones of that prompt?",
+        {"gap": gap, "error": error},
+    )
+
+
+@rule(explains=("reward_falling", "reward_flat", "entropy_collapse", "kl_exploding"))
+def held_out_falls(run: Record) -> Finding | None:
+    """The last evaluation is worse than an earlier one by more than chance."""
+    gone = fallen(run)
+    if gone is None:
+        return None
+    what, best, final = gone
+    rose = best["step"] > run.evaluations[0]["step"]
+    start, floor = fmean(run.series(names.ENTROPY)[:3] or [0.0]), late(run, names.ENTROPY, 0.0)
+    causes = []
+    if run.has(names.ENTROPY) and floor < 0.3 * start:
+        causes.append(
+            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so that samples of a "
+            "prompt are alike and updates follow the few that differ"
+        )
+    elif run.has(names.ENTROPY) and floor > 1.2 * start:
+        causes.append(f"entropy rose from {start:.2g} to {floor:.2g} nats per token: towards noise")
+    if run.key("kl.place") == "none" or run.key("kl.coef", 0.0) == 0:
+        causes.append("no KL penalty holds the policy to the reference")
+    elif late(run, names.REF_KL, 0.0) > 0.5:
+        causes.append(f"it is {late(run, names.REF_KL):.2g} nats per token from the reference")
+    if (rate := run.key("actor.lr", 0.0)) > 4 * default("actor.lr"):
+        causes.append(f"actor.lr={rate:g} (default {default('actor.lr'):g})")
+    if not right_or_wrong(run) and not run.has(names.SCORE_NOISE):
+        causes.append("or the reward is noisy: no text came twice by which to tell")
+    likely = f" Likely: {'; '.join(causes)}." if causes and rose else ""
+    greedy = (
+        f" (greedy {best[names.GREEDY]:.3f} to {final[names.GREEDY]:.3f})"
+        if names.GREEDY in best and names.GREEDY in final
+        else ""
+    )
+    apart = final.get(f"{what}_high", 0.0) < best.get(f"{what}_low", 0.0)
+    name = what.removeprefix("eval/")
+    first = f"rose from {run.evaluations[0][what]:.3f} to" if rose else "was"
+    return Finding(
+        "problem" if apart else "warning",
+        f"Held-out {name} {first} {best[what]:.3f} at step {best['step']} and fell to "
+        f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward goes "
+        f"{course(run)}.{likely}{'' if likely else unknown(run)}",
+        "Keep the best evaluation's weights (checkpoint.best=true) or stop there (stop.patience); "
+        "to go on from there, a lower actor.lr or a small kl.coef."
+        if rose
+        else compare_first(run),
+        {"best_step": best["step"], "best": best[what], "last": final[what]},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
+def reward_falling(run: Record) -> Finding | None:
+    """The reward gets worse by more than its noise."""
+    span, values = spans(run, names.REWARD), run.series(names.REWARD)
+    change, error = trend(values)
+    if change >= -3 * error or change == 0 or run.improved:
+        return None
+    before, after = ends(values)
+    fast = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]])) > 0.02
+    return Finding(
+        "problem",
+        f"The reward falls: {before:.3g} in {span[0]}, {after:.3g} in {span[1]} (standard error "
+        f"{error:.2g}).{'' if fast else unknown(run)}",
+        "Lower actor.lr." if fast else compare_first(run),
+        {"first": before, "last": after, "standard_error": error},
+    )
+
+
+@rule(names.REWARD, least=12)
+def peak_and_fall(run: Record) -> Finding | None:
+    """The training reward rose, and fell back by half of that or more."""
+    values, third = run.series(names.REWARD), max(2, len(run.series(names.REWARD)) // 6)
+    means = [fmean(values[i : i + third]) for i in range(len(values) - third + 1)]
+    top = max(range(len(means)), key=means.__getitem__)
+    error = trend(values)[1] * (2 if third < len(values) // 3 else 1)
+    lost, gained = means[top] - means[-1], means[top] - means[0]
+    small = max(0.2 * max(run.series(names.SCORE_STD) or [0.0]), 0.05 * abs(means[top]))
+    if lost < max(0.5 * gained, 4 * error) or gained < max(4 * error, small) or not learning(run):
+        return None
+    step = run.steps_of(names.REWARD)[top + third // 2]
+    return Finding(
+        "warning",
+        f"The training reward rose from {means[0]:.3g} to {means[top]:.3g} about step {step}, and "
+        f"fell back to {means[-1]:.3g}; entropy {course(run, names.ENTROPY, 2)} nats per token."
+        f"{unknown(run)}",
+        "Evaluate more often (eval.every) and keep the best (checkpoint.best=true).",
+        {"peak": means[top], "last": means[-1], "step": step},
+    )

@@ -1,0 +1,155 @@
+"""Rules of a policy that stays where it is: not trained, held by a setting, no gradient."""
+
+import math
+from statistics import median
+
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.series import Finding, course, late, learning, movement, right, updates, worse
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
+
+
+@rule(explains=(*SYMPTOMS, "policy_does_not_move"))
+def actor_not_trained(run: Record) -> Finding | None:
+    """The critic's warm-up lasts as long as the run, or most of it."""
+    trained, warmup = len(run.series(names.PG_LOSS)), run.key("train.critic_warmup", 0)
+    if not run.steps or not warmup or trained > 0.4 * len(run.steps):
+        return None
+    return Finding(
+        "problem",
+        f"train.critic_warmup={warmup} trains the critic alone in all but {trained} of the "
+        f"{len(run.steps)} steps: the policy "
+        + ("has hardly begun." if trained else "has not been updated."),
+        f"Lower train.critic_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
+        {"critic_warmup": warmup, "steps": len(run.steps), "trained": trained},
+    )
+
+
+@rule("actor/lr", explains=(*SYMPTOMS, "policy_does_not_move"))
+def learning_rate_zero(run: Record) -> Finding | None:
+    """The policy's learning rate is 0 for most of the run."""
+    rates = run.series("actor/lr")
+    zero = sum(rate == 0 for rate in rates)
+    if zero <= len(rates) / 2:
+        return None
+    key = "actor.lr" if run.key("actor.lr", 0) == 0 else "actor.lr_schedule"
+    return Finding(
+        "problem",
+        f"{against_default(run, key)}: actor/lr is 0 in {zero} of {len(rates)} steps, and the "
+        "policy cannot change.",
+        f"Set {key}.",
+        {"zero_steps": zero, "of": len(rates)},
+    )
+
+
+def _why_still(run: Record) -> tuple[str, str, str]:
+    """(what holds the policy: its key, or a component; why; what to do)."""
+    rate = min(late(run, "actor/lr"), run.key("actor.lr", math.inf))
+    norm = median(run.series("actor/grad_norm") or [0.0])
+    limit, eps = run.key("actor.max_grad_norm") or norm, run.key("actor.eps", 1e-6)
+    warmup, rank = run.key("actor.lr_warmup", 0), run.key("model.lora.rank", 0)
+    pull, cut = run.series(names.PULL_CORR), limit < 0.1 * norm
+    swallowed = 0 < min(norm, limit) < 300 * eps
+    against = against_default
+    if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
+        return (
+            against(run, "actor.lr_warmup"),
+            f"the rate has only come to {rate:.2g} by the end",
+            f"Set actor.lr_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
+        )
+    if norm == 0 and run.has("actor/grad_norm"):
+        return (
+            f"policy_loss {run.key('policy_loss.name')}",
+            "its gradient is exactly 0: the loss is detached from the weights, or none is trained",
+            "Look at the loss (`rlzoo check NAME`) and at which weights are trained "
+            "(model.lora.targets). No learning rate mends it.",
+        )
+    if rank and (scale := run.key("model.lora.alpha", 16.0) / rank) < 0.2:
+        return (
+            against(run, "model.lora.alpha"),
+            f"at model.lora.rank={rank} the adapter counts for {scale:.2g} of itself, and so do "
+            f"its gradients (length {norm:.2g})",
+            "Set model.lora.alpha to once or twice model.lora.rank.",
+        )
+    if cut and swallowed:
+        both = f" and {against(run, 'actor.eps')}" if eps > 10 * default("actor.eps") else ""
+        return (
+            against(run, "actor.max_grad_norm") + both,
+            f"gradients of length {norm:.2g} (median) are cut to {limit:.2g}, which AdamW's "
+            f"eps={eps:g} swallows",
+            f"Leave {'both at their defaults' if both else 'actor.max_grad_norm at its default'}.",
+        )
+    if eps >= 1e-4 and swallowed:
+        return (
+            against(run, "actor.eps"),
+            f"AdamW divides by it: gradients of length {norm:.2g} make no step",
+            "Leave actor.eps at its default.",
+        )
+    if run.key("model.dtype") in ("bfloat16", "float16") and not rank:
+        return (
+            against(run, "model.dtype"),
+            "steps of this rate are lost in rounding such weights",
+            "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision).",
+        )
+    if swallowed or 0 < norm < 5e-3:
+        return (
+            "The loss is too small",
+            f"gradients have length {norm:.1g}, which AdamW's eps swallows, or a KL or entropy "
+            f"term outweighs: policy_loss {run.key('policy_loss.name')}, "
+            f"aggregation.name={run.key('aggregation.name')} or the "
+            f"advantages (standard deviation {late(run, 'raw_advantages/std', 0.0):.2g}) scale it "
+            "down." + unknown(run),
+            compare_first(run),
+        )
+    spent = f"{updates(run) * len(run.steps)} optimizer steps of it are nothing"
+    if rate < 0.3 * default("actor.lr") and (not pull or median(pull) > 0.3):
+        return (
+            against(run, "actor.lr"),
+            spent,
+            "Raise actor.lr, tenfold at a time, until actor/ppo_kl is about 0.001 to 0.01.",
+        )
+    return "The policy stays where it was", f"{spent}.{unknown(run)}", compare_first(run)
+
+
+@rule(names.PPO_KL, "actor/lr", least=3, explains=SYMPTOMS)
+def policy_does_not_move(run: Record) -> Finding | None:
+    """After all these updates the policy is where it began."""
+    moved = movement(run)
+    same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
+    if moved is None:
+        moved, still = 0.0, same and len(run.evaluations) > 1
+    else:
+        still = moved < 3e-4
+        if run.has(names.REF_KL) and not (learning(run) or worse(run)):
+            still = still or abs(late(run, names.REF_KL)) < 2e-3
+    varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
+    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
+        return None
+    what, why, advice = _why_still(run)
+    norm = median(run.series("actor/grad_norm") or [0.0])
+    return Finding(
+        "problem",
+        f"{what}: the policy {'does not move' if moved < 3e-4 else 'hardly moves'}, "
+        f"for {why.removesuffix('.')}. In {len(run.steps)} steps it went {moved:.1g} nats per token"
+        + (", and evaluations are the same to the digit." if same else "."),
+        advice,
+        {"moved": moved, "rate": late(run, "actor/lr"), "grad_norm": norm},
+    )
+
+
+@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
+def weight_decay_eats_the_policy(run: Record) -> Finding | None:
+    """AdamW's weight decay shrinks the weights within the run."""
+    decay = run.key("actor.weight_decay", 0.0)
+    shrunk = sum(run.series("actor/lr")) * decay * updates(run)
+    if shrunk < 0.2:
+        return None
+    return Finding(
+        "problem",
+        f"{against_default(run, 'actor.weight_decay')}: AdamW takes lr x weight_decay of each "
+        f"weight at each optimizer step, which comes to a factor exp(-{shrunk:.2g}) in this run. "
+        f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
+        "Set actor.weight_decay=0.",
+        {"shrunk": shrunk},
+    )
