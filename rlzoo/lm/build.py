@@ -17,6 +17,7 @@ from rlzoo.lm.loading import (
     DEQUANTIZED,
     add_lora,
     check_vocabulary,
+    checksum,
     lasting_name,
     load_causal_lm,
     load_config,
@@ -117,6 +118,7 @@ def build_policy(config: Any) -> Policy:
     if method in DEQUANTIZED:
         policy.notes.append(f"{folder}: transformers made {m.dtype} of its {method} weights")
     policy.recompute = m.gradient_checkpointing
+    policy.weights = checksum(folder)
     policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
     threads.choose(config.run.threads, policy.model)
     return policy

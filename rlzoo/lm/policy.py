@@ -55,6 +55,7 @@ class Policy:
         self.autocast = autocast and next(model.parameters()).dtype != torch.float64
         # Unless the model's contract says otherwise:
         self.sampled_as_scored = True
+        self.weights = ""  # checksum of the files that it was loaded from
         self.pads = True  # prompts of unequal length are sampled together
         # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
         # autocast, so many rows at a time:

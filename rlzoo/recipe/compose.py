@@ -181,7 +181,7 @@ def _command_line(words: list[str]) -> Layer:
     for word in words:
         key, text = word.split("=", 1)
         key = key.strip()
-        if has_sweep(text):
+        if key != "run.dir" and has_sweep(text):  # a folder's name may hold a comma
             raise RecipeError(f"{key}={text} is sweep syntax; `rlzoo sweep` runs each of them")
         flat = flatten({key: read_value(key, text)})
         # What is given again goes to the end: the last word counts, in its own place.
@@ -194,6 +194,8 @@ def _select_model(layers: list[Layer], section: str) -> list[Layer]:
     path, name = f"{section}.path", f"{section}.name"
     for i in range(len(layers) - 1, -1, -1):
         chosen = [k for k in (path, name) if layers[i].values.get(k) is not None]
+        if len(chosen) > 1 and layers[i].origin == COMMAND_LINE:
+            raise RecipeError(f"{name} and {path} ({COMMAND_LINE}) exclude each other: give one")
         if chosen:
             other = {path: name, name: path}[chosen[0]]
             return [_without(layer, {other} if j < i else set()) for j, layer in enumerate(layers)]

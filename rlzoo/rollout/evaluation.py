@@ -28,7 +28,7 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """The line: `eval/accuracy` where the task has a notion of right, `eval/answer_prob` where it
     has one answer, and `eval/score`, with 95 % intervals; the mean of each reward by itself;
     `eval/greedy`.
-    And what it is made of: `index`, `score`, `right`, `answer_prob`, an array (n,) each.
+    And what it is made of: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
     One sample a prompt, and one greedy response; a prompt that is drawn again is no second one to
     the intervals. The same prompts and sampling noise each time, so
@@ -59,8 +59,10 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
         "eval/truncated": cut / n,
     }
     # A prompt without an index in the task's data is known again by its text.
-    index = [crc32(repr(k).encode()) if i < 0 else i for i, k in zip(index, kinds, strict=True)]
-    by_prompt: dict[str, Any] = {"index": np.array(index), "score": np.array(scores, np.float32)}
+    prompt = [crc32(repr(k).encode()) for k in kinds]
+    index = [p if i < 0 else i for i, p in zip(index, prompt, strict=True)]
+    by_prompt: dict[str, Any] = {"index": np.array(index), "prompt": np.array(prompt, np.uint32),
+                                 "score": np.array(scores, np.float32)}  # fmt: skip
     out["eval/score_low"], out["eval/score_high"] = mean_over(scores, kinds)
     out |= {f"eval/reward/{name}": part / n for name, part in parts.items()}
     if right:

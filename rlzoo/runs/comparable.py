@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from rlzoo.errors import RunError, UsageError, first_line
 from rlzoo.recipe.files import Flat
@@ -16,6 +17,7 @@ from rlzoo.runs.disk import read_json, refuse_devices
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
+from rlzoo.runs.provenance import made_of
 from rlzoo.runs.record import Record, failure, read_finished
 from rlzoo.runs.store import copy_of
 
@@ -249,6 +251,8 @@ def terms(record: Record) -> dict[str, Any]:
              if k.startswith("task.")}  # fmt: skip
     found |= {key: recipe.get(key) for key in TERMS}
     found["model"] = recipe.get("model.name") or recipe.get("model.path")
+    found["model.path"] = recipe.get("model.path")
+    found |= sources(record)
     found |= decoding_of(recipe)
     found["sampler"] = recipe.get("sampler.inner") or recipe.get("sampler.name")
     found["eval metric"] = record.metric
@@ -257,17 +261,73 @@ def terms(record: Record) -> dict[str, Any]:
     return found
 
 
+def sources(record: Record) -> dict[str, str]:
+    """Checksums of what a run was made of beside its recipe, as far as it recorded them: the
+    model's weights, the source of the task and, where the score is compared, of the rewards."""
+    made = made_of(record.path)
+    paid = record.metric == "score" or record.metric.startswith("reward/")
+    sections = ("task ", "rewards.") if paid else ("task ",)
+    found = {"model.weights": made["weights"]} if "weights" in made else {}
+    told = made.get("components", {})
+    return found | {
+        f"source of {k}": v.rpartition(" ")[2] for k, v in told.items() if k.startswith(sections)
+    }
+
+
+def made_otherwise(records: Sequence[Record]) -> list[str]:
+    """What differs in how runs were made and does not touch the scale: the code of estimators,
+    losses and samplers, and the libraries; a line each."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        made = made_of(record.path)
+        code = {k: v.rpartition(" ")[2] for k, v in made.get("components", {}).items()}
+        for key, value in ({f"source of {k}": v for k, v in code.items()}
+                           | made.get("versions", {})).items():  # fmt: skip
+            found.setdefault(key, {})[value] = None
+    return [f"{key} differs: {', '.join(seen)}" for key, seen in found.items() if len(seen) > 1]
+
+
+def unrecorded(records: Sequence[Record]) -> list[str]:
+    """What a run of before there were such records cannot vouch for."""
+    kept = {
+        "the starting model's weights": lambda r: "weights" in made_of(r.path),
+        "source of task and rewards": lambda r: "components" in made_of(r.path),
+        "held-out prompts": lambda r: "prompt" in r.by_prompt,
+    }
+    return [what for what, has in kept.items() if not all(map(has, records))]
+
+
+def other_prompts(records: Sequence[Record]) -> dict[str, list[str]]:
+    """Where runs of one seed answered other prompts: their checksum -> names of runs."""
+    by_seed: dict[int, dict[str, list[str]]] = {}
+    for r in records:
+        if "prompt" in r.by_prompt:
+            digest = f"{crc32(r.by_prompt['prompt'].tobytes()):08x}"
+            name = f"{r.path.parent.name}/{r.path.name}"
+            by_seed.setdefault(r.seed, {}).setdefault(digest, []).append(name)
+    return next((found for found in by_seed.values() if len(found) > 1), {})
+
+
 def differences(records: Sequence[Record]) -> dict[str, dict[str, list[str]]]:
     """Where runs are not on one scale: key -> value -> names of runs."""
     told = [terms(r) for r in records]
     differing: dict[str, dict[str, list[str]]] = {}
+    if len({one.get("model.weights", i) for i, one in enumerate(told)}) == 1:
+        for one in told:  # the same weights, whatever they are called and wherever they lay
+            del one["model"], one["model.path"]
     for key in dict.fromkeys(k for one in told for k in one):
+        if key.startswith(("model.weights", "source of ")) and any(key not in t for t in told):
+            continue  # of runs that did not record it, or of another component
+        if key == "model.path" and "model" in differing:
+            continue
         by_value: dict[str, list[str]] = {}
         for r, one in zip(records, told, strict=True):
             name = f"{r.path.parent.name}/{r.path.name}"
             by_value.setdefault(as_typed(one.get(key)), []).append(name)
         if len(by_value) > 1 and not (key.startswith("task.") and "task.name" in differing):
             differing[key] = by_value
+    if not {"task.name", "eval.samples"} & differing.keys() and (found := other_prompts(records)):
+        differing["held-out prompts"] = found
     return differing
 
 

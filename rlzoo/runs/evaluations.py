@@ -3,8 +3,9 @@
     evaluations/step-N.safetensors
 
 Arrays (prompts,) in the order in which the seed draws them: `index` in the task's data (of a prompt
-that has none, its checksum), `score`; `right` (0 or 1) and `answer_prob` where the task has them.
-Some 9 to 17 bytes a prompt. safetensors is imported inside functions: few commands read them.
+that has none, its checksum), `prompt`, the checksum of its text and answer, `score`; `right` (0 or
+1) and `answer_prob` where the task has them.
+Some 13 to 21 bytes a prompt. safetensors is imported inside functions: few commands read them.
 """
 
 from collections.abc import Mapping

@@ -35,11 +35,14 @@ def identity(plan: Plan) -> str:
     return hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
 
 
-def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> tuple[str, list[str]]:
+def settle(
+    folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None, weights: str = ""
+) -> tuple[str, list[str]]:
     """Hold a run to what it was trained by so far, and write down what it goes on with. Returns its
     identity, which is of when it began, and what has changed, a line each.
 
-    state: of the checkpoint it goes on from, None at the beginning. Raises RunError where its
+    state: of the checkpoint it goes on from, None at the beginning. weights: checksum of the model
+    that it starts from, kept with the first part. Raises RunError where its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
     now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
@@ -67,7 +70,9 @@ def settle(folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None) -> tu
             "was trained by another recipe"
         )
     if last is None or notes:
-        write_json(folder.path / FILE, [*parts, {"from_step": at, "identity": who, **now}])
+        start = {} if parts or not weights else {"weights": weights}
+        part = {"from_step": at, "identity": who, **start, **now}
+        write_json(folder.path / FILE, [*parts, part])
     return who, notes
 
 
@@ -90,6 +95,14 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     except (ValueError, LookupError, TypeError) as error:
         raise RunError(f"{path} cannot be read ({error}); without it the run goes on") from None
     return parts
+
+
+def made_of(path: Path) -> dict[str, Any]:
+    """The first part of a run's provenance.json; empty where there is none that can be read."""
+    try:
+        return dict(read_json(path / FILE)[0])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def _recipe(plan: Plan) -> dict[str, Any]:

@@ -72,6 +72,8 @@ class Record:
     @cached_property
     def by_prompt(self) -> Mapping[str, Any]:
         """The last evaluation's arrays, a number for each prompt; empty where none were kept."""
+        if not self.evaluations:
+            return {}
         return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
 
     @property

@@ -216,7 +216,7 @@ class Loop:
             self.updated = set(state.get("updated", trainer.optimizers))
             self.display.note(f"resumed at step {trainer.steps}")
         if self.ranks.first:
-            self.identity, notes = settle(self.folder, self.plan, state)
+            self.identity, notes = settle(self.folder, self.plan, state, self.models.policy.weights)
             for text in notes:
                 self.display.note(text)
             for name in LINES:

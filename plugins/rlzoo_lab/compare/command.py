@@ -1,6 +1,8 @@
 """`rlzoo compare`: runs side by side, with intervals and a verdict.  No torch here."""
 
 import argparse
+import csv
+import io
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -37,6 +39,8 @@ def document(c: Comparison) -> dict[str, Any]:
             "seeds": p.contrast.n,
             "improvement": p.improvement,
             "detectable": c.detectable(p),
+            "detectable_interval": c.shows(p),
+            "unpaired": p.unpaired,
             "p_sign_flip": p.signs.p,
             "p_holm": p.p_signs,
             "widest": p.signs.widest,
@@ -102,6 +106,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--details", action="store_true", help="every pair: all tests, seeds and prompts apart")
     add("--force", action="store_true", help="compare although task, budget or evaluation differ")
     add("--markdown", action="store_true", help="tables as markdown")
+    add("--csv", action="store_true", help="a line for each row, comma-separated")
+    add("--latex", action="store_true", help="the table of outcomes in LaTeX")
     add("--html", metavar="FILE", help="write a report with plots")
     add("--plots", metavar="DIR", help="write the plots as SVG and PNG")
 
@@ -117,8 +123,12 @@ def run(arguments: argparse.Namespace) -> Result:
     tables = [two_way(c, key) for key in arguments.by]
 
     def show(console: Any) -> list[Any]:
-        from rlzoo_lab.compare.tables import markdown, view  # here: rich
+        from rlzoo_lab.compare.tables import latex, markdown, view  # here: rich
 
+        if arguments.csv:
+            return [as_csv(c)]
+        if arguments.latex:
+            return [latex(c)]
         if arguments.markdown:
             return [markdown(c, tables, arguments.details)]
         return view(c, console.width, tables, arguments.details)
@@ -130,6 +140,34 @@ def run(arguments: argparse.Namespace) -> Result:
 
     everything = document(c) | {"two_way": [two_way_document(t) for t in tables]}
     return Result(everything, show, files={"html": report, "plots": partial(write_plots, c)})
+
+
+def frame(c: Comparison) -> list[dict[str, Any]]:
+    """A flat record for each row: numbers alone, so that pandas.DataFrame takes them as they are.
+    Empty cells are None; `difference` is this row minus the reference."""
+    records = []
+    for row in document(c)["rows"]:
+        pair = row["against_reference"] or {}
+        low, high = row["mean_interval"] or (None, None)
+        at, to = pair.get("interval") or (None, None)
+        records.append(
+            {"row": row["row"], **row["values"], "metric": c.metric, "seeds": len(row["seeds"]),
+             "mean": row["mean"], "low": low, "high": high,
+             "difference": pair.get("difference"), "difference_low": at, "difference_high": to,
+             "p": pair.get("p"), "claimed": pair.get("claimed"), "tokens": row["tokens"],
+             "area": row["area"], "kl": row["kl"]}
+        )  # fmt: skip
+    names = dict.fromkeys(k for record in records for k in record)
+    return [{name: record.get(name) for name in names} for record in records]
+
+
+def as_csv(c: Comparison) -> str:
+    """`frame` as comma-separated text."""
+    records, text = frame(c), io.StringIO()
+    writer = csv.DictWriter(text, list(records[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue().rstrip("\n")
 
 
 def two_way_document(t: TwoWay) -> dict[str, Any]:

@@ -19,12 +19,21 @@ from rlzoo.runs.comparable import (
     check_comparable,
     gather,
     label,
+    made_otherwise,
     make_rows,
+    unrecorded,
 )
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo.runs.record import Record
 from rlzoo_lab import stats
 from rlzoo_lab.compare.prompts import over_prompts
+
+# Rows whose spreads over seeds differ more than so many times need a p of STRICT to be told apart:
+# a skewed row beside a steady one misleads a t test, and few seeds do not show skewness.
+UNLIKE, STRICT = 5.0, 0.005
+
+# Rows that generated so many times as many tokens as others are not on one scale.
+DEARER = 1.5
 
 
 @dataclass
@@ -44,6 +53,7 @@ class Pair:
     runs: tuple[float, stats.Interval | None] | None = None
     sampling: float | None = None  # share of the variance over seeds that held-out prompts make
     p_signs: float = 1.0
+    unpaired: bool = False  # no seed is shared: Welch's test
 
     @property
     def shown(self) -> bool:
@@ -51,9 +61,17 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Shown, and the better row has neither lost runs nor fallen apart."""
+        """Shown, the rows not unlike, and the better one has neither lost runs nor fallen apart."""
         winner = self.a if self.contrast.mean > 0 else self.b
-        return self.shown and not winner.lost and not winner.split
+        return self.shown and not (winner.lost or winner.split or self.unlike)
+
+    @property
+    def unlike(self) -> bool:
+        """Whether one row spreads so much more than the other that p does not settle it."""
+        if min(len(self.a.runs), len(self.b.runs)) < 3 or self.contrast.p <= STRICT:
+            return False
+        least, most = sorted((stdev(self.a.scores), stdev(self.b.scores)))
+        return most > UNLIKE * least
 
     @property
     def runs_differ(self) -> bool:
@@ -109,8 +127,17 @@ class Comparison:
     def best(self) -> ComparedRow:
         return max(self.rows, key=lambda r: _mean(r.scores))
 
+    def shows(self, p: Pair) -> tuple[float, float] | None:
+        """80 % interval of `detectable`: the spread is known only as well as its seeds show it."""
+        least = self.detectable(p)
+        if least is None or not math.isfinite(least):
+            return None
+        low, high = stats.spread_range(p.contrast.n)
+        return low * least, high * least
+
     def detectable(self, p: Pair) -> float | None:
-        """The true difference that so many seeds show in four of five repetitions."""
+        """The true difference that so many seeds show in four of five repetitions, were the spread
+        the one that was seen."""
         return stats.detectable(p.contrast.sd, p.contrast.n, len(self.rows), reference=self.chosen)
 
 
@@ -140,6 +167,7 @@ def compare(
         absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
         chosen = None
     pairs = _pairs(rows, chosen)
+    named += _spent(rows)
     first = gathered.records[0]
     samples = first.recipe["eval.samples"]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
@@ -172,18 +200,22 @@ def _measure(gathered: Gathered, metric: str | None) -> None:
 
 
 def _pairs(rows: Sequence[ComparedRow], reference: ComparedRow | None) -> list[Pair]:
-    """All pairs, or those with the reference, that share a seed."""
+    """All pairs, or those with the reference; those that share no seed by Welch's test."""
     seeds = sorted({seed for row in rows for seed in row.runs})
     table = [[row.runs[s].score if s in row.runs else math.nan for row in rows] for s in seeds]
     at = next((i for i, row in enumerate(rows) if row is reference), None)
     contrasts = stats.block(table, at).contrasts
     pairs = []
-    for (i, j), contrast in contrasts.items():
+    family = [(i, j) for i, j in itertools.combinations(range(len(rows)), 2) if at in (None, i, j)]
+    family = [(j, i) if i == at else (i, j) for i, j in family]
+    for i, j in family:
         a, b = rows[i], rows[j]
         shared = [s for s in a.seeds if s in b.runs]
+        contrast = contrasts.get((i, j)) or stats.welch(a.scores, b.scores, len(family))
         signs = stats.paired([a.runs[s].score - b.runs[s].score for s in shared])
         pair = Pair(a, b, contrast, signs, stats.improvement(a.scores, b.scores))
-        pair.runs, pair.sampling = over_prompts(a, b, shared, len(contrasts))
+        pair.unpaired = not shared
+        pair.runs, pair.sampling = over_prompts(a, b, shared, len(family))
         pairs.append(pair)
     for pair, corrected in zip(pairs, stats.holm([x.signs.p for x in pairs]), strict=True):
         pair.p_signs = corrected
@@ -261,9 +293,15 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
             f"{most} spreads {spreads[most] / spreads[least]:.0f} times as much over seeds as "
             f"{least}: pairs are judged by their own spread where it is larger"
         )
-    unpaired = [r for r in rows if not any(r in (p.a, p.b) for p in pairs)]
-    if unpaired and len(rows) > 1:
-        notes.append(f"no seed in common with another row: {_names(unpaired)}")
+    for p in pairs:
+        if p.unpaired:
+            notes.append(f"{p.a.label} and {p.b.label} share no seed: unpaired, by Welch's t test")
+    records = [run for row in rows for run in row.runs.values()]
+    if lacking := unrecorded(records):
+        notes.append(f"not recorded by every run, so not compared: {', '.join(lacking)}")
+    notes += made_otherwise(records)
+    if early := [r.path.name for r in records if r.summary.get("stopped", "budget") != "budget"]:
+        notes.append(f"stopped before the budget ended: {', '.join(early)}")
     tokens = [r.summary["tokens"] for row in rows for r in row.runs.values()]
     if max(tokens) > 1.1 * min(tokens):
         per_row = {row.label: tokens_spent(row) for row in rows}
@@ -280,6 +318,16 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
         for name, why in runs.items():
             notes.append(f"failed: {name}{'' if row in name else f' ({row})'}: {why}")
     return notes
+
+
+def _spent(rows: Sequence[ComparedRow]) -> list[str]:
+    """That rows generated far more tokens than others."""
+    spent = {row.label: tokens_spent(row) for row in rows}
+    least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
+    if spent[most] <= DEARER * spent[least]:
+        return []
+    return [f"tokens: {most} generated {spent[most] / max(1, spent[least]):.1f} times as many as "
+            f"{least}"]  # fmt: skip
 
 
 def _mean(values: Sequence[float]) -> float:

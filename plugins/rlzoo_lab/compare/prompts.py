@@ -16,6 +16,8 @@ def over_prompts(
     """Mean difference of the rows' runs of these seeds with its interval over prompts, and the
     share of its variance over seeds that prompts and samples make; None for both where a folder
     keeps no such results, or two runs of a seed had other prompts."""
+    if not seeds:
+        return None, None
     differences, prompts, seen = [], [], []
     for seed in seeds:
         one, other = _last(a.runs[seed]), _last(b.runs[seed])
@@ -32,7 +34,8 @@ def over_prompts(
 
 
 def _last(run: Record) -> tuple[Any, Any] | None:
-    """(index of the prompts, the metric of each) of the last evaluation."""
+    """(checksums of the prompts with their answers, the metric of each) of the last evaluation;
+    None of a run from before these checksums were kept."""
     name = "right" if run.metric == "accuracy" else run.metric
     arrays = run.by_prompt
-    return (arrays["index"], arrays[name]) if name in arrays else None
+    return (arrays["prompt"], arrays[name]) if {name, "prompt"} <= arrays.keys() else None

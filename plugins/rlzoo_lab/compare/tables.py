@@ -159,7 +159,9 @@ def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
     }
     if not brief:
         columns |= {
-            "shows": cells(lambda p: _number(c.detectable(p), 3)),
+            "shows": cells(
+                lambda p: " to ".join(three_decimals(x) for x in c.shows(p) or ()) or NONE
+            ),
             "sampling": cells(lambda p: NONE if p.sampling is None else f"{p.sampling:.0%}"),
             "signs p": cells(lambda p: small(p.p_signs) if _many(p) else NONE),
             "all seeds within": cells(widest),
@@ -262,6 +264,29 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
     paragraphs += [" ".join(verdict(c)), method(c)]
     paragraphs += ["\n".join(f"- {note}" for note in c.notes)] if c.notes else []
     return "\n\n".join(paragraphs)
+
+
+def latex(c: Comparison) -> str:
+    """The outcomes as a LaTeX `tabular` of booktabs, the verdict in a comment above."""
+    columns = [TableColumn("row", [row.label for row in c.rows], left=True), *outcome_columns(c)]
+    lines = zip(*([column.name, *column.cells] for column in columns), strict=True)
+    head, *body = [" & ".join(map(_tex, cells)) + r" \\" for cells in lines]
+    shape = "".join("l" if column.left else "r" for column in columns)
+    return "\n".join([
+        *(f"% {sentence}" for sentence in verdict(c)), rf"\begin{{tabular}}{{{shape}}}",
+        r"\toprule", head, r"\midrule", *body, r"\bottomrule", r"\end{tabular}",
+    ])  # fmt: skip
+
+
+_TEX = str.maketrans(
+    {c: f"\\{c}" for c in "%&#_{}$"}
+    | {"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$", "|": r"$\vert$",
+       "▲": r"$\blacktriangle$", "▼": r"$\blacktriangledown$"}
+)  # fmt: skip
+
+
+def _tex(cell: str) -> str:
+    return cell.strip().translate(_TEX)
 
 
 def _markdown(columns: Sequence[TableColumn]) -> str:

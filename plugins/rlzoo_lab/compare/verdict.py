@@ -1,6 +1,5 @@
 """A comparison in sentences: is the method better, do these runs differ, and what to beware of."""
 
-import math
 from collections.abc import Sequence
 
 from rlzoo.format.numbers import bracket, chance, signed, three_decimals
@@ -21,7 +20,7 @@ def verdict(c: Comparison) -> list[str]:
     if len(c.rows) < 2:
         return ["There is one row only, so nothing to compare it with.", *beware]
     if not c.pairs:
-        return ["No two rows share a seed, so no difference can be tested.", *beware]
+        return ["No two rows can be compared.", *beware]
     sentences = [_of_methods(c), _of_runs(c), *beware]
     if c.named:
         sentences.insert(
@@ -59,9 +58,16 @@ def _of_methods(c: Comparison) -> str:
     rest = [p for p in pairs if not p.shown and not (p.a.split or p.b.split)]
     same = [p for p in rest if p.contrast.sd == 0 and p.contrast.mean == 0]
     few = [p for p in rest if p.contrast.n < 2]
-    open_ = [p for p in rest if p not in same and p not in few]
+    alike = [p for p in rest if p.contrast.n > 1 and not p.contrast.interval and p not in same]
+    open_ = [p for p in rest if p not in same and p not in few and p not in alike]
     if same:
         parts.append(f"{name} and {_listed([_other(c, p) for p in same])}: equal in every seed")
+    if alike:
+        leads = _listed([f"{_other(c, p)} ({difference(p.contrast)})" for p in alike])
+        parts.append(
+            f"{name} differs from {leads} by the same in every seed: without a spread there is "
+            "nothing to judge it by"
+        )
     if open_:
         what = _listed([f"{_other(c, p)} {_undecided(c, p)}" for p in open_], "; ")
         parts.append(f"{name} is indistinguishable from {what}")
@@ -123,6 +129,13 @@ def _beware(c: Comparison) -> list[str]:
                 f"{_range(low)}, the others at {_range(high)}; their mean describes "
                 f"neither{no_claim if not row.lost else ''}."
             )
+    for p in c.pairs:
+        if p.shown and p.unlike:
+            found.append(
+                f"The difference between {p.a.label} and {p.b.label} ({difference(p.contrast)}) is "
+                "no claim: their spreads over seeds differ more than fivefold, and the test errs "
+                "too often where the wider one is skewed; more seeds help."
+            )
     return found
 
 
@@ -153,9 +166,10 @@ def _measured(p: Pair) -> str:
 
 
 def _undecided(c: Comparison, p: Pair) -> str:
-    least = c.detectable(p)
-    known = least is not None and math.isfinite(least) and least > 0
-    shows = f"; {_seeds(p.contrast.n)} could have shown {three_decimals(least)}" if known else ""  # type: ignore[arg-type]
+    least = c.shows(p)
+    known = least is not None and least[1] > 0
+    ends = [three_decimals(x) for x in least] if least else []
+    shows = f"; {_seeds(p.contrast.n)} could have shown {' to '.join(ends)}" if known else ""
     return f"at {_seeds(p.contrast.n)} ({_measured(p)}{shows})"
 
 

@@ -36,5 +36,15 @@ from rlzoo_lab.stats.aggregates import (
     iqm_interval,
     performance_profile,
 )
-from rlzoo_lab.stats.blocks import LARGE, OWN, Contrast, block, detectable, power, seeds_to_show
+from rlzoo_lab.stats.blocks import (
+    LARGE,
+    OWN,
+    Contrast,
+    block,
+    detectable,
+    power,
+    seeds_to_show,
+    spread_range,
+    welch,
+)
 from rlzoo_lab.stats.signs import Paired, holm, paired, seeds_needed, smallest_p

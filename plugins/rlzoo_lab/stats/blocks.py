@@ -141,6 +141,33 @@ def detectable(sd: float, n: int, rows: int = 2, *, reference: bool = False) -> 
     return None if n < 2 else sd * _detectable(n, rows, reference)
 
 
+def spread_range(n: int) -> tuple[float, float]:
+    """What the standard deviation seen in n values is to be multiplied by for the 80 % interval of
+    the true one, by chi-square."""
+    seen = np.quantile(_draws(n - 1, 0)[0], (0.9, 0.1))
+    return float(1 / seen[0]), float(1 / seen[1])
+
+
+def welch(x: Any, y: Any, comparisons: int = 1) -> Contrast:
+    """Mean of x (n,) minus that of y (m,), runs that share no seed; p and interval by Bonferroni.
+    `n` is the smaller number, `sd` that of a pair whose mean would be as uncertain.
+
+    Source: Welch 1947, doi:10.1093/biomet/34.1-2.28.
+    """
+    a, b = np.asarray(x, float), np.asarray(y, float)
+    n, mean = min(len(a), len(b)), float(a.mean() - b.mean())
+    if n < 2:
+        return Contrast(n, mean, math.nan, 1.0, None)
+    u, v = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    se = math.sqrt(u + v)
+    if se <= 1e-12 * max(1.0, abs(mean)):
+        return Contrast(n, mean, 0.0, 1.0, None)
+    freedom = max(1, int((u + v) ** 2 / (u**2 / (len(a) - 1) + v**2 / (len(b) - 1))))
+    p = min(1.0, comparisons * (1 - within(abs(mean) / se, freedom)))
+    half = critical(1 - ALPHA / comparisons, freedom) * se
+    return Contrast(n, mean, se * math.sqrt(n), p, Interval(mean - half, mean + half))
+
+
 LARGE = 3.0  # standard deviations of a paired difference: what anybody would want to see shown
 
 

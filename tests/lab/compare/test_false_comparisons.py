@@ -1,7 +1,9 @@
 """Comparisons that would mislead: refused, or named in the verdict. And what the verdict tells
 apart: methods over seeds, these runs over prompts."""
 
+import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,9 +14,9 @@ from rlzoo.errors import UsageError
 from rlzoo.runs.evaluations import write_evaluation
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.record import read_record
-from rlzoo_lab.compare.command import document
+from rlzoo_lab.compare.command import as_csv, document, frame
 from rlzoo_lab.compare.comparison import compare
-from rlzoo_lab.compare.tables import final, view
+from rlzoo_lab.compare.tables import final, latex, view
 from rlzoo_lab.compare.verdict import verdict
 
 EVAL = {"every": 2, "samples": 1024, "temperature": 1.0, "top_k": 0, "top_p": 1.0,
@@ -190,7 +192,13 @@ def with_prompts(folder, p_of, n=1024):
         rng = np.random.default_rng(int(seed))
         luck = rng.random(n)  # of a seed, shared by its rows
         right = (luck < p_of(name, int(seed))).astype(np.uint8)
-        arrays = {"index": rng.permutation(n), "score": right.astype(np.float32), "right": right}
+        index = rng.permutation(n)
+        arrays = {
+            "index": index,
+            "prompt": index.astype(np.uint32),
+            "score": right.astype(np.float32),
+            "right": right,
+        }
         write_evaluation(RunFolder(path), 6, arrays)
 
 
@@ -225,9 +233,136 @@ def test_other_prompts_in_a_seed_are_not_paired(tmp_path):
     rows(tmp_path, LOW, name="a")
     rows(tmp_path, HIGH, name="b", whiten="none")
     with_prompts(tmp_path, lambda *_: 0.5)
-    arrays = {"index": np.arange(4), "score": np.ones(4, np.float32)}
-    write_evaluation(RunFolder(tmp_path / "b-3"), 6, arrays)
-    assert len(verdict(compare([tmp_path]))) == 1
+    arrays = {"index": np.arange(4), "prompt": np.arange(4, dtype=np.uint32)}
+    write_evaluation(RunFolder(tmp_path / "b-3"), 6, arrays | {"score": np.ones(4, np.float32)})
+    with pytest.raises(UsageError, match="held-out prompts"):
+        compare([tmp_path])
+    assert "over their prompts" not in " ".join(verdict(compare([tmp_path], force=True)))
+
+
+def test_row_numbers_are_no_prompts(tmp_path):
+    """Another file under the same name: the numbers agree, the questions do not."""
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    for path in tmp_path.iterdir():
+        prompt = np.arange(64, dtype=np.uint32) + 1000 * path.name.startswith("b")
+        arrays = {"index": np.arange(64), "score": np.ones(64, np.float32)}
+        write_evaluation(RunFolder(path), 6, arrays | {"prompt": prompt})
+    with pytest.raises(UsageError, match="held-out prompts"):
+        compare([tmp_path])
+    for path in tmp_path.iterdir():  # of a run from before there were checksums
+        write_evaluation(RunFolder(path), 6, arrays)
+    c = compare([tmp_path])
+    assert c.pairs[0].runs is None
+    assert any(note.startswith("not recorded") and "prompts" in note for note in c.notes)
+
+
+def made_of(folder, name, **part):
+    """Give a row's runs a provenance."""
+    for path in folder.glob(f"{name}-*"):
+        (path / "provenance.json").write_text(json.dumps([part]))
+
+
+def test_other_weights_under_the_same_name_are_refused(tmp_path):
+    rows(tmp_path, LOW, name="a", model={"name": "nano", "path": "x"})
+    rows(tmp_path, HIGH, name="b", model={"name": "nano", "path": "y"}, whiten="none")
+    with pytest.raises(UsageError, match="model.path"):
+        compare([tmp_path])
+    made_of(tmp_path, "a", weights="12")
+    made_of(tmp_path, "b", weights="12")
+    assert not compare([tmp_path]).named  # the same model in two places
+    made_of(tmp_path, "b", weights="34")
+    with pytest.raises(UsageError, match="model"):
+        compare([tmp_path])
+    assert any("12" in x and "34" in x for x in compare([tmp_path], force=True).named)
+
+
+def test_an_edited_task_or_reward_is_refused_and_an_edited_estimator_noted(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    code = {"task t": "x, source 1", "rewards.r r": "x, source 2", "estimator e": "x, source 3"}
+    made_of(tmp_path, "a", components=code)
+    made_of(tmp_path, "b", components=code | {"estimator e": "elsewhere, source 4"})
+    c = compare([tmp_path])
+    assert not c.named
+    assert any("estimator e" in note for note in c.notes)
+    made_of(tmp_path, "b", components=code | {"task t": "x, source 9"})
+    with pytest.raises(UsageError, match="source of task t"):
+        compare([tmp_path])
+    made_of(tmp_path, "b", components=code | {"rewards.r r": "x, source 9"})
+    assert not compare([tmp_path]).named  # accuracy does not know of rewards
+    by_score(tmp_path)
+    with pytest.raises(UsageError, match=r"source of rewards\.r r"):
+        compare([tmp_path])
+
+
+def test_more_tokens_are_not_a_better_method(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    assert not compare([tmp_path]).named
+    for path in tmp_path.glob("b-*/summary.json"):
+        summary = json.loads(path.read_text())
+        path.write_text(json.dumps(summary | {"tokens": 16 * summary["tokens"]}))
+    c = compare([tmp_path])
+    assert "16.0 times" in c.named[0]
+    assert "beats" not in " ".join(verdict(c))
+
+
+def test_a_row_much_wider_than_the_other_needs_more_than_a_t_test(tmp_path):
+    rows(tmp_path, [0.90, 0.86, 0.84, 0.92, 0.85], name="a")
+    rows(tmp_path, [0.930, 0.931, 0.929, 0.930, 0.932], name="b", whiten="none")
+    pair = compare([tmp_path]).pairs[0]
+    assert pair.shown
+    assert not pair.claimed
+    assert "beats" not in " ".join(verdict(compare([tmp_path])))
+    rows(tmp_path / "far", LOW, name="a")
+    rows(tmp_path / "far", [0.930, 0.931, 0.929, 0.930, 0.932], name="b", whiten="none")
+    assert compare([tmp_path / "far"]).pairs[0].claimed  # beyond what skewness makes
+
+
+def test_rows_that_share_no_seed_are_held_to_each_other_unpaired(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    for path in tmp_path.glob("b-*/recipe.yaml"):
+        text = path.read_text()
+        path.write_text(re.sub(r"^seed: (\d)", r"seed: 1\1", text, flags=re.M))
+    c = compare([tmp_path])
+    assert c.pairs[0].unpaired
+    assert c.pairs[0].claimed
+    # Welch's t of these scores: scipy.stats.ttest_ind(LOW, HIGH, equal_var=False)
+    assert c.pairs[0].contrast.mean == pytest.approx(-0.634)
+    assert any("unpaired" in note for note in c.notes)
+
+
+def test_equal_differences_have_no_spread_to_be_judged_by(tmp_path):
+    rows(tmp_path, [0.25, 0.375, 0.5], name="a")
+    rows(tmp_path, [0.75, 0.875, 1.0], name="b", whiten="none")
+    said = " ".join(verdict(compare([tmp_path])))
+    assert "indistinguishable" not in said
+    assert "the same in every seed" in said
+
+
+def test_what_could_have_been_shown_is_a_range(tmp_path):
+    rows(tmp_path, [0.5, 0.6, 0.4, 0.55, 0.45], name="a")
+    rows(tmp_path, [0.55, 0.5, 0.5, 0.6, 0.4], name="b", whiten="none")
+    c = compare([tmp_path])
+    low, high = c.shows(c.pairs[0])
+    # chi-square of 4 degrees of freedom: 1.064 and 7.779 at 10 and 90 %
+    assert high / low == pytest.approx((7.779 / 1.064) ** 0.5, rel=0.05)
+    assert low < c.detectable(c.pairs[0]) < high
+
+
+def test_a_comparison_as_records_csv_and_latex(tmp_path):
+    rows(tmp_path, LOW, name="a")
+    rows(tmp_path, HIGH, name="b", whiten="none")
+    c = compare([tmp_path])
+    lines = list(csv.DictReader(as_csv(c).splitlines()))
+    assert [float(line["mean"]) for line in lines] == [r["mean"] for r in frame(c)]
+    assert lines[0]["difference"] == ""
+    assert float(lines[1]["difference"]) == pytest.approx(0.634)
+    text = latex(c)
+    assert r"ppo\_gae" in text
+    assert text.count(r"\\") == 3
 
 
 def test_the_chance_of_the_answer_is_compared_where_all_runs_have_it(tmp_path):

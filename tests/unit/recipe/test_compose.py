@@ -211,3 +211,10 @@ def test_a_kl_that_does_not_do_what_it_seems_to_is_warned_of(zoo):
 
 def test_truncated_sampling_is_said_to_be_off_policy(zoo):
     assert "off-policy" in plan_of(zoo, "recipe=grpo", "rollout.top_k=3").warnings[0]
+
+
+def test_a_model_has_a_name_or_a_path_and_a_folder_may_hold_a_comma(zoo):
+    with pytest.raises(RecipeError, match=r"model\.name and model\.path"):
+        compose(["recipe=grpo", "model=nano", "model.path=elsewhere"], zoo)
+    recipe = compose(["recipe=grpo", "model=nano", "run.dir=runs/a,b"], zoo)
+    assert recipe.config.run.dir == "runs/a,b"
