@@ -211,12 +211,14 @@ def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
     """True (B, ...) where a group's x are equal up to rounding, and where it has one row.
 
     Equal means max - min <= 4 eps max(1, |x|), eps that of x's dtype (1.2e-7 of float32, 2.2e-16 of
-    float64): .1 + .2 and .3 are the same reward; a spread beyond rounding is signal, however far
-    from 0 it lies. The 1 is there for rewards whose terms cancel.
+    float64), but float32's in half precision, where 1.00 and .98 are 2 numbers apart: .1 + .2 and
+    .3 are the same reward; a spread beyond rounding is signal, however far from 0 it lies. The 1 is
+    there for rewards whose terms cancel.
     """
     high, low = group_max(x, group_ids), -group_max(-x, group_ids)
     size = torch.maximum(high.abs(), low.abs()).clamp(min=1)
-    return high - low <= 4 * torch.finfo(x.dtype).eps * size
+    eps = min(torch.finfo(x.dtype).eps, torch.finfo(torch.float32).eps)
+    return high - low <= 4 * eps * size
 
 
 def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: int = 0,

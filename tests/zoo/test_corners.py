@@ -92,6 +92,36 @@ def test_a_group_is_flat_by_its_rounding_not_by_its_mean(rewards):
     assert rlzoo.group_degenerate(x[:1].float() * torch.tensor([1, 1 + 2e-7]), ids).all()
 
 
+def test_in_half_precision_rewards_that_differ_are_signal():
+    ids = torch.zeros(2, dtype=torch.long)
+    columns = {"response_mask": torch.ones(2, 1), "group_ids": ids, "score_weights": torch.ones(1)}
+    for dtype in (torch.bfloat16, torch.float16):
+        x = torch.tensor([1.0, 0.98]).to(dtype)
+        assert not rlzoo.group_degenerate(x, ids).any()
+        assert rlzoo.group_degenerate(torch.ones(2).to(dtype), ids).all()
+        halved = {n: c.to(dtype) if c.is_floating_point() else c for n, c in columns.items()}
+        got = ZOO.estimators["gdpo"]({**halved, "score_components": x[:, None]})["advantages"]
+        assert got[0, 0] > 0.5
+        assert got[1, 0] < -0.5
+
+
+@pytest.mark.parametrize("gap", [9e-7, 1e-12])
+def test_otb_has_the_flatness_of_the_others(gap):
+    """Equal weights: its baseline is the group's mean, as `dr_grpo`'s."""
+    ones = torch.ones(3, 2, dtype=torch.float64)
+    columns = {
+        "rewards": torch.tensor([[0, 0], [0, gap], [0, 0.0]], dtype=torch.float64),
+        "response_mask": torch.tensor([[1, 1], [1, 1], [0, 0.0]], dtype=torch.float64),
+        "group_ids": torch.tensor([0, 0, 0]),
+        "old_log_probs": 0.5 * ones.log(), "sum_pi_squared": 2 * ones,
+    }  # fmt: skip
+    got = ZOO.estimators["otb"](columns)["advantages"]
+    want = gap / 2 * torch.tensor([[-1, -1], [1, 1], [0, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=0)
+    noise = {**columns, "rewards": columns["rewards"] * 1e-16 / gap + 0}
+    assert not ZOO.estimators["otb"](noise)["advantages"].any()
+
+
 # ---------------------------------------------------------------- who may leave rows out
 
 

@@ -40,8 +40,9 @@ def self_teacher_log_probs(
     Where there is none, q is the policy and the column `old_log_probs`: nothing to learn from. q's
     logits are (1 - mix) those of the frozen reference plus mix those of the policy, both of the
     longer prompt, at the run's temperature: the authors' "trust-region" teacher. Their other one,
-    a moving average of weights, is not here, nor is an environment's text as feedback. `rows` go
-    through the models at a time. Breaks where the model makes nothing of an answer in its prompt.
+    a moving average of weights, is not here, nor is an environment's text as feedback; they show a
+    solution without what stands in <think>, here it is whole. `rows` go through the models at a
+    time. Breaks where the model makes nothing of an answer in its prompt.
     Source: Hübotter et al. 2026, arXiv:2601.20802; their code, lasgroup/SDPO.
     """
     shown = peers(group_ids.tolist(), (sequence_scores >= success).tolist())
@@ -103,7 +104,9 @@ def mixed_log_probs(policy, reference, columns, mix):
     if mix in (0.0, 1.0):
         return (policy if mix else reference).log_probs(columns)
     steps = columns["response_ids"].shape[1]
-    theirs, ours = (p.logits(columns)[:, :-1].float() for p in (reference, policy))  # (b, t, V)
+    theirs, ours = (p.logits(columns)[:, :-1] for p in (reference, policy))  # (b, t, V)
+    wide = torch.promote_types(ours.dtype, torch.float32)
+    theirs, ours = theirs.to(wide), ours.to(wide)
     log_q = (torch.lerp(theirs, ours, mix) / policy.temperature).log_softmax(-1)
     chosen = columns["response_ids"][:, : log_q.shape[1], None]
     found = log_q.gather(-1, chosen).squeeze(-1)

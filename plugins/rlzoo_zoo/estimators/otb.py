@@ -2,7 +2,7 @@
 
 import torch
 
-from rlzoo import group_count, group_sum, hookimpl
+from rlzoo import group_count, group_degenerate, group_sum, hookimpl
 from rlzoo.ops import collapse, expand, group_max, reward_to_go
 
 
@@ -44,8 +44,11 @@ def otb(
 def _equal_throughout(returns, mask, group_ids):
     """True (B,) where a group's entries on the mask are all equal up to rounding."""
     high = group_max(torch.where(mask, returns, -torch.inf).amax(1), group_ids)
-    low = -group_max(torch.where(mask, -returns, -torch.inf).amax(1), group_ids)
-    return high - low <= 1e-6 * torch.maximum(high.abs(), low.abs()).clamp(min=1)
+    filled = torch.where(mask, returns, high[:, None])
+    steps = filled.shape[1]
+    return group_degenerate(filled.flatten(), group_ids.repeat_interleave(steps)).view(-1, steps)[
+        :, 0
+    ]
 
 
 @hookimpl

@@ -11,7 +11,7 @@ from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.tiny import build_tokenizer, save
-from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, peers
+from rlzoo_zoo.columns.self_teacher_log_probs import TEMPLATE, encoded, mixed_log_probs, peers
 
 TEACHER = "columns.self_teacher_log_probs"
 
@@ -97,6 +97,20 @@ def test_what_it_says_is_read_off_a_plain_pass(batches, mix):
         mixed = (1 - mix) * logits[0] + mix * logits[1]
         want = mixed.log_softmax(-1).gather(-1, response[:, None])[:, 0]
         torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+
+
+def test_float64_stays_float64(zoo, model_dir):
+    words = [f"model.path={model_dir}", "model.dtype=float64", "rollout.prompts=2", "device=cpu",
+             "rollout.max_new_tokens=4", f"{TEACHER}.mix=0.4", "train.steps=1",
+             "rollout.temperature=0.7"]  # fmt: skip
+    world = world_of(zoo, words, "sdpo")
+    batch = rolled(world)
+    with torch.no_grad():  # policy and reference are the same: so is their mixture
+        got = mixed_log_probs(world.policy, world.reference, batch, 0.4)
+        want = world.policy.log_probs(batch)
+    assert got.dtype == torch.float64
+    mask = batch["response_mask"].bool()
+    torch.testing.assert_close(got[mask], want[mask], rtol=0, atol=1e-12)
 
 
 def published_loss(student, teacher, old, mask, taught, is_clip=2.0):
