@@ -21,7 +21,8 @@ def gpg(
     batch. A group of one, or of equal rewards, gives exact zeros, and so does a batch of such.
     verl counts the rows of nonzero *reward* instead, which is another thing: there all-right
     groups count as signal, and with 0/1 rewards the wrong answers of mixed groups do not.
-    Breaks when nearly all groups are flat: alpha then makes few samples count for the whole batch.
+    Breaks when nearly all groups are flat: alpha then makes few samples count for the whole batch,
+    without a bound (the authors draw until it is at most 2.5). `group/no_signal` is their share.
     Source: Chu et al. 2025, arXiv:2504.02546.
     """
     flat = group_degenerate(sequence_rewards, group_ids)
