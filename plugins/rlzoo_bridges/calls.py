@@ -34,7 +34,17 @@ def find(host: Host, kind: str, name: str) -> Any:
     component = zoo().shelves[kind][name.removeprefix(PREFIX)]
     if text := host.refusal(component, zoo().columns):
         raise ComponentError(text)
+    if kind == "policy_losses" and component.couples == "batch":
+        _once(
+            f"{component.label} compares the tokens of a whole mini-batch; {host.title} hands it "
+            "one micro-batch at a time, so that its micro-batches must be as large"
+        )
     return component
+
+
+@cache
+def _once(text: str) -> None:
+    log.warning(text)
 
 
 def estimate(

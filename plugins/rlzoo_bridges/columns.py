@@ -86,6 +86,19 @@ class Columns(Mapping[str, Any]):
         return len(self.host.columns)
 
 
+def last_outputs(keys: Sequence[str]) -> tuple[list[int], list[int]]:
+    """The row of each session's last output, and the session of each row: its place among those.
+
+    keys: `{prompt}_{session}_{output}`, as verl's V1 trainer names rows, outputs counted from 0.
+    """
+    last: dict[str, tuple[int, int]] = {}
+    parts = [key.rpartition("_") for key in keys]
+    for row, (session, _, output) in enumerate(parts):
+        last[session] = max(last.get(session, (-1, -1)), (int(output), row))
+    place = {session: i for i, session in enumerate(last)}
+    return [row for _, row in last.values()], [place[session] for session, _, _ in parts]
+
+
 def numbered(ids: Sequence[Any], device: Any = None) -> Tensor:
     """Group ids (B,) int64 of any names, numbered as they come."""
     order: dict[Any, int] = {}

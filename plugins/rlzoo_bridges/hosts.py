@@ -23,7 +23,7 @@ NOWHERE = {
     "state_keys": "what marks equal states of an environment is kept by rlzoo alone",
     "branch_values": "rlzoo makes it by sampling again from inside a response",
     "branch_steps": "rlzoo makes it by sampling again from inside a response",
-    "implicit_rewards": "rlzoo makes it with a reward model that is trained along",
+    "implicit_rewards": "rlzoo makes it with a frozen implicit reward model",
     "noise": "a random number for each token, a function of the run's seed",
 }
 

@@ -1,14 +1,18 @@
 """The lines that start a recipe's algorithm in another trainer.
 
 What a recipe says of the algorithm is carried over: estimator, whitening, policy loss, aggregation,
-KL, sampling, batch, learning rate. What the other trainer cannot do is refused; model, data and
-rewards are its own business, and are left to the reader.
+KL, temperature, epochs; of the sizes, those that its file or the command line gives. What the other
+trainer cannot do is refused; model, data and rewards are its own business, and are left to the
+reader.
 """
 
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from omegaconf import OmegaConf
 
 from rlzoo.errors import UsageError
 from rlzoo.recipe.compose import compose
@@ -16,6 +20,11 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo_bridges.hosts import PREFIX, Host, find_host
 
 Words = list[str]
+
+# Sizes that fit a task and a model: a default or a preset of rlzoo's is of its own small ones.
+SIZES = ("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "train.minibatches",
+         "actor.lr")  # fmt: skip
+NOT_GIVEN = re.compile(r"(^|/| )(defaults|(model|task)/[^/]+)\.yaml$|^defaults$")
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,15 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     """What the other trainer is not told, and has its own way of."""
     config = plan.recipe.config
     out = ["model, data and reward function: the trainer's own keys, yours to add"]
+    own = [f"{key}={OmegaConf.select(config, key)}" for key in SIZES if not given(plan, key)]
+    if own:
+        out.append(
+            f"{', '.join(own)}: defaults for small models; give what your model and data need"
+        )
+    if host.losses and plan.policy_loss.component.couples == "batch":
+        out.append(
+            f"policy_loss={plan.policy_loss.name} over a mini-batch: it is handed a micro-batch"
+        )
     for travels, how in (
         (True, "the bridge makes them, by their default options"),
         (False, "rlzoo makes them by itself"),
@@ -74,6 +92,31 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     return out
 
 
+def given(plan: Plan, key: str) -> bool:
+    """Whether the recipe's own file or the command line says it."""
+    return not NOT_GIVEN.search(plan.recipe.origins[key])
+
+
+def _sizes(plan: Plan, theirs: Mapping[str, str]) -> dict[str, Any]:
+    """The trainer's word for each size that is given. theirs: word -> key, or `minibatch.prompts`,
+    `minibatch.rows`, of one optimizer step."""
+    config = plan.recipe.config
+    sizes = {key: OmegaConf.select(config, key) for key in SIZES if given(plan, key)}
+    if given(plan, "rollout.prompts"):
+        prompts, steps = config.rollout.prompts, config.train.minibatches
+        sizes["minibatch.prompts"] = max(1, prompts // steps)
+        if given(plan, "rollout.samples"):
+            sizes["minibatch.rows"] = max(1, prompts * config.rollout.samples // steps)
+    return {word: sizes[key] for word, key in theirs.items() if key in sizes}
+
+
+def _length(plan: Plan, otherwise: str) -> Any:
+    """The aggregation's length, if it has one; `otherwise` where that limit is not given."""
+    length = plan.aggregation.options.get("length")
+    limit = length == plan.recipe.config.rollout.max_new_tokens
+    return otherwise if limit and not given(plan, "rollout.max_new_tokens") else length
+
+
 # ---------------------------------------------------------------- each trainer's words
 
 
@@ -91,7 +134,7 @@ def verl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
              "seq_mean_token_sum_norm")  # fmt: skip
     mean = _theirs(host, plan.aggregation, {name: name.replace("_", "-") for name in means})
     words.append(f"{actor}.loss_agg_mode={mean}")
-    if length := plan.aggregation.options.get("length"):
+    if length := _length(plan, "${data.max_response_length}"):
         words.append(f"{actor}.loss_scale_factor={length}")
     if plan.kl:
         names = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs", "k1_plus": "k1+",
@@ -109,17 +152,19 @@ def verl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     })  # fmt: skip
     if "sum_pi_squared" in plan.estimator.needs:
         words.append("trainer.use_v1=false")
-    rollout, train = config.rollout, config.train
     words += [
-        f"data.train_batch_size={rollout.prompts}",
-        f"data.max_response_length={rollout.max_new_tokens}",
-        f"actor_rollout_ref.rollout.n={rollout.samples}",
-        f"actor_rollout_ref.rollout.temperature={rollout.temperature}",
-        f"{actor}.ppo_mini_batch_size={max(1, rollout.prompts // train.minibatches)}",
-        f"{actor}.ppo_epochs={train.epochs}",
+        f"actor_rollout_ref.rollout.temperature={config.rollout.temperature}",
+        f"{actor}.ppo_epochs={config.train.epochs}",
         f"{actor}.entropy_coeff={config.actor.entropy_coef}",
-        f"{actor}.optim.lr={config.actor.lr}",
     ]
+    sizes = {
+        "data.train_batch_size": "rollout.prompts",
+        "data.max_response_length": "rollout.max_new_tokens",
+        "actor_rollout_ref.rollout.n": "rollout.samples",
+        f"{actor}.ppo_mini_batch_size": "minibatch.prompts",
+        f"{actor}.optim.lr": "actor.lr",
+    }
+    words += [f"{word}={value}" for word, value in _sizes(plan, sizes).items()]
     return "python -m verl.trainer.main_ppo", words, {}
 
 
@@ -134,7 +179,7 @@ def skyrl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
              "seq_mean_token_sum_norm": "seq_mean_token_sum_norm"}  # fmt: skip
     mean = _theirs(host, plan.aggregation, means)
     words.append(f"{key}.loss_reduction={mean}")
-    if length := plan.aggregation.options.get("length"):
+    if length := _length(plan, "LENGTH"):
         words.append(f"{key}.max_seq_len={length}")
     inside = bool(plan.kl) and config.kl.place == "reward"
     if inside and {"scores", "sequence_scores"} & set(plan.estimator.needs):
@@ -148,16 +193,18 @@ def skyrl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         words.append(f"{key}.kl_loss_coef={config.kl.coef}")
     if plan.critic:
         words.append("trainer.critic.model.path=MODEL")
-    rollout, train = config.rollout, config.train
     words += [
-        f"trainer.train_batch_size={rollout.prompts}",
-        f"trainer.policy_mini_batch_size={max(1, rollout.prompts // train.minibatches)}",
-        f"trainer.update_epochs_per_batch={train.epochs}",
-        f"trainer.policy.optimizer_config.lr={config.actor.lr}",
-        f"generator.n_samples_per_prompt={rollout.samples}",
-        f"generator.sampling_params.temperature={rollout.temperature}",
-        f"generator.sampling_params.max_generate_length={rollout.max_new_tokens}",
+        f"trainer.update_epochs_per_batch={config.train.epochs}",
+        f"generator.sampling_params.temperature={config.rollout.temperature}",
     ]
+    sizes = {
+        "trainer.train_batch_size": "rollout.prompts",
+        "trainer.policy_mini_batch_size": "minibatch.prompts",
+        "trainer.policy.optimizer_config.lr": "actor.lr",
+        "generator.n_samples_per_prompt": "rollout.samples",
+        "generator.sampling_params.max_generate_length": "rollout.max_new_tokens",
+    }
+    words += [f"{word}={value}" for word, value in _sizes(plan, sizes).items()]
     return "python -m rlzoo_bridges.skyrl", words, {}
 
 
@@ -184,18 +231,19 @@ def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         else:
             words += ["--use-kl-loss", "--kl-loss-coef", str(config.kl.coef)]
             words += ["--kl-loss-type", kind]
-    rollout, train = config.rollout, config.train
-    if train.epochs > 1:
-        raise UsageError(
-            f"slime takes each rollout once; the recipe has train.epochs={train.epochs}"
-        )
-    words += ["--rollout-batch-size", str(rollout.prompts)]
-    words += ["--n-samples-per-prompt", str(rollout.samples)]
-    rows = rollout.prompts * rollout.samples
-    words += ["--global-batch-size", str(max(1, rows // train.minibatches))]
-    words += ["--rollout-max-response-len", str(rollout.max_new_tokens)]
-    words += ["--rollout-temperature", str(rollout.temperature)]
-    words += ["--entropy-coef", str(config.actor.entropy_coef), "--lr", str(config.actor.lr)]
+    if (epochs := config.train.epochs) > 1:
+        raise UsageError(f"slime takes each rollout once; the recipe has train.epochs={epochs}")
+    words += ["--rollout-temperature", str(config.rollout.temperature)]
+    words += ["--entropy-coef", str(config.actor.entropy_coef)]
+    sizes = {
+        "--rollout-batch-size": "rollout.prompts",
+        "--n-samples-per-prompt": "rollout.samples",
+        "--global-batch-size": "minibatch.rows",
+        "--rollout-max-response-len": "rollout.max_new_tokens",
+        "--lr": "actor.lr",
+    }
+    for word, value in _sizes(plan, sizes).items():
+        words += [word, str(value)]
     said = {"estimator": plan.estimator.name, **_estimator_options(plan)}
     yaml = "rlzoo:\n" + "".join(f"  {k}: {_value(v)}\n" for k, v in said.items())
     pairs = _flags(words)
@@ -221,17 +269,14 @@ def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
             f"{config.kl.place} (kl.name=k3 kl.place=loss, or kl.place=none)"
         )
     settings["beta"] = config.kl.coef if plan.kl else 0.0
-    rollout, train = config.rollout, config.train
-    rows = rollout.prompts * rollout.samples
-    settings |= {
-        "num_generations": rollout.samples,
-        "per_device_train_batch_size": max(1, rows // train.minibatches),
-        "steps_per_generation": train.minibatches,
-        "num_iterations": train.epochs,
-        "max_completion_length": rollout.max_new_tokens,
-        "temperature": rollout.temperature,
-        "learning_rate": config.actor.lr,
-    }
+    settings |= {"num_iterations": config.train.epochs, "temperature": config.rollout.temperature}
+    settings |= _sizes(plan, {
+        "num_generations": "rollout.samples",
+        "per_device_train_batch_size": "minibatch.rows",
+        "steps_per_generation": "train.minibatches",
+        "max_completion_length": "rollout.max_new_tokens",
+        "learning_rate": "actor.lr",
+    })  # fmt: skip
     text = "from trl import GRPOConfig\n\nfrom rlzoo_bridges.trl import ZooGRPOTrainer\n\n"
     text += "config = GRPOConfig(\n"
     text += "".join(f"    {k}={v!r},\n" for k, v in settings.items()) + ")\n"

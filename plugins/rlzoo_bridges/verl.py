@@ -23,7 +23,7 @@ from verl.workers.config import PolicyLossConfig as VerlPolicyLossConfig
 
 from rlzoo.errors import RlzooError
 from rlzoo_bridges import calls
-from rlzoo_bridges.columns import Columns, numbered
+from rlzoo_bridges.columns import Columns, last_outputs, numbered
 from rlzoo_bridges.hosts import HOSTS, PREFIX
 
 HOST = HOSTS["verl"]
@@ -73,8 +73,9 @@ def estimate(
     non_tensor_batch=None, **more,
 ):  # fmt: skip
     """(advantages, returns) as verl's compute_advantage asks for them."""
+    caller = sys._getframe(1)
     if batch is None:  # its caller has the whole batch, and hands on a part (verl#7473 would all)
-        data = sys._getframe(1).f_locals.get("data")
+        data = caller.f_locals.get("data")
         batch, non_tensor_batch = (
             getattr(data, "batch", more),
             getattr(data, "non_tensor_batch", {}),
@@ -84,8 +85,19 @@ def estimate(
     config = {} if config is None else config
     options = dict(config.get("rlzoo") or {})
     usual = {key: config.get(key) for key in ("gamma", "lam")}
-    found = columns(dict(batch.items()) | given, rows, config)
-    return calls.estimate(HOST, name, found, options, usual)
+    tensors = dict(batch.items()) | given
+    keys = caller.f_back.f_locals.get("batch_keys") if caller.f_back else None
+    last, session = last_outputs(keys or ())
+    if len(last) == len(session) or "group_ids" not in calls.find(HOST, "estimators", name).needs:
+        return calls.estimate(HOST, name, columns(tensors, rows, config), options, usual)
+    # As verl does for its own grpo: last outputs are compared, and their session shares in theirs.
+    tensors = {key: x[last] for key, x in tensors.items()}
+    rows = {key: np.asarray(x, dtype=object)[last] for key, x in rows.items()}
+    mask = tensors["response_mask"]
+    found = calls.estimate(HOST, name, columns(tensors, rows, config), options, usual)
+    first = torch.arange(len(last), device=mask.device), mask.long().argmax(1)
+    advantages, returns = (x[first][session][:, None] * response_mask for x in found)
+    return advantages, returns
 
 
 def lose(

@@ -3,16 +3,19 @@
 That a trainer takes what is said here is tried with the trainers: tests/reference/make_bridges.py.
 """
 
+import sys
 from argparse import Namespace
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from importlib.metadata import EntryPoint
+from types import ModuleType
 
 import pytest
 import torch
 
 from rlzoo import cli, load_zoo
 from rlzoo.errors import ComponentError, RlzooError
-from rlzoo.ops import whiten
+from rlzoo.ops import at_last_action, whiten
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
@@ -291,6 +294,84 @@ def test_slime_s_context_parallelism_is_refused(monkeypatch):
         slime.advantages(slimes("gae"), rollout())
 
 
+# ---------------------------------------------------------------- verl: its functions stand in
+
+
+@pytest.fixture
+def verl(monkeypatch):
+    """The bridge's module, on verl's names alone."""
+    found = {name: ModuleType(name) for name in (
+        "verl", "verl.trainer", "verl.trainer.ppo", "verl.trainer.ppo.core_algos",
+        "verl.workers", "verl.workers.config")}  # fmt: skip
+    core = found["verl.trainer.ppo"].core_algos = found["verl.trainer.ppo.core_algos"]
+    core.register_adv_est = core.register_policy_loss = lambda name: lambda f: f
+    found["verl.workers.config"].PolicyLossConfig = object
+    for name, module in found.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(sys, "argv", ["verl"])
+    monkeypatch.delitem(sys.modules, "rlzoo_bridges.verl", raising=False)
+    yield import_module("rlzoo_bridges.verl")
+    del sys.modules["rlzoo_bridges.verl"]
+
+
+def compute_advantage(verl, name, data, **more):
+    """As verl's function of that name calls an estimator: with a part of its local `data`."""
+    given = {"token_level_rewards": data.batch["token_level_rewards"],
+             "response_mask": data.batch["response_mask"]}  # fmt: skip
+    return partial(verl.estimate, name)(**given, index=data.non_tensor_batch["uid"], **more)
+
+
+def for_multi_trajectories(verl, name, data, batch_keys):
+    """As verl's V1 trainer calls that."""
+    return compute_advantage(verl, name, data)
+
+
+def sessions():
+    """Prompt p: session 0 of two outputs, scored 0 and 1, session 1 of one scored 0; q: 1, 0."""
+    scores = torch.tensor([0.0, 0, 1, 1, 0]).double()
+    mask = torch.tensor([[1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 0], [1, 1, 1]]).double()
+    keys = ["p_0_0", "p_1_0", "p_0_1", "q_0_0", "q_1_0"]
+    data = Namespace(
+        batch={"token_level_rewards": at_last_action(scores, mask), "response_mask": mask,
+               "values": mask / 2},
+        non_tensor_batch={"uid": ["p", "p", "p", "q", "q"]},
+    )  # fmt: skip
+    return data, keys, mask
+
+
+def test_a_session_s_last_output_stands_for_it(verl):
+    data, keys, mask = sessions()
+    got, returns = for_multi_trajectories(verl, "rlzoo/grpo", data, keys)
+    each = torch.tensor([1, -1, 1, 1, -1]).double() * 0.5 / (0.5**0.5 + 1e-6)
+    torch.testing.assert_close(got, each[:, None] * mask)
+    assert torch.equal(got, returns)
+    alone, _ = compute_advantage(verl, "rlzoo/grpo", data)  # of a trainer without sessions
+    assert alone[0, 0] < 0
+
+
+def test_what_compares_no_outputs_takes_them_all(verl):
+    data, keys, _ = sessions()
+    got = for_multi_trajectories(verl, "rlzoo/gae", data, keys)
+    want = compute_advantage(verl, "rlzoo/gae", data)
+    assert all(map(torch.equal, got, want))
+
+
+def test_last_outputs_are_found_by_number_not_by_text():
+    keys = ["a_b_0_9", "a_b_0_10", "a_b_1_0", "c_0_0"]
+    assert columns.last_outputs(keys) == ([1, 2, 3], [0, 0, 1, 2])
+    assert columns.last_outputs([]) == ([], [])
+
+
+def test_a_loss_over_a_mini_batch_is_told_once(caplog, monkeypatch):
+    calls._once.cache_clear()
+    for _ in range(2):
+        calls.find(HOSTS["trl"], "policy_losses", "kl_cov")
+        calls.find(HOSTS["trl"], "policy_losses", "ppo_clip")
+    (record,) = caplog.records
+    assert "'kl_cov'" in record.message
+    assert "TRL" in record.message
+
+
 # ---------------------------------------------------------------- the lines of a recipe
 
 
@@ -329,6 +410,62 @@ def test_the_lines_of_a_recipe_in_verl(zoo):
     grpo = lines("verl", ["recipe=grpo"], zoo).words
     assert "critic.enable=false" in grpo
     assert "actor_rollout_ref.actor.kl_loss_type=low_var_kl" in grpo
+
+
+SIZES = {
+    "verl": ("batch_size=", "max_response_length=", "rollout.n=", "mini_batch", "optim.lr="),
+    "skyrl": ("batch_size=", "max_generate_length=", "n_samples_per", "mini_batch", "config.lr="),
+    "slime": ("--rollout-batch", "--rollout-max", "--n-samples", "--global-batch", "--lr"),
+    "trl": ("num_generations=", "max_completion", "train_batch_size", "learning_rate="),
+}
+
+
+@pytest.mark.parametrize("host", SIZES)
+def test_sizes_of_small_models_are_not_carried_over(zoo, host):
+    """A preset's and a default's are neither the recipe's nor the reader's."""
+    found = lines(host, ["recipe=grpo", "model=qwen2.5-0.5b"], zoo)
+    assert not [size for size in SIZES[host] if size in found.text]
+    (text,) = [x for x in found.left if "rollout.prompts=64" in x]
+    for size in ("max_new_tokens=5", "samples=4", "minibatches=4", "actor.lr=1e-06"):
+        assert size in text
+    words = ["recipe=grpo", "rollout.prompts=96", "rollout.samples=8", "train.minibatches=3",
+             "rollout.max_new_tokens=777", "actor.lr=3e-6"]  # fmt: skip
+    said = lines(host, words, zoo)
+    for size in SIZES[host]:
+        assert size in said.text
+    step = "256" if host in ("slime", "trl") else "32"  # rows, prompts
+    for value in ("777", "3e-06", step):
+        assert value in said.text
+    assert not any("rollout.prompts" in x for x in said.left)
+
+
+def test_the_recipe_s_own_sizes_are_carried_over(zoo):
+    found = lines("trl", ["recipe=gpg"], zoo)  # one step per batch
+    assert "steps_per_generation=1," in found.text
+    (text,) = [x for x in found.left if "rollout.prompts=64" in x]
+    assert "minibatches" not in text
+
+
+@pytest.mark.parametrize(
+    ("host", "word", "given"),
+    [
+        ("verl", "loss_scale_factor=${data.max_response_length}", "loss_scale_factor=99"),
+        ("skyrl", "max_seq_len=LENGTH", "max_seq_len=99"),
+    ],
+)
+def test_a_loss_divided_by_the_limit_of_a_response_follows_it(zoo, host, word, given):
+    assert any(w.endswith(word) for w in lines(host, ["recipe=dr_grpo"], zoo).words)
+    found = lines(host, ["recipe=dr_grpo", "rollout.max_new_tokens=99"], zoo)
+    assert any(w.endswith(given) for w in found.words)
+    found = lines(host, ["recipe=dr_grpo", "aggregation.length=99"], zoo)
+    assert any(w.endswith(given) for w in found.words)
+
+
+def test_a_loss_over_a_mini_batch_is_said(zoo):
+    for host in ("verl", "trl"):
+        left = lines(host, ["recipe=dapo", "policy_loss=kl_cov"], zoo).left
+        assert any("policy_loss=kl_cov" in x for x in left), host
+        assert not any("policy_loss" in x for x in lines(host, ["recipe=dapo"], zoo).left)
 
 
 @pytest.mark.parametrize(
