@@ -145,8 +145,10 @@ def page(c: Component, zoo: Zoo) -> str:
     if notes:
         out.append(prose(notes))
     out += [prose(s.replace("Breaks", "**It breaks**", 1)) for s in broken]
-    for place, text in c.caution.items():
-        out.append(f"**With `kl.place={place}`** a run warns: {prose(text)}.")
+    for text in dict.fromkeys(c.caution.values()):
+        when = " or ".join(f"`{condition}`" for condition, why in c.caution.items() if why == text)
+        where = "Without a correction" if when == "`correction`" else f"With {when}"
+        out.append(f"**{where}** a run warns: {prose(text)}.")
     out.append("## Needs\n\n" + needs_text(c, zoo))
     if c.options:
         out.append("## Options\n\n" + options_table(c.options.values()))

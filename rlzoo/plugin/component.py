@@ -79,7 +79,7 @@ class Component:
     couples: str  # "row", "group" or "batch": how far one row's output may depend on others
     shape: str = ""  # columns only
     example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
-    # What to beware: of KL penalties in a kl.place, of samplers without a "correction".
+    # What to beware: in recipes of `KEY = VALUE` (or !=, <, >), of samplers without a "correction".
     caution: Mapping[str, str] = field(default_factory=dict)
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`

@@ -2,6 +2,7 @@
 
 May import `plugin`, `data`, `format` and what lies below. No torch.
 
+    cautions  what components say of recipes that they are not for
     compose   layers of values, merged; each keeps the place where it was set
     files     finds recipes and presets, and reads one as a layer
     keys      every key of the core: type, range, meaning

@@ -17,7 +17,7 @@ from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.registry import Zoo
-from rlzoo.recipe import teachers
+from rlzoo.recipe import cautions, teachers
 from rlzoo.recipe.compose import Recipe
 from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -399,15 +399,12 @@ def _warnings(plan: Plan) -> Iterable[str]:
     config = plan.recipe.config
     for note in getattr(plan.task, "notes", ()):
         yield f"task {plan.task_name!r}: {note}"
-    if plan.kl:
-        caution = plan.kl.component.caution.get(config.kl.place)
-        if caution:
-            yield f"kl.place={config.kl.place} with {plan.kl.name}: {caution}"
-        if config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):
-            yield (
-                f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
-                f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
-            )
+    yield from cautions.warnings(plan)
+    if plan.kl and config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):
+        yield (
+            f"kl.place=reward: estimator {plan.estimator.name!r} reads none of "
+            f"{', '.join(KL_COLUMNS)}, so the penalty does nothing; use kl.place=loss or none"
+        )
     yield from teachers.warnings(plan)
     if config.model.dtype in ("bfloat16", "float16") and not config.model.lora.rank:
         yield (

@@ -15,6 +15,9 @@ def a_star_po(sequence_scores, response_mask, optimal_values):
     return (sequence_scores - optimal_values)[:, None] * response_mask
 
 
+ZERO = "the loss regresses on the advantage's value, zero included"
+
+
 @hookimpl
 def register_estimators(register):
-    register(a_star_po)
+    register(a_star_po, caution={"whiten != none": ZERO, "kl.place = reward": ZERO})

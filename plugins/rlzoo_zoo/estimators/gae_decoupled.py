@@ -32,4 +32,7 @@ def gae_decoupled(
 
 @hookimpl
 def register_estimators(register):
-    register(gae_decoupled)
+    register(
+        gae_decoupled,
+        caution={"train.critic_warmup < 1": "an untrained critic biases the actor's advantages"},
+    )

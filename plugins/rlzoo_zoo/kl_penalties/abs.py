@@ -21,7 +21,9 @@ def register_kl_penalties(register):
     register(
         abs,
         caution={
-            "loss": "it is no KL estimate: its expected gradient is not that of a KL; use k2",
-            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+            "kl.place = loss": "it is no KL estimate: its expected gradient is not that of a "
+            "KL; use k2",
+            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
+            "that in the reward",
         },
     )

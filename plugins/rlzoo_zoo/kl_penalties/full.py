@@ -19,7 +19,9 @@ def register_kl_penalties(register):
     register(
         full,
         caution={
-            "loss": "full_kl is made at rollout and has no gradient: it does nothing there",
-            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+            "kl.place = loss": "full_kl is made at rollout and has no gradient: it does nothing "
+            "there",
+            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
+            "that in the reward",
         },
     )

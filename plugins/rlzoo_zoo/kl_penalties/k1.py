@@ -18,6 +18,7 @@ def register_kl_penalties(register):
     register(
         k1,
         caution={
-            "loss": "its expected gradient is zero: it does nothing there but add noise; use k2",
+            "kl.place = loss": "its expected gradient is zero: it does nothing there but add "
+            "noise; use k2",
         },
     )

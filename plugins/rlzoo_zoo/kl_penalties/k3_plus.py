@@ -21,6 +21,7 @@ def register_kl_penalties(register):
     register(
         k3_plus,
         caution={
-            "reward": "its policy gradient is not that of the KL; only k1 gives that in the reward",
+            "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
+            "that in the reward",
         },
     )

@@ -19,5 +19,7 @@ def teacher_k1(log_probs, teacher_log_probs):
 def register_kl_penalties(register):
     register(
         teacher_k1,
-        caution={"loss": "its expected gradient is zero: it does nothing there but add noise"},
+        caution={
+            "kl.place = loss": "its expected gradient is zero: it does nothing there but add noise",
+        },
     )

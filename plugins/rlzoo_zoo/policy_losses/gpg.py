@@ -14,6 +14,10 @@ def gpg(log_probs, advantages):
     return -advantages * log_probs
 
 
+STEPS = "nothing corrects for the policy that sampled, so one step per batch is right"
+CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
+
+
 @hookimpl
 def register_policy_losses(register):
-    register(gpg, needs_signal=True)
+    register(gpg, needs_signal=True, caution=CAUTION)

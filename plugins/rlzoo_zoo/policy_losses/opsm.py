@@ -48,6 +48,9 @@ def opsm(
     }
 
 
+CUT = "log mu is of what truncation left, so its mean gap to log pi is never 0"
+
+
 @hookimpl
 def register_policy_losses(register):
-    register(opsm, needs_signal=True)
+    register(opsm, needs_signal=True, caution={"rollout.top_p < 1": CUT, "rollout.top_k > 0": CUT})

@@ -14,6 +14,10 @@ def reinforce(log_probs, advantages):
     return -advantages * log_probs
 
 
+STEPS = "biased from the second step on a batch on; use surrogate or ppo_clip there"
+CAUTION = {"train.minibatches > 1": STEPS, "train.epochs > 1": STEPS}
+
+
 @hookimpl
 def register_policy_losses(register):
-    register(reinforce, needs_signal=True)
+    register(reinforce, needs_signal=True, caution=CAUTION)

@@ -60,6 +60,15 @@ def vimpo(
     return (value + actor_coef * actor) * mask, metrics
 
 
+STEPS = "its KL is that of the rollout, which is the policy's own on the first step alone"
+CAUTION = {
+    "train.minibatches > 1": STEPS,
+    "train.epochs > 1": STEPS,
+    "aggregation.name != token_mean": "its two parts are weighed for token_mean",
+    "whiten != none": "it regresses on the advantages' value, to be dr_grpo's",
+}
+
+
 @hookimpl
 def register_policy_losses(register):
-    register(vimpo, couples="batch")
+    register(vimpo, couples="batch", caution=CAUTION)

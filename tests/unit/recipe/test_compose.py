@@ -3,7 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 
-from rlzoo.errors import RecipeError
+from rlzoo.errors import ComponentError, RecipeError
+from rlzoo.recipe import cautions
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
 from rlzoo.recipe.keys import KEYS
@@ -19,6 +20,7 @@ def test_every_shipped_recipe_composes_and_plans(zoo):
     for name in list_configs("recipes"):
         plan = make_plan(compose([f"recipe={name}"], zoo), zoo)
         assert plan.recipe.name == name
+        assert not list(cautions.warnings(plan))  # it heeds what its own components say
 
 
 def test_the_five_cards_share_prompts_and_samples(zoo):
@@ -218,3 +220,40 @@ def test_a_model_has_a_name_or_a_path_and_a_folder_may_hold_a_comma(zoo):
         compose(["recipe=grpo", "model=nano", "model.path=elsewhere"], zoo)
     recipe = compose(["recipe=grpo", "model=nano", "run.dir=runs/a,b"], zoo)
     assert recipe.config.run.dir == "runs/a,b"
+
+
+@pytest.mark.parametrize(
+    ("words", "key"),
+    [
+        ("recipe=a_star_po whiten=batch", "whiten=batch"),
+        ("recipe=a_star_po kl.place=reward", "kl.place=reward"),
+        ("recipe=vimpo train.minibatches=4", "train.minibatches=4"),
+        ("recipe=vimpo train.epochs=2", "train.epochs=2"),
+        ("recipe=vimpo aggregation=seq_mean_token_sum", "aggregation.name=seq_mean_token_sum"),
+        ("recipe=gpg train.minibatches=4", "train.minibatches=4"),
+        ("recipe=opo train.minibatches=4", "train.minibatches=4"),
+        ("recipe=deepseek_v3_2 rollout.top_p=.9", "rollout.top_p=0.9"),
+        ("recipe=deepseek_v3_2 rollout.top_k=8", "rollout.top_k=8"),
+        ("recipe=vc_ppo train.critic_warmup=0", "train.critic_warmup=0"),
+    ],
+)
+def test_a_recipe_that_a_component_is_not_for_is_warned_of(zoo, words, key):
+    said = [w for w in plan_of(zoo, *words.split()).warnings if w.startswith(f"{key} with ")]
+    assert len(said) == 1, said
+    assert not [w for w in plan_of(zoo, words.split()[0]).warnings if " with " in w]
+
+
+def test_a_caution_about_a_kl_that_is_off_is_not_said(zoo):
+    assert not plan_of(zoo, "recipe=a_star_po", "kl.place=reward", "kl.coef=0").warnings
+
+
+@pytest.mark.parametrize("condition", ["train.minibatch > 1", "whiten", "whiten ~ batch"])
+def test_a_caution_that_cannot_be_read_is_refused(zoo, monkeypatch, condition):
+    """It names the component's file and the nearest key."""
+    loss = zoo.policy_losses["gpg"]
+    monkeypatch.setitem(loss.__dict__, "caution", {condition: "because"})
+    with pytest.raises(
+        ComponentError, match=r"policy_loss 'gpg' \(.*gpg.py:\d+\): caution"
+    ) as told:
+        plan_of(zoo, "recipe=gpg")
+    assert ("train.minibatches" in str(told.value)) == ("minibatch" in condition)

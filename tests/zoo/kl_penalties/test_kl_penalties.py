@@ -193,7 +193,7 @@ def test_in_the_reward_the_others_point_elsewhere(name, seed):
     got = cosine(as_reward(name, z, reference), exact)
     print(f"{name}, tables {seed}: cosine {got:.2f} with the gradient of the sequence KL")
     assert got < 0.999
-    assert "reward" in ZOO.kl_penalties[name].caution
+    assert "kl.place = reward" in ZOO.kl_penalties[name].caution
 
 
 def test_in_the_reward_k3_is_right_where_its_mean_is_but_its_gradient_is_not():
@@ -234,16 +234,16 @@ def test_as_a_loss_k2_has_the_state_wise_gradient_and_not_the_sequences(name):
 
 
 def test_what_does_harm_somewhere_says_so():
-    assert set(ZOO.kl_penalties["k1"].caution) == {"loss"}
+    assert set(ZOO.kl_penalties["k1"].caution) == {"kl.place = loss"}
     for name in ("abs", "full"):
-        assert set(ZOO.kl_penalties[name].caution) == {"loss", "reward"}
+        assert set(ZOO.kl_penalties[name].caution) == {"kl.place = loss", "kl.place = reward"}
     for name in (
         "k2",
         "k3",
         "k3_plus",
         "k3_unbiased",
     ):  # k3 as a loss is GRPO's own: its docstring says what it is
-        assert set(ZOO.kl_penalties[name].caution) == {"reward"}
+        assert set(ZOO.kl_penalties[name].caution) == {"kl.place = reward"}
     assert not ZOO.kl_penalties["k1_plus"].caution
 
 

@@ -1,0 +1,37 @@
+"""What components say of recipes that they are not for: warnings, before anything is loaded.
+
+`register(f, caution={"train.minibatches > 1": "nothing corrects for the policy that sampled"})`:
+a key of the recipe, a comparison, a value; then why.
+"""
+
+import operator
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rlzoo.errors import ComponentError, nearest
+from rlzoo.recipe.keys import KEYS
+from rlzoo.recipe.words import read_value
+
+COMPARISONS = {"=": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt}
+CONDITION = re.compile(r"([\w.]+) (=|!=|<|>) (\S+)")
+
+
+def warnings(plan: Any) -> Iterator[str]:
+    """Raises ComponentError where a condition cannot be read or has a key that no recipe has."""
+    for bound in filter(None, (plan.estimator, plan.policy_loss, plan.value_loss, plan.kl)):
+        for condition, why in bound.component.caution.items():
+            found = CONDITION.fullmatch(condition)
+            key = found[1] if found else condition
+            if not found or key not in KEYS:
+                raise ComponentError(
+                    f"{bound.component.label}: caution {condition!r} must be KEY = VALUE, with "
+                    f"!=, < or > as well, KEY a recipe's{nearest(key, KEYS)}"
+                )
+            if key.startswith("kl.") and not plan.kl:
+                continue  # the key is there, and nothing reads it
+            have = OmegaConf.select(plan.recipe.config, key)
+            if COMPARISONS[found[2]](have, read_value(key, found[3])):
+                yield f"{key}={have} with {bound.name}: {why}"
