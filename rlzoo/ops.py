@@ -38,9 +38,9 @@ def carry(x: Tensor, known: Tensor | None) -> Tensor:
     return x
 
 
-def put(x: Tensor, device: torch.device) -> Tensor:
+def put(x: Tensor, device: torch.device | str) -> Tensor:
     """x of the host's on a device, which nobody waits for; what arrives there carries x along."""
-    cuda = device.type == "cuda" and x.device.type == "cpu"
+    cuda = torch.device(device).type == "cuda" and x.device.type == "cpu"
     there = x.pin_memory() if cuda else x  # from other memory the driver may wait for the device
     return carry(there.to(device, non_blocking=True), x)
 

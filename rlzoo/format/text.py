@@ -21,9 +21,12 @@ def _byte_of() -> Mapping[str, int]:
     return letters | {chr(256 + i): b for i, b in enumerate(others)}
 
 
-def spaced(decoded: str, piece: str) -> str:
+def spaced(decoded: str, piece: str | None) -> str:
     """A token's text with the spaces that it begins with: Llama 2's decoder drops the first one of
-    whatever it is given. `piece`: what the vocabulary calls the token."""
+    whatever it is given. `piece`: what the vocabulary calls the token, None
+    where it ends before this token."""
+    if piece is None:
+        return decoded
     spaces = len(piece) - len(piece.lstrip("▁"))
     if not spaces or decoded.startswith("▁"):  # a vocabulary of characters may have a ▁ itself
         return decoded

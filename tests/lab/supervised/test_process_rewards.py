@@ -189,10 +189,10 @@ def test_steps_that_a_run_would_cut_are_counted_and_told():
     assert process_reward.of_several(solutions, "\n") == 1
     assert process_reward.of_several(solutions, ";") == 0
     held = process_reward.judged([[0.9, 0.2]], [[1, 0]])
-    report = {"held_out": held, "separator": "\n", "steps_of_several": 1}
+    report = {"held_out": held, "separator": "\n", "steps_of_several": 1, "lr": 1e-3, "epochs": 1}
     told = [str(line) for line in process_reward._judged(report, "")]
     assert "1 steps hold the separator '\\n': a run takes each for several" in told
-    assert len(list(process_reward._judged({**report, "steps_of_several": 0}, ""))) == 3
+    assert len(list(process_reward._judged({**report, "steps_of_several": 0}, ""))) == len(told) - 1
 
 
 def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
