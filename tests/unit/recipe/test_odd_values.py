@@ -46,8 +46,8 @@ def test_infinity_is_in_no_range_that_does_not_say_so(value):
     ],
 )
 def test_a_word_that_cannot_be_meant(word, text, zoo):
+    words = [w for w in WORDS if not (w.startswith("model=") and word.startswith("model."))]
     with pytest.raises(RlzooError) as caught:
-        words = [w for w in WORDS if not (w.startswith("model=") and word.startswith("model."))]
         prepare(compose([*words, word], zoo), zoo)
     assert str(caught.value).startswith(text)
     assert "\n" not in str(caught.value)

@@ -66,7 +66,7 @@ def test_where_there_is_no_one_answer_none_is_given(zoo, model_dir):
     world = make_world(zoo, model_dir, "task=key_door", "rollout.max_new_tokens=4")
     line, by_prompt = evaluate(world, 4)
     assert "eval/answer_prob" not in line
-    assert set(by_prompt) == {"index", "score", "right"}
+    assert set(by_prompt) == {"index", "prompt", "score", "right"}
     tight = world_of(zoo, model_dir, "eval.max_new_tokens=1")  # no room for EOS
     assert answer_probs(tight, 8) == [0.0] * 8
 
