@@ -2,6 +2,7 @@
 
 May import `train` and what lies below, and no other verb. No torch, no model.
 
+    around    rules of when a run ended, how it was evaluated, its teacher
     broken    rules of what holds exactly in any sound run
     command   the arguments, and what is printed
     critic    rules of the critic: whether it learns, what it explains, whether that matters

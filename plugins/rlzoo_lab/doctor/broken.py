@@ -16,6 +16,7 @@ from rlzoo_lab.doctor.series import (
     spans,
     updates,
 )
+from rlzoo_lab.doctor.suspects import foreign
 
 
 @rule(explains=SYMPTOMS)
@@ -245,6 +246,8 @@ def reward_is_noisy(run: Record) -> Finding | None:
     known = run.has(names.RIGHT_CORR) and late(run, names.RIGHT_CORR)
     corr = f" Its correlation with what is right is {known:.2f}." if known else ""
     severity = "problem" if not learning(run) else "warning" if share > 0.5 else "note"
+    if run.improved and not any(foreign(run)):  # a task of the zoo means its noise
+        severity = "note"
     return Finding(
         severity,
         f"The reward is noisy: one and the same response to a prompt scores differently, by a "

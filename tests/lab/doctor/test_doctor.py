@@ -119,6 +119,18 @@ STILL = {**FLAT, "actor/ppo_kl": 1e-7, "actor/ref_kl": 1e-7, "actor/ratio_mean":
 FALLS = {"reward/mean": lambda x: 0.4 - 0.35 * x}
 OPEN = {"without": ["score/right_corr", "response/right"], "accuracy": ()}
 LEANS = {"critic/mc_corr": 0.5, "critic/vf_explained_var": 0.0}
+VERDICT = {"reward/mean": 0.3, "score/mean": 0.3, "score/std": 0.21**0.5, "score/min": 0.0,
+           "score/max": 1.0}  # fmt: skip
+NEVER = {"reward/mean": 0.0, "response/right": 0.0, "score/std": 0.0}
+
+
+def ended(why):
+    """A run of 4 steps of 24 that ended for this reason."""
+    run = record(n=4, recipe={"train.steps": 24})
+    run.summary.update(steps=4, stopped=why)
+    return run
+
+
 CASES = {  # rule -> (triggers, does not)
     "not_finite": (
         record({"actor/pg_loss": [0.1] * 7 + [float("nan")] + [0.1] * (N - 8)}),
@@ -143,6 +155,26 @@ CASES = {  # rule -> (triggers, does not)
     "reward_is_not_what_is_right": (
         record({"score/right_corr": [0.1 * (-1) ** i for i in range(N)]}),
         record({"score/right_corr": [0.25 + 0.1 * (-1) ** i for i in range(N)]}),
+    ),
+    "ended_early": (
+        ended("accuracy no better than 0.4 by 0.2 in 1 evaluations"),
+        ended("accuracy 0.950 reached the target 0.95"),
+    ),
+    "evaluated_otherwise": (
+        record({"response/right": 0.4}, accuracy=(0.02, 0.03), recipe={"eval.temperature": 3.0}),
+        record(accuracy=(0.3, 0.6), recipe={"eval.temperature": 0.9}),
+    ),
+    "right_answers_are_not_paid": (
+        record({**VERDICT, "response/right": 0.5, "score/right_corr": 0.65}),
+        record({**VERDICT, "response/right": 0.32, "score/right_corr": 0.97}),
+    ),
+    "teacher_teaches_nothing": (
+        record({"actor/teacher_kl": 7.0, **FLAT}, accuracy=(0.3, 0.3)),
+        record({"actor/teacher_kl": lambda x: 4 - 3 * x}),
+    ),
+    "base_never_ends_right": (
+        record({**NEVER, "response/truncated": 0.97}, accuracy=(0.0, 0.0)),
+        record({**NEVER, "response/truncated": 0.2}, accuracy=(0.0, 0.0)),
     ),
     "reward_at_the_wrong_index": (
         record({"score/at_end": 0.0}),
@@ -505,6 +537,17 @@ def test_noise_that_a_task_means_is_not_the_cause_where_a_setting_is():
     findings = examine(record(noisy, recipe={"actor.lr": 0.02}, accuracy=(0.4, 0.1)))[0]
     assert findings[0].rule == "update_too_large"
     assert "reward_is_noisy" in findings[0].so_too
+
+
+def test_a_teacher_that_agrees_has_nothing_to_teach():
+    run = record({"actor/teacher_kl": 1e-3, **FLAT}, accuracy=(0.3, 0.3))
+    assert "agrees with the policy" in names(run)["teacher_teaches_nothing"].what
+
+
+def test_a_budget_of_tokens_that_ends_a_run_early_is_named():
+    run = record(n=4, recipe={"train.steps": 24, "train.tokens": 1000})
+    run.summary.update(steps=4, stopped="budget")
+    assert "train.tokens=1000" in names(run)["ended_early"].what
 
 
 def test_components_that_are_not_the_zoos_are_named_first(tmp_path):

@@ -1,0 +1,138 @@
+"""Rules of what surrounds the learning: when a run ended, how it was evaluated, its teacher."""
+
+import math
+from statistics import fmean
+
+from rlzoo.format.numbers import option_text
+from rlzoo.runs import metrics as names
+from rlzoo.runs.record import Record
+from rlzoo_lab.doctor.broken import says_yes_or_no
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
+from rlzoo_lab.doctor.series import Finding, early, late, learning, right_or_wrong, spans, updates
+
+TEACHER_KL = "actor/teacher_kl"
+
+
+def rows(run: Record) -> int:
+    """Rows of a step whose right answers are counted."""
+    return min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
+
+
+@rule(names.REWARD, explains=("reward_flat",))
+def ended_early(run: Record) -> Finding | None:
+    """A budget or a stop rule ended the run in its first third, while nothing had fallen."""
+    planned, done = run.key("train.steps"), run.summary.get("steps", 0)
+    why = str(run.summary.get("stopped", ""))
+    if not planned or not done or done > planned / 3 or "reached the target" in why:
+        return None
+    budget = [f"{key}={option_text(run.key(key))}" for key in ("train.tokens", "train.minutes")
+              if run.key(key)]  # fmt: skip
+    said = " or ".join(budget) if why in ("budget", "") and budget else why
+    if not said or said == "budget":
+        return None
+    key = "the stop rule (stop.patience, stop.min_delta, stop.max_kl)" if why == said else said
+    return Finding(
+        "warning",
+        f"The run ended after {done} of {planned} steps: {said}. So few steps "
+        f"({done * updates(run)} optimizer steps) say little about the method.",
+        f"Loosen {key}, or take train.steps={done} if that is what was meant.",
+        {"steps": done, "planned": planned},
+    )
+
+
+@rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
+def evaluated_otherwise(run: Record) -> Finding | None:
+    """Before anything is learned, training and held-out prompts are right equally often, unless
+    they are sampled otherwise."""
+    differ = [
+        f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
+        for k in ("temperature", "top_k", "top_p")
+        if run.key(f"eval.{k}") != (usual := run.key(f"rollout.{k}"))
+    ]
+    before = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
+    if not differ or before is None:
+        return None
+    first = fmean(run.series(names.RIGHT)[:2])
+    n = rows(run)
+    error = math.sqrt(0.25 / n + 0.25 / max(1, run.key("eval.samples", n)))
+    if abs(first - before) < max(0.1, 3 * error):
+        return None
+    return Finding(
+        "warning",
+        f"Held-out prompts are sampled otherwise than those of training: {', '.join(differ)}. "
+        f"Before any learning {before:.0%} of the answers are right held out, {first:.0%} in "
+        "training: the evaluation does not measure the policy that is trained.",
+        "Set eval.temperature, eval.top_k and eval.top_p to what the policy is used with.",
+        {"held_out": before, "training": first},
+    )
+
+
+@rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",))
+def right_answers_are_not_paid(run: Record) -> Finding | None:
+    """A reward of yes or no that pays many right answers nothing."""
+    right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
+    corr = fmean(run.series(names.RIGHT_CORR))
+    low = min(run.series("score/min"), default=1.0)
+    if not says_yes_or_no(run) or low < 0 or not 0.1 < corr < 0.93 or not right - paid > 0.08:
+        return None
+    return Finding(
+        "warning",
+        f"The reward does not pay all that is right: {right:.0%} of the responses of training are "
+        f"right, {paid:.0%} are paid; the correlation of both is {corr:.2f}. It is a verdict of "
+        "yes or no, and another one than the task's.",
+        "Read samples.jsonl: which right responses score 0? A verifier that times out, parses "
+        "another format or compares too strictly gives long or odd ones nothing.",
+        {"right": right, "paid": paid, "correlation": corr},
+    )
+
+
+@rule(names.REWARD, least=3, explains=SYMPTOMS)
+def teacher_teaches_nothing(run: Record) -> Finding | None:
+    """A teacher that agrees with the policy has nothing to say; one from which the policy stays
+    far away cannot be followed."""
+    if not run.has(TEACHER_KL):
+        return None
+    values = run.series(TEACHER_KL)
+    before, after = early(run, TEACHER_KL), late(run, TEACHER_KL)
+    who = run.key("teacher.name") or run.key("teacher.path") or "the teacher"
+    far = before > 2 and after > 0.8 * before and len(values) >= SHORTEST_TREND
+    if max(map(abs, values)) < 0.05:
+        what = (
+            f"The teacher ({who}) agrees with the policy from the first step on: their KL is "
+            f"{max(map(abs, values)):.2g} nats per token, so distillation has no signal."
+        )
+        advice = "Take a teacher that is better at this task than the policy (teacher.path)."
+    elif far and not learning(run):
+        then, now = spans(run, TEACHER_KL)
+        what = (
+            f"The policy does not come near the teacher ({who}): {before:.2g} nats per token in "
+            f"{then}, {after:.2g} in {now}. The teacher knows another task, another format or "
+            "another tokenizer."
+        )
+        advice = "Score the teacher itself on this task: rlzoo eval model.path=TEACHER task=TASK."
+    else:
+        return None
+    return Finding("problem", what, advice, {"first": before, "last": after})
+
+
+@rule(names.REWARD, names.TRUNCATED, least=3, explains=(*SYMPTOMS, "length_limit_too_short",
+      "no_response_is_right"))  # fmt: skip
+def base_never_ends_right(run: Record) -> Finding | None:
+    """Nothing is ever right, held out or in training, greedy or sampled, and nearly all is cut."""
+    found = [e.get(k, 0.0) for e in run.evaluations for k in (names.ACCURACY, names.GREEDY)]
+    cut = run.series(names.TRUNCATED)
+    if not found or max(found) > 0 or not right_or_wrong(run) or min(cut) < 0.8:
+        return None
+    if max(run.series(names.RIGHT), default=0.0) > 0 or max(map(abs, run.series(names.REWARD))) > 0:
+        return None
+    return Finding(
+        "problem",
+        f"No response was ever right, sampled or greedy, and {fmean(cut):.0%} run into "
+        f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}. Either the model "
+        f"({run.key('model.name') or run.key('model.path')}) does not know this task "
+        f"({run.key('task.name')}) or its format, or the limit cuts every answer.",
+        "Read samples.jsonl. Texts that are no answers at all: take another base, or make one "
+        "(`rlzoo base TASK --out DIR`, `rlzoo sft`). Answers that are cut: raise "
+        "rollout.max_new_tokens.",
+        {"truncated": fmean(cut)},
+    )
