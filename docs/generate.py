@@ -392,6 +392,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "UsageError",
         "disk_is_full",
         "first_line",
+        "in_short",
         "nearest",
     ),
     "rlzoo.data": (),

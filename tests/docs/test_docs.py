@@ -253,7 +253,7 @@ def runs(model_dir, tmp_path_factory):
     two = ["rewards=[verifier,overlong]", "rewards.overlong.max_length=8", "estimator=mopd",
            "teacher.name=nano"]  # fmt: skip
     return [
-        rlzoo.run("ppo_gae", [*small, f"run.dir={place}/gae"]),
+        rlzoo.run("ppo_gae", ["model=nano", *small[1:], f"run.dir={place}/gae"]),
         rlzoo.run("grpo", [*small, *two, "rewards.overlong.buffer=4", f"run.dir={place}/grpo"]),
         rlzoo.run("grpo", [*small[1:4], *small[5:], "task=hi_lo", "model=turns",
                            f"run.dir={place}/turns"]),
