@@ -2,10 +2,10 @@
 
 For a change that moves code and should move no number. Both checkouts make each run with the same
 words: every recipe with two seeds, and runs of two processes, resumed, with LoRA, in conversation.
-Every line of metrics.jsonl must be equal, figures of time and memory apart, and every file of
-weights equal byte for byte. Then both read the runs of the other checkout by each verb that studies
-runs, and print the same JSON. The other checkout runs in this interpreter's environment, by
-PYTHONPATH: nothing is installed.
+Every line of metrics.jsonl must be equal, figures of time and memory apart, and every tensor of
+weights, batches and evaluations equal to the byte. Then both read the runs of the other checkout by
+each verb that studies runs, and print the same JSON. The other checkout runs in this interpreter's
+environment, by PYTHONPATH: nothing is installed.
 """
 
 import argparse
@@ -17,6 +17,9 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import torch
+from safetensors.torch import load_file
 
 HERE = Path(__file__).resolve().parents[2]
 OF_THE_MACHINE = ("timing_s/", "perf/seconds", "perf/tokens_per_second", "perf/peak", "perf/memory")
@@ -100,10 +103,14 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def weights(folder: Path) -> dict[str, str]:
-    """Digest of every file of tensors: checkpoints, the model, batches."""
+    """Digest of every tensor of checkpoints, models, batches and evaluations, by file and name."""
     return {
-        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        f"{file.relative_to(folder)}:{name}": hashlib.sha256(
+            x.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        ).hexdigest()
         for file in sorted(folder.rglob("*.safetensors"))
+        for name, x in load_file(file).items()
+        if x.numel()
     }
 
 
@@ -113,7 +120,7 @@ def refused(folder: Path) -> str:
 
 
 def differences(here: Path, there: Path) -> list[str]:
-    """What differs between two runs; metrics that are new here are no difference."""
+    """What differs between two runs; metrics and tensors that are new here are no difference."""
     if not here.is_dir() or not there.is_dir():
         one, other = refused(here), refused(there)
         return [] if one == other else [f"{one!r} here, {other!r} there"]
@@ -129,8 +136,7 @@ def differences(here: Path, there: Path) -> list[str]:
     if len(one) != len(other):
         found.append(f"{len(one)} lines here, {len(other)} there")
     ours, theirs = weights(here), weights(there)
-    return found + [f"{f} differs" for f in sorted(ours.keys() | theirs.keys())
-                    if ours.get(f) != theirs.get(f)]  # fmt: skip
+    return found + [f"{name} differs" for name in sorted(theirs) if ours.get(name) != theirs[name]]
 
 
 def documents(tree: Path, runs: list[Path]) -> dict[str, Any]:
