@@ -2,7 +2,10 @@
 what a policy samples in."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlzoo.recipe.keys import Config
 
 USUAL = 2**34  # bytes free on a device that cannot be asked
 
@@ -61,7 +64,7 @@ def activations(hidden: int, inner: int, layers: int, *, grad: bool, recompute: 
     return layers * hidden + of_layer if recompute else layers * of_layer
 
 
-def sampling_dtype(config: Any, device: str) -> str | None:
+def sampling_dtype(config: "Config", device: str) -> str | None:
     """What sampling computes in (`rollout.dtype`); None: in what the policy's passes do."""
     if config.rollout.dtype != "auto":
         return str(config.rollout.dtype)
@@ -69,7 +72,7 @@ def sampling_dtype(config: Any, device: str) -> str | None:
     return "bfloat16" if half and config.model.dtype != "float64" else None
 
 
-def sampling_copy(config: Any, device: str) -> str | None:
+def sampling_copy(config: "Config", device: str) -> str | None:
     """The dtype of a copy of the policy that samples; None: the policy does it itself."""
     dtype = sampling_dtype(config, device)
     return dtype if dtype != config.model.dtype or config.model.lora.rank else None

@@ -50,13 +50,13 @@ class Rules:
         self.tokenizer = load_tokenizer(folder, trust_remote_code=m.trust_remote_code)
         config = load_config(folder, trust_remote_code=m.trust_remote_code)
         self.form = PromptFormat(self.tokenizer, m.chat, m.system)
-        task, name = self.plan.task, self.plan.task_name
-        self.eos_ids = self.form.ends(task, name, eos_ids(config, self.tokenizer))
+        of = (self.plan.task, self.plan.task_name)
+        self.eos_ids = self.form.ends(*of, eos_ids(config, self.tokenizer))
         self.pad_id = int(self.tokenizer.pad_token_id)
         self.vocabulary: int = config.get_text_config().vocab_size
         self.max_new_tokens: int = self.plan.recipe.config.rollout.max_new_tokens
         if max_prompt is None:
-            prompts = drawn(task, name, "train")
+            prompts = drawn(*of, "train")
             max_prompt = 2 * max(map(len, self.form.encode_each(prompts)))
         self.max_prompt = max_prompt
         self.split = split

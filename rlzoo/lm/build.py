@@ -29,6 +29,7 @@ from rlzoo.lm.loading import (
 )
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
 
@@ -42,7 +43,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     if models.sharded and config.model.compile:
         raise ModelError("parallel.strategy: shard does not go with model.compile")
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
-    models.contract, told = contract.enforce(policy, config.model.name or config.model.path)
+    models.contract, told = contract.enforce(policy, config.model.name or str(config.model.path))
     models.notes += told
     torch.backends.cuda.matmul.allow_tf32 = config.model.tf32  # the contract's limits are float32's
     policy.sampled_in = sampling_dtype(config, policy.device.type)
@@ -93,7 +94,7 @@ def _compile(model: Any) -> None:
         layer.compile(dynamic=True)
 
 
-def build_policy(config: Any) -> Policy:
+def build_policy(config: Config) -> Policy:
     """The model and tokenizer of a recipe, on its device."""
     m, r = config.model, config.rollout
     folder = resolve_path(m.path, code=m.trust_remote_code)
@@ -105,7 +106,7 @@ def build_policy(config: Any) -> Policy:
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
     check_vocabulary(folder, model.config, tokenizer)
-    _prepare(model, config, lasting_name(m.path, folder))
+    _prepare(model, config, lasting_name(str(m.path), folder))
     policy = Policy(
         model.to(device),
         tokenizer,
@@ -124,13 +125,13 @@ def build_policy(config: Any) -> Policy:
     return policy
 
 
-def _prepare(model: Any, config: Any, base: str) -> None:
+def _prepare(model: Any, config: Config, base: str) -> None:
     """Adapters and gradient checkpointing, where the recipe asks for them."""
     m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
-        size = {"rank": m.lora.rank, "alpha": m.lora.alpha}
-        add_lora(model, **size, targets=targets, base=base, seed=config.seed)
+        rank, alpha = m.lora.rank, m.lora.alpha
+        add_lora(model, rank=rank, alpha=alpha, targets=targets, base=base, seed=config.seed)
     if m.gradient_checkpointing:
         recompute.allow(model)
 

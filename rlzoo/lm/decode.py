@@ -136,7 +136,7 @@ class Rows:
         changed = self.cache.reserve(block) or fewer or self.graph is None
         if not self.policy.static:
             return self.step
-        if changed:
+        if changed or self.graph is None:
             self.graph = Graph(self.live.device, self.policy.notes)
         return partial(self.graph, self.step)
 

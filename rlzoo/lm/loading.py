@@ -32,9 +32,10 @@ SPARSE = ("index_topk", "keep_window_size")
 # ---------------------------------------------------------------- finding
 
 
-def resolve_path(path: str, key: str = "model.path", *, code: bool = False) -> Path:
+def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:
     """A model folder: as given, below one of the config folders (`model/tiny`), or the local copy
     of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its `code` if that is wanted."""
+    assert path is not None, key  # a recipe without one is refused where it is composed
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder

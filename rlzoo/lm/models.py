@@ -66,9 +66,9 @@ class Models:
         def count(prompt: Prompt) -> int:
             return len(self.prompt_format.encode(prompt))
 
-        if hasattr(task, "fit"):
+        if fit := self.plan.abilities.fit:
             with border(f"task {name!r}: fit"):
-                note = task.fit(count, room)
+                note = fit(count, room)
             self.notes += [note] if note else []
         if longest is None or room is None:
             return

@@ -12,6 +12,7 @@ from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.draws import draw_examples
 from rlzoo.mdp.rules import unknown_character
 from rlzoo.mdp.turns import MARK
+from rlzoo.plugin.protocols import Task
 
 REMEMBERED = 2**21  # ids and characters of prompts that are kept, as most come again: 40 MB
 SAMPLE = 256  # prompts drawn to see what a task's are like
@@ -116,12 +117,12 @@ class PromptFormat:
         added = self.tokenizer.added_tokens_decoder
         return next((i for i in after if i in added and added[i].special), None)
 
-    def note(self, task: Any, name: str) -> list[str]:
+    def note(self, task: Task, name: str) -> list[str]:
         """How the task's prompts are read, a line; none where there is no template to use."""
         known = self.tokenizer.chat_template
         return [how_read(self.chat, drawn(task, name, "train"))] if known else []
 
-    def ends(self, task: Any, name: str, eos_ids: Sequence[int]) -> list[int]:
+    def ends(self, task: Task, name: str, eos_ids: Sequence[int]) -> list[int]:
         """`eos_ids`, with the template's end of turn where the task's prompts go through it."""
         through = self.tokenizer.chat_template and map(self.templated, drawn(task, name, "train"))
         end = self.end_of_turn if through and any(through) else None
@@ -147,7 +148,7 @@ def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **ho
         return tokenizer.apply_chat_template(messages, **how)
 
 
-def drawn(task: Any, name: str, split: str) -> list[Prompt]:
+def drawn(task: Task, name: str, split: str) -> list[Prompt]:
     """Some of the task's prompts, always the same."""
     generator = torch.Generator().manual_seed(0)
     return [example.prompt for example in draw_examples(task, name, split, SAMPLE, generator)]

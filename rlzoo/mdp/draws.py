@@ -3,23 +3,24 @@ it."""
 
 import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from rlzoo.errors import ComponentError
 from rlzoo.plugin.border import border
 from rlzoo.plugin.component import Example
+from rlzoo.plugin.protocols import Split, Task
 
 PLAIN = (str, int, float, type(None))  # bools are ints
 
 
 def draw_examples(
-    task: Any, name: str, split: str, n: int, generator: torch.Generator
+    task: Task, name: str, split: str, n: int, generator: torch.Generator
 ) -> list[Example]:
     """n examples of a task; ComponentError, naming it, where it gave something else."""
     with border(f"task {name!r}: draw"):
-        found = list(task.draw(split, n, generator))
+        found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
     if len(found) != n:
         raise ComponentError(f"{label} gave {len(found)} {split} prompts, and {n} were asked for")

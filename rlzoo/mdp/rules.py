@@ -16,7 +16,7 @@ from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import watched
 from rlzoo.plugin.call import call, check, own, real, zero_off_mask
 from rlzoo.plugin.component import needs_of
-from rlzoo.recipe.plan import Plan
+from rlzoo.recipe.plan import Bound, Plan
 
 
 def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):
@@ -153,7 +153,7 @@ def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:
     return plan.task.score(*(own(columns[name]) for name in needs_of(plan.task.score)))
 
 
-def _reward_scores(bound: Any, columns: Mapping[str, Any]) -> Any:
+def _reward_scores(bound: Bound, columns: Mapping[str, Any]) -> Any:
     return call(bound.component, columns, bound.options)
 
 

@@ -111,7 +111,8 @@ class Turns:
     # ------------------------------------------------------------ what the environment says
 
     def _respond(self, rows: list[Conversation]) -> list[str | None]:
-        respond = self.plan.task.respond
+        respond = self.plan.abilities.respond
+        assert respond is not None
         names = needs_of(respond)
         try:
             answers = respond(*_told(rows, names))
@@ -154,7 +155,7 @@ class Turns:
     def _rendered(self, row: Conversation, answer: str, after_eos: bool) -> str:
         from jinja2.exceptions import TemplateError
 
-        role = getattr(self.plan.task, "respond_role", "user")
+        role = self.plan.abilities.respond_role
         messages = [
             {"role": "user", "content": "-"},
             {"role": "assistant", "content": MARK},
@@ -217,7 +218,8 @@ class Turns:
             for row, said in zip(rows, turns, strict=True)
             for k in range(row.count)
         ]
-        method = self.plan.task.state_keys
+        method = self.plan.abilities.state_keys
+        assert method is not None
         with border(f"task {self.plan.task_name!r}: state_keys"):
             keys = method(*_told(states, needs_of(method))) if states else []
         if not isinstance(keys, list) or len(keys) != len(states):

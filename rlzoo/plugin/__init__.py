@@ -10,6 +10,7 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     installed  entry points of what is installed, quickly
     options    a typed setting with its range, and the words for a value that does not fit
     permissions  which environment variables a recipe may read
+    protocols  what strangers' objects are: tasks, loggers, stores, displays; `abilities` of a task
     registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
     sketch     what a zoo holds, read off its source: names and options, in a tenth of a second
     watch      says which plugin takes long to load

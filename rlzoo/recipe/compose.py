@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import getitem
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -32,7 +32,7 @@ from rlzoo.recipe.files import (
     list_configs,
     read_layer,
 )
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, Config
 from rlzoo.recipe.validate import validate
 from rlzoo.recipe.words import has_sweep, name_recipe, no_pair, no_recipe, read_value, split_values
 
@@ -48,13 +48,17 @@ class Recipe:
     """
 
     name: str
-    config: DictConfig
+    config: Config
     origins: Mapping[str, str]
     written: Mapping[str, Any] = field(default_factory=dict)
 
+    def value(self, key: str) -> Any:
+        """What a dotted key has, or a section."""
+        return OmegaConf.select(cast(DictConfig, self.config), key)
+
     def options(self, section: str) -> dict[str, Any]:
         """The options of the component that `section` chooses."""
-        node = OmegaConf.to_container(OmegaConf.select(self.config, section))
+        node = OmegaConf.to_container(self.value(section))
         assert isinstance(node, dict)
         named = {str(k): v for k, v in node.items()}
         return {k: v for k, v in named.items() if f"{section}.{k}" not in KEYS}
@@ -98,7 +102,7 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
     config = OmegaConf.create(empty | _nest(merged))
     OmegaConf.set_readonly(config, True)
-    return Recipe(name, config, origins, written)
+    return Recipe(name, cast(Config, config), origins, written)
 
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import border
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
 from rlzoo.plugin.component import Component, needs_of
+from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe import cautions, teachers
 from rlzoo.recipe.compose import Recipe
@@ -62,7 +61,7 @@ class Plan:
     """Everything a run needs to know before it starts. `needs`: all columns somebody asks for."""
 
     recipe: Recipe
-    task: Any
+    task: Task
     task_bound: Bound
     rewards: Mapping[str, tuple[float, Bound]]
     sampler: Bound
@@ -123,14 +122,19 @@ class Plan:
         return self.estimator.gamma
 
     @property
+    def abilities(self) -> Abilities:
+        """What the task has besides `draw` and `score`."""
+        return abilities(self.task)
+
+    @property
     def conversation(self) -> bool:
         """Whether the task answers in the middle of an episode."""
-        return hasattr(self.task, "respond")
+        return self.abilities.respond is not None
 
     @property
     def stops(self) -> tuple[str, ...]:
         """Texts that end a turn of a conversation, beside EOS."""
-        return tuple(getattr(self.task, "stops", ())) if self.conversation else ()
+        return tuple(self.abilities.stops) if self.conversation else ()
 
     @property
     def correction(self) -> str | None:
@@ -142,7 +146,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     config = recipe.config
 
     def bound(section: str) -> Bound:
-        name = OmegaConf.select(config, section).name
+        name = recipe.value(section).name
         return Bound(zoo.shelves[SECTIONS[section]][name], recipe.options(section), name)
 
     def collection(section: str) -> dict[str, Bound]:
@@ -168,7 +172,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
-        ("task", needs_of(task.respond) if hasattr(task, "respond") else ()),
+        ("task", needs_of(respond) if (respond := abilities(task).respond) else ()),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
         ("sampler", sampler.needs),
         ("estimator", bound("estimator").needs),
@@ -219,7 +223,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
 
-def _make_task(made_by: Bound) -> Any:
+def _make_task(made_by: Bound) -> Task:
     with border(made_by.component.label):
         try:
             return made_by.component(**made_by.options)
@@ -312,7 +316,7 @@ def _faults(plan: Plan) -> Iterator[str]:
             "parallel.strategy=shard spreads over processes; use replicate"
         )
     for key in ("actor.betas", "critic.betas"):
-        betas = list(OmegaConf.select(config, key))
+        betas = list(recipe.value(key))
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
             yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
     if config.critic.low >= config.critic.high:
@@ -350,31 +354,29 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
 
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
     """Where a task does not make the columns of turns that somebody needs, of what it is told."""
-    task, label = plan.task, f"task {plan.task_name!r}"
+    task, label = plan.abilities, f"task {plan.task_name!r}"
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
     asked = plan.recipe.blame("estimator.name")
     if turns and not plan.conversation:
         yield f"{asked}: column {turns[0]!r} comes from conversations, and {label} holds none"
-    if "state_keys" in turns and not hasattr(task, "state_keys"):
+    if "state_keys" in turns and task.state_keys is None:
         yield (
             f"{asked}: column 'state_keys' comes from a task's method state_keys, and {label} "
             "has none"
         )
-    for name in ("respond", "state_keys"):
-        for need in needs_of(getattr(task, name)) if hasattr(task, name) else ():
+    for name, method in (("respond", task.respond), ("state_keys", task.state_keys)):
+        for need in needs_of(method) if method else ():
             if need not in TOLD:
                 yield (
                     f"{label}: {name} asks for {need!r}, and an environment is told "
                     f"{', '.join(TOLD)} alone{nearest(need, TOLD)}"
                 )
-    stops = getattr(task, "stops", ())
-    if not isinstance(stops, tuple) or not all(isinstance(s, str) and s for s in stops):
-        yield f"{label}: stops must be a tuple of texts, none empty. Got {stops!r}"
+    if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
+        yield f"{label}: stops must be a tuple of texts, none empty. Got {task.stops!r}"
 
 
 def _check_options(plan: Plan) -> None:
     """What components say of their options by themselves, such as a file that is not there."""
-    recipe = plan.recipe
     several = {
         "rewards": [b for _, b in plan.rewards.values()],
         "columns": plan.columns,
@@ -392,12 +394,12 @@ def _check_options(plan: Plan) -> None:
             try:
                 bound.component.refuse(bound.options)
             except (ValueError, RlzooError) as error:
-                raise RecipeError(f"{recipe.blame(key)}: {bound.name}: {error}") from None
+                raise RecipeError(f"{plan.recipe.blame(key)}: {bound.name}: {error}") from None
 
 
 def _warnings(plan: Plan) -> Iterable[str]:
     config = plan.recipe.config
-    for note in getattr(plan.task, "notes", ()):
+    for note in plan.abilities.notes:
         yield f"task {plan.task_name!r}: {note}"
     yield from cautions.warnings(plan)
     if plan.kl and config.kl.place == "reward" and plan.needs.isdisjoint(KL_COLUMNS):

@@ -1,10 +1,13 @@
 """Which teacher is for which prompts, and where a prompt or a teacher is left without."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlzoo.errors import nearest
 from rlzoo.recipe.compose import Recipe
+
+if TYPE_CHECKING:
+    from rlzoo.recipe.plan import Plan
 
 # Columns that stand for a model, as those of a critic do.
 COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
@@ -16,7 +19,7 @@ def given(recipe: Recipe) -> dict[str | None, str]:
     return {**(keys.domains or {}), **({} if keys.path is None else {None: keys.path})}
 
 
-def faults(plan: Any) -> Iterator[str]:
+def faults(plan: "Plan") -> Iterator[str]:
     """Where a prompt would have no teacher, or a teacher no prompt."""
     keys = plan.recipe.config.teacher
     if plan.teacher and not plan.teachers:
@@ -27,7 +30,7 @@ def faults(plan: Any) -> Iterator[str]:
         )
     if not keys.domains:
         return
-    blame, there = plan.recipe.blame("teacher.domains"), list(getattr(plan.task, "domains", ()))
+    blame, there = plan.recipe.blame("teacher.domains"), list(plan.abilities.domains)
     if not there:
         yield f"{blame}: task {plan.task_name!r} does not say of which domain its prompts are"
     for name, path in keys.domains.items():
@@ -43,7 +46,7 @@ def faults(plan: Any) -> Iterator[str]:
         yield f"{blame}: a column asks for the one 'teacher'; give teacher.path alone"
 
 
-def warnings(plan: Any) -> Iterator[str]:
+def warnings(plan: "Plan") -> Iterator[str]:
     for key in ("path", "domains"):
         if plan.recipe.config.teacher[key] and not plan.teacher:
             asked = " or ".join(COLUMNS[:2])

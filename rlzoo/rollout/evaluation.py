@@ -115,7 +115,7 @@ def has_answer_prob(plan: Plan) -> bool:
     """Whether the chance of a right response can be read off: the task has one answer, and
     evaluations sample the policy as it is."""
     how = plan.recipe.config.eval
-    return getattr(plan.task, "one_answer", False) and how.top_k == 0 and how.top_p == 1
+    return plan.abilities.one_answer and how.top_k == 0 and how.top_p == 1
 
 
 @torch.no_grad()
@@ -214,7 +214,7 @@ def _size(models: Models) -> int:
 
 def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     """Which responses are right (B,) bool; None where the task has no notion of right."""
-    correct = getattr(plan.task, "is_correct", None)
+    correct = plan.abilities.is_correct
     if correct is None:
         return None
     label, ended = f"task {plan.task_name!r}: is_correct", batch["terminated"]

@@ -89,9 +89,9 @@ def _collect(
     prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
     ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
-    domain_of = getattr(plan.task, "domain_of", lambda example: "")
+    domain_of = plan.abilities.domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
-        domains = [str(domain_of(e)) for e in rows]
+        domains = [str(domain_of(e)) if domain_of else "" for e in rows]
     prompts: dict[str, Any] = {
         "prompts": [prompt_format.text(e.prompt) for e in rows],
         "messages": [prompt_format.messages(e.prompt) for e in rows],

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from rlzoo.errors import RecipeError, RunError, first_line
+from rlzoo.plugin.protocols import Store
 from rlzoo.recipe.compose import COMMAND_LINE, Recipe
 from rlzoo.runs.disk import (
     no_link,
@@ -50,7 +51,7 @@ class RunFolder:
     model/. store: where it is kept, too."""
 
     path: Path
-    store: Any = None
+    store: Store | None = None
 
     @property
     def checkpoints(self) -> Path:

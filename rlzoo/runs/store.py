@@ -4,11 +4,11 @@ docs/plugin-authors.md lists."""
 import os
 import re
 from pathlib import Path
-from typing import Any
 
 from rlzoo.errors import UsageError
 from rlzoo.plugin.border import border
 from rlzoo.plugin.installed import installed
+from rlzoo.plugin.protocols import Store
 
 NOTE = ".store"  # in a run's folder: the URL that it is kept at
 
@@ -18,7 +18,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
     return "://" in str(place)
 
 
-def open_store(url: str) -> Any:
+def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
     or `any`. Raises UsageError where there is none, and the plugin's own RlzooError."""
     if not is_url(url):

@@ -1,8 +1,7 @@
 """The optimizers: AdamW, its rates over a run, and one step of them."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from rlzoo.accel.shard import whole_tensor
 from rlzoo.lm.models import Models
 from rlzoo.plugin.call import Checks
+from rlzoo.recipe.keys import Optimizer
 
 Totals = dict[str, list[float]]
 
@@ -43,19 +43,19 @@ def make_optimizers(models: Models) -> dict[str, torch.optim.Optimizer]:
     }
 
 
-def make_optimizer(parameters: Any, config: Any) -> torch.optim.AdamW:
+def make_optimizer(parameters: Iterable[nn.Parameter], config: Optimizer) -> torch.optim.AdamW:
     """config: the recipe's section, `actor` or `critic`."""
     return torch.optim.AdamW(
         [p for p in parameters if p.requires_grad],
         lr=config.lr,
-        betas=tuple(config.betas),
+        betas=(config.betas[0], config.betas[1]),
         eps=config.eps,
         weight_decay=config.weight_decay,
         fused=True,  # no copies of the weights on the way
     )
 
 
-def learning_rate(config: Any, step: int, progress: float) -> float:
+def learning_rate(config: Optimizer, step: int, progress: float) -> float:
     """The rate of step `step` (from 0) when `progress` in [0, 1] of the budget is spent."""
     rise = min(1.0, (step + 1) / config.lr_warmup) if config.lr_warmup else 1.0
     fall = {

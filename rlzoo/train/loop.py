@@ -10,6 +10,8 @@ from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, RunError, Unfinished, disk_is_full
 from rlzoo.lm.build import build_models
 from rlzoo.plugin.border import border
+from rlzoo.plugin.protocols import Display
+from rlzoo.recipe.keys import Train
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.evaluation import evaluate
 from rlzoo.runs.disk import write_json
@@ -41,7 +43,7 @@ class Loop:
     Of several ranks all do the same with the same batch, and the first writes.
     """
 
-    def __init__(self, plan: Plan, folder: RunFolder, display: Any, ranks: Ranks = ALONE):
+    def __init__(self, plan: Plan, folder: RunFolder, display: Display, ranks: Ranks = ALONE):
         self.began = time.perf_counter()
         self.plan, self.config = plan, plan.recipe.config
         self.folder, self.display, self.ranks = folder, display, ranks
@@ -307,7 +309,7 @@ class Loop:
         )
 
 
-def share_of_budget(budget: Any, step: int, tokens: int, seconds: float) -> float:
+def share_of_budget(budget: Train, step: int, tokens: int, seconds: float) -> float:
     """The share of the budget that is spent; the first limit that is reached ends the run."""
     shares = [0.0]
     if budget.steps:

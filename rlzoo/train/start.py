@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, of_the_machine
+from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
 from rlzoo.recipe.plan import Plan, make_plan
@@ -66,7 +67,9 @@ def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None =
     return Trainer(build_models(plan))
 
 
-def start(recipe: Recipe, zoo: Zoo, display: Any = None, store: str | None = None) -> Trained:
+def start(
+    recipe: Recipe, zoo: Zoo, display: Display | None = None, store: str | None = None
+) -> Trained:
     """Train a composed recipe in a new run folder; store: a URL that it is kept at, too.
 
     Raises RecipeError (before any model loads), ComponentError, RunError, StoreError.
@@ -83,7 +86,7 @@ def resume(
     path: str | Path,
     *,
     zoo: Zoo | None = None,
-    display: Any = None,
+    display: Display | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -138,12 +141,13 @@ def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
         yield folder
 
 
-def _sent(folder: RunFolder, path: str | Path, url: str, display: Any) -> Trained:
+def _sent(folder: RunFolder, path: str | Path, url: str, display: Display) -> Trained:
     """A finished run; where its store lacked something, that has it now."""
     has = ""
     if url:
         with locked(folder.path):
             here = taken_up(folder.path, url)
+            assert here.store is not None
             has = f", and {url} {'got the rest' if here.store.push(here.path) else 'has all of it'}"
     display.note(f"{path} is finished already{has}; nothing to resume")
     return Trained(folder.path, folder.summary())
@@ -160,7 +164,7 @@ def _alike_ranks(recipe: Recipe, zoo: Zoo) -> "Ranks":
 
 
 def _train(
-    plan: Plan, place: AbstractContextManager[RunFolder], display: Any, ranks: "Ranks"
+    plan: Plan, place: AbstractContextManager[RunFolder], display: Display | None, ranks: "Ranks"
 ) -> Trained:
     import torch
 

@@ -8,6 +8,7 @@ interrupted.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from rlzoo.recipe.keys import Stop
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.metrics import ACCURACY, NO_SIGNAL, REWARD, SCORE_STD
 
@@ -20,7 +21,7 @@ def best(evaluations: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def reason(
-    stop: Any, evaluations: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None
+    stop: Stop, evaluations: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None
 ) -> str | None:
     """Why training ends now, in words; None where it goes on.
 

@@ -17,6 +17,7 @@ HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "g
 # (importing, imported): why that import stands inside a function, or under TYPE_CHECKING.
 ALLOWED: dict[tuple[str, str], str] = {
     ("rlzoo.plugin.call", "rlzoo.plugin.component"): "a type; component imports call when called",
+    ("rlzoo.recipe.teachers", "rlzoo.recipe.plan"): "a type; the plan asks for its faults",
     ("rlzoo.lm.decode", "rlzoo.lm.policy"): "a type; the policy decodes",
     ("rlzoo.lm.contract", "rlzoo.lm.policy"): "a type; the policy holds to it",
 }

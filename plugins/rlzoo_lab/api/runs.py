@@ -231,8 +231,8 @@ def _shown(display: Any) -> Iterator[Any]:
     if display is None:
         display = in_notebook()
     if display is True and in_notebook():
-        with Notebook() as shown:
-            yield shown
+        with Notebook() as page:
+            yield page
     elif display is True:
         shown = make_display()
         try:

@@ -10,6 +10,7 @@ from torch import Tensor
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.batch import take
 from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.checks.made_up import Columns
 from rlzoo_lab.checks.subject import NotApplicable, Subject, equal, others, show
 
@@ -81,7 +82,7 @@ def scores_are_causal(s: Subject) -> None:
         scores = _score(task, columns)
         if scores.ndim == 1:
             continue
-        if hasattr(task, "respond"):
+        if abilities(task).respond:
             raise NotApplicable("a conversation: the environment looks, step by step")
         per_token = True
         for width in range(columns["response_mask"].shape[1]):
@@ -97,9 +98,10 @@ def scores_are_causal(s: Subject) -> None:
 def answers_row_by_row(s: Subject) -> None:
     """`respond` answers each row by itself, a text or None, the same again; so do `state_keys`."""
     for options, task, columns in _answered(s):
-        if not hasattr(task, "respond"):
+        has = abilities(task)
+        if not has.respond:
             raise NotApplicable("holds no conversation")
-        stops = getattr(task, "stops", ())
+        stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
         assert fits, f"stops are no tuple of texts, but {stops!r}{show(options)}"
         examples = _draw(task, "train")
@@ -110,19 +112,22 @@ def answers_row_by_row(s: Subject) -> None:
         ]
         said += [(e, ["?!"]) for e in examples]
         begun = [(e, turns[:k]) for e, turns in said for k in range(0, len(turns), 2)]
-        _each_by_itself(task, "respond", said, options, lambda x: x is None or isinstance(x, str))
-        if hasattr(task, "state_keys"):
-            _each_by_itself(task, "state_keys", begun, options, lambda x: isinstance(x, Hashable))
+        _each_by_itself(
+            has.respond, "respond", said, options, lambda x: x is None or isinstance(x, str)
+        )
+        if has.state_keys:
+            _each_by_itself(
+                has.state_keys, "state_keys", begun, options, lambda x: isinstance(x, Hashable)
+            )
 
 
 def _each_by_itself(
-    task: Any,
+    method: Callable[..., list[Any]],
     name: str,
     rows: list[tuple[Example, list[str]]],
     options: dict,
     fits: Callable[[Any], bool],
 ) -> None:
-    method = getattr(task, name)
     given = _told([e for e, _ in rows], [turns for _, turns in rows])
 
     def call(index: list[int]) -> list[Any]:
@@ -159,23 +164,24 @@ def right_is_right(s: Subject) -> None:
     """`is_correct` is a bool per response; what `demonstrate` calls right is, and scores more."""
     for options, task, columns in _answered(s):
         columns["noise"] = 0.5 * columns["response_mask"]  # its median: no luck in the scores
-        if not hasattr(task, "is_correct"):
+        has = abilities(task)
+        if not has.is_correct:
             raise NotApplicable("has no notion of right")
-        correct = task.is_correct(*(columns[n] for n in needs_of(task.is_correct)))
+        correct = has.is_correct(*(columns[n] for n in needs_of(has.is_correct)))
         assert isinstance(correct, Tensor), f"is_correct gives {type(correct).__name__}, no tensor"
         assert correct.dtype == torch.bool, f"is_correct gives {correct.dtype}, not bool"
         assert correct.shape == (len(columns["answers"]),), "is_correct is not (B,)"
         kinds = columns["kinds"]
-        if getattr(task, "one_answer", False):
+        if has.one_answer:
             # The answer itself, for demonstrations may be of several.
             said = [str(a) for a in columns["answers"]]
             given = columns | {"responses": said, "turns": [[text] for text in said]}
-            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            marks = has.is_correct(*(given[n] for n in needs_of(has.is_correct)))
             assert bool(marks.all()), f"has one_answer, and Example.answer is wrong{show(options)}"
             given = given | {"responses": [f"{text} " for text in said]}
-            marks = task.is_correct(*(given[n] for n in needs_of(task.is_correct)))
+            marks = has.is_correct(*(given[n] for n in needs_of(has.is_correct)))
             assert not marks.any(), f"has one_answer, and others are right too{show(options)}"
-        if not hasattr(task, "demonstrate"):
+        if not has.demonstrate:
             continue
         scores = _score(task, columns)
         total = scores.sum(-1) if scores.ndim == 2 else scores
@@ -221,9 +227,9 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
         rows, kinds = [], []
         for i, example in enumerate(examples):
             right, wrong = [str(example.answer)], ["?" + str(example.answer)]
-            if hasattr(task, "demonstrate"):
+            if demonstrate := abilities(task).demonstrate:
                 right, wrong = (
-                    [x] if isinstance(x, str) else x[::2] for x in task.demonstrate(example, draw)
+                    [x] if isinstance(x, str) else x[::2] for x in demonstrate(example, draw)
                 )
             kind = i % 5  # right, wrong, empty, right but cut off, not even begun
             turns, over = _talk(task, example, (right, wrong, [""], right, [])[kind])
@@ -231,7 +237,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
                 over = False  # the last turn has no end
             kinds.append(kind)
             rows.append((turns, over))
-        columns = _encoded(examples, rows, getattr(task, "stops", ()), torch.tensor(kinds))
+        columns = _encoded(examples, rows, abilities(task).stops, torch.tensor(kinds))
         unknown = [n for n in needs_of(task.score) if n not in columns]
         if unknown:
             raise NotApplicable(f"scores by {', '.join(unknown)}, which only a run has")
@@ -243,8 +249,8 @@ def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool
     turns: list[str] = []
     for text in said:
         turns.append(text[: MOST - 1])
-        told = _told([example], [turns]) if hasattr(task, "respond") else {}
-        (answer,) = task.respond(*(told[n] for n in needs_of(task.respond))) if told else (None,)
+        told, respond = _told([example], [turns]), abilities(task).respond
+        (answer,) = respond(*(told[n] for n in needs_of(respond))) if respond else (None,)
         if not isinstance(answer, str):
             return turns, True
         turns.append(answer)

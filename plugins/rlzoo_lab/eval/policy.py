@@ -49,7 +49,7 @@ def evaluate_policy(
     recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
     plan = prepare(recipe, zoo, training=False)
     config = recipe.config
-    if ks[-1] > 1 and not hasattr(plan.task, "is_correct"):
+    if ks[-1] > 1 and plan.abilities.is_correct is None:
         raise UsageError(
             f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
         )
@@ -104,7 +104,7 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
     from rlzoo.plugin.call import own  # torch, as below
     from rlzoo.rollout.evaluation import held_out, right_rows
 
-    extract = getattr(models.plan.task, "extract", None)
+    extract = models.plan.abilities.extract
     number = 0
     for batch in held_out(models, prompts, responses, split=split):
         right = right_rows(models.plan, batch)

@@ -11,6 +11,7 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.format.text import folded
+from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, staged, write_json
@@ -136,7 +137,7 @@ def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
             f"no base and no task {name!r}{nearest(name, known)} (bases: {', '.join(bases)}; "
             f"tasks: {', '.join(zoo.tasks)})"
         )
-    if not hasattr(task.function, "demonstrate"):
+    if abilities(task.function).demonstrate is None:
         raise RlzooError(
             f"base: task {name!r} shows no right answers: give it demonstrate(example, generator) "
             "-> (right, wrong), or teach by pairs in a file: rlzoo sft pairs.jsonl --model nano"

@@ -14,6 +14,7 @@ from rlzoo.format.text import printable
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp.draws import draw_examples
+from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -114,7 +115,7 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
             texts += [example.prompt]
             if not isinstance(right, str):
                 texts += [*right, *wrong]
-                right = "".join(with_ends(right, getattr(task, "stops", ())))
+                right = "".join(with_ends(right, abilities(task).stops))
             else:
                 texts += [right, wrong]
                 most = max(most, len(right) + 1)

@@ -15,6 +15,7 @@ import torch
 
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.draws import draw_examples
+from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.supervised.fit import IGNORED
 from rlzoo_lab.tiny import EOS, build_model, build_tokenizer, save
 
@@ -87,7 +88,7 @@ def demonstrations(spec, tasks, share, generator) -> list[tuple[str, str | list[
             chosen = torch.rand((), generator=generator) < part_share
             response = right if chosen else wrong
             if not isinstance(response, str):
-                response = with_ends(response, getattr(task, "stops", ()))
+                response = with_ends(response, abilities(task).stops)
             pairs.append((example.prompt, response))
     return pairs
 

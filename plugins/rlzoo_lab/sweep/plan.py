@@ -130,7 +130,7 @@ def plan_sweep(
             plan = prepare(recipe, zoo)
             for warning in plan.warnings:
                 warnings.warn(warning, stacklevel=2)
-        metric = "accuracy" if hasattr(plan.task, "is_correct") else "score"
+        metric = "accuracy" if plan.abilities.is_correct else "score"
         tree: Any = OmegaConf.to_container(recipe.config)
         flat = flat_config(tree, recipe.name)
         values = {n: flat[n] for k in swept if k in combination and (n := _full(k)) in flat}
@@ -208,10 +208,10 @@ def _combinations(choices: Mapping[str, list[str]], zoo: Zoo) -> Iterator[dict[s
             bases.append((base, []))
             continue
         with _naming(" ".join(f"{k}={v}" for k, v in base.items() if len(choices[k]) > 1)):
-            config = compose([f"{k}={v}" for k, v in base.items()], zoo).config
+            recipe = compose([f"{k}={v}" for k, v in base.items()], zoo)
         applying = []
         for key, (section, option) in options.items():
-            name = OmegaConf.select(config, f"{section}.name")
+            name = recipe.value(f"{section}.name")
             component = zoo.shelves[SECTIONS[section]][name] if name else None
             has = tuple(component.options) if component else ()
             met[key][name or "none"] = has

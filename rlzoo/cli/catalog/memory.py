@@ -16,6 +16,7 @@ from rlzoo.errors import typed_path
 from rlzoo.format.numbers import count
 from rlzoo.mdp.draws import draw_examples
 from rlzoo.recipe.files import config_dirs
+from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -291,7 +292,7 @@ def _update(
     yield "logits", chunk * 12, "actor's update", how
 
 
-def _floats(config: Any, sizes: Sizes) -> int:
+def _floats(config: Config, sizes: Sizes) -> int:
     recompute = config.model.gradient_checkpointing
     return activations(sizes.hidden, sizes.inner, sizes.layers, grad=True, recompute=recompute)
 
@@ -302,7 +303,7 @@ def _device(name: str) -> str:
     return "cuda" if Path("/dev/nvidiactl").exists() else "cpu"
 
 
-def _pass(config: Any, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
+def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
     """Positions of an update's pass, and why so many."""
     t = config.train
     here = -(-rows // t.minibatches) * long

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> Result:
     plan = make_plan(recipe, zoo)
     for text in plan.warnings:
         warnings.warn(text, stacklevel=1)
-    values = {key: OmegaConf.select(recipe.config, key) for key in sorted(recipe.origins)}
+    values = {key: recipe.value(key) for key in sorted(recipe.origins)}
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
 from rlzoo.train.start import start
@@ -22,7 +23,7 @@ def run(arguments: argparse.Namespace) -> Result:
     return shown(lambda display: start(recipe, zoo, display, arguments.store), arguments)
 
 
-def make_display(stderr: bool = False) -> Any:
+def make_display(stderr: bool = False) -> Display:
     """A panel in a terminal, lines elsewhere."""
     from rlzoo.cli.run.live import Panelled, Plain
     from rlzoo.format.console import SafeConsole  # here: --help needs no rich

@@ -12,6 +12,7 @@ from rlzoo.format.text import token_texts
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.mdp.rules import continued, decode_tokens
 from rlzoo.mdp.turns import Conversation, Turns
+from rlzoo.plugin.protocols import Abilities
 from rlzoo_lab.reward_models import reward_model
 from rlzoo_lab.supervised import sft
 
@@ -65,7 +66,9 @@ def words():
 def answer_ids(tokenizer, answer, *, chat=False, after_eos=False):
     """What a conversation's environment says, as tokens."""
     rules = Turns(
-        SimpleNamespace(task=object(), task_name="talk"), tokenizer, [tokenizer.eos_token_id]
+        SimpleNamespace(abilities=Abilities(), task_name="talk"),
+        tokenizer,
+        [tokenizer.eos_token_id],
     )
     row = Conversation({"prompts": "ab:"}, 99, chat)
     return rules._observation(row, answer, after_eos)

@@ -1,0 +1,133 @@
+"""What strangers' objects are: the methods that the core calls. No torch here.
+
+A class need not inherit from these; a type checker holds `task: Task = MyTask()` to them. The
+kinds that are plain functions, estimators say, have their columns for a signature instead.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from rlzoo.plugin.component import Example
+
+if TYPE_CHECKING:
+    import torch
+
+Split = Literal["train", "test"]
+
+
+class Task(Protocol):
+    """Draws prompts and scores responses. What else it may have: `Abilities`."""
+
+    def draw(self, split: Split, n: int, generator: "torch.Generator") -> Iterable[Example]:
+        """n examples; the generator alone decides which. No prompt is in both splits."""
+
+    @property
+    def score(self) -> "Callable[..., torch.Tensor]":
+        """A method whose parameters are columns of the rollout: float, (B,) for whole responses or
+        (B, T) for tokens."""
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a task may have besides `draw` and `score`: None, or the default, where it has not.
+    The methods' parameters are columns, if not said otherwise.
+
+    is_correct: -> (B,) bool, which responses are right. Evaluations then have an accuracy.
+    one_answer: a response is right exactly if its text is `Example.answer` and EOS follows.
+    extract: -> a list of B texts, the answer within each response, for maj@k.
+    demonstrate: (example, generator) -> (right, wrong), texts or lists of turns, for `rlzoo base`.
+    respond: -> a list of B, a text that answers the policy's turn, or None where the episode ends.
+        The task is a conversation then; its columns are those of `rlzoo.plugin.columns.TOLD`.
+    respond_role: of `respond`'s messages in a chat template.
+    state_keys: -> a list of B hashable keys, of the states in which turns begin.
+    stops: texts that end a turn, beside EOS.
+    domains: the names of the domains of its prompts. domain_of: (example) -> one of them.
+    fit: (count, room) -> a note or None: leaves out prompts whose `count(prompt)` tokens exceed
+        `room` (None: no limit).
+    notes: lines that a run's reader should know.
+    """
+
+    is_correct: "Callable[..., torch.Tensor] | None" = None
+    one_answer: bool = False
+    extract: Callable[..., Sequence[str]] | None = None
+    demonstrate: "Callable[[Example, torch.Generator], tuple[Any, Any]] | None" = None
+    respond: Callable[..., list[str | None]] | None = None
+    respond_role: str = "user"
+    state_keys: Callable[..., list[Any]] | None = None
+    stops: tuple[str, ...] = ()
+    domains: Sequence[str] = ()
+    domain_of: "Callable[[Example], object] | None" = None
+    fit: Callable[[Callable[[Any], int], int | None], str | None] | None = None
+    notes: Sequence[str] = ()
+
+
+def abilities(task: object) -> Abilities:
+    """What a task has; of a class, what its objects have. The one place that looks."""
+    found: dict[str, Any] = {f.name: getattr(task, f.name, f.default) for f in fields(Abilities)}
+    return Abilities(**found)
+
+
+class Sampler(Protocol):
+    """Draws responses; its parameters are columns of the prompts and resources."""
+
+    def __call__(self, *columns: Any, **options: Any) -> Mapping[str, Any]:
+        """`response_ids`, `response_mask`, `sampler_log_probs`, each (B, T)."""
+
+
+class Logger(Protocol):
+    """Is made in the run folder, as `Logger(path)`, and told of metrics."""
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """metrics: of a step or an evaluation, name -> number."""
+
+    def close(self) -> None: ...
+
+
+class Executor(Protocol):
+    """Has the runs of a sweep done."""
+
+    def capacity(self, jobs: Sequence[Any]) -> int:
+        """How many runs at a time."""
+
+    def run(
+        self,
+        jobs: Sequence[Any],
+        work: Callable[..., Any],
+        board: Any,
+        folder: Path,
+        at_a_time: int,
+    ) -> None:
+        """Do every run by `work(job, tell)`, and tell the board of each."""
+
+
+class Store(Protocol):
+    """Keeps a run's folder at a URL; `local` is the folder on this machine. See "A store" in
+    docs/plugin-authors.md."""
+
+    url: str
+
+    def check_free(self, overwrite: bool) -> None: ...
+    def begin(self, local: Path) -> None: ...
+    def take_up(self, local: Path) -> None: ...
+    def push(self, local: Path) -> int: ...
+    def mirror(self, local: Path, tell: Callable[[str], None], last: bool = False) -> None: ...
+    def names(self) -> Iterable[str]: ...
+    def fetch(self, local: Path, wanted: Callable[[str], bool], large: bool) -> None: ...
+    def copy(self, large: bool) -> Path: ...
+    def put(self, path: Path) -> None: ...
+
+
+class Display(Protocol):
+    """Shows a run while it goes on; `rlzoo.runs.display.Silent` has them all, to inherit from."""
+
+    def start(self, plan: Any, folder: Any) -> None: ...
+    def phase(self, name: str) -> None: ...
+    def ready(self, facts: str) -> None: ...
+    def step(self, line: dict[str, Any], progress: float) -> None: ...
+    def evaluation(self, line: dict[str, Any]) -> None: ...
+    def note(self, text: str) -> None: ...
+    def stopping(self) -> None: ...
+    def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
+    def close(self) -> None: ...
