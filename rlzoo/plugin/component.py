@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 from rlzoo.errors import ComponentError, nearest
 from rlzoo.plugin.options import Option
 
+Function = Callable[..., Any]
+
 
 class Example(NamedTuple):
     """A prompt, what is right for it, and its index in the data set (-1: it has none)."""
@@ -69,7 +71,7 @@ class Component:
 
     kind: str
     name: str
-    function: Callable
+    function: Function
     needs: tuple[str, ...]
     options: Mapping[str, Option]
     doc: str
@@ -78,11 +80,11 @@ class Component:
     file: str
     couples: str  # "row", "group" or "batch": how far one row's output may depend on others
     shape: str = ""  # columns only
-    example: Callable | None = None  # columns only: example(generator, B, T) -> a made-up column
+    example: Function | None = None  # columns only: example(generator, B, T) -> a made-up column
     # What to beware: in recipes of `KEY = VALUE` (or !=, <, >), of samplers without a "correction".
     caution: Mapping[str, str] = field(default_factory=dict)
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
-    check: Callable | None = None  # check(**options), before anything is loaded: see `refuse`
+    check: Function | None = None  # check(**options), before anything is loaded: see `refuse`
     distribution: str = ""  # what installs it
 
     @property
@@ -133,7 +135,7 @@ class Component:
         return call(self, columns or {}, self.check_options(options))
 
 
-def read_component(kind: str, function: Callable, origin: str, **extra: Any) -> Component:
+def read_component(kind: str, function: Function, origin: str, **extra: Any) -> Component:
     """A Component from a function or class; raises ComponentError, naming its file and fault."""
     if not callable(function):
         raise ComponentError(f"registered {function!r}, which is not a function")
@@ -171,7 +173,7 @@ def name_of(function: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", function).lower()
 
 
-def _declaration(function: Callable) -> tuple[tuple[str, ...], Mapping[str, Option]]:
+def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Option]]:
     """(needs, options) as the signature declares them; raises ValueError where it does not."""
     target = function.__init__ if inspect.isclass(function) else function
     try:
@@ -201,7 +203,7 @@ def _declaration(function: Callable) -> tuple[tuple[str, ...], Mapping[str, Opti
     return tuple(needs), types.MappingProxyType(options)
 
 
-def needs_of(method: Callable) -> tuple[str, ...]:
+def needs_of(method: Function) -> tuple[str, ...]:
     """The columns that a bound method (a task's `score`) asks for."""
     return tuple(inspect.signature(method).parameters)
 
@@ -212,7 +214,7 @@ def _first_line(function: Any) -> int:
     return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
 
 
-def _place(function: Callable) -> str:
+def _place(function: Function) -> str:
     """`file.py:12`, with the path below its import root."""
     code = inspect.unwrap(function)
     try:

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 from rlzoo.plugin.options import Option, Range
 
+if TYPE_CHECKING:
+    Tree = dict[str, Any]
+else:
+    Tree = dict  # as options are read
+
 MANY = 2**24  # more rows, tokens or parts than a machine holds: refused before any is made
 
 
@@ -66,7 +71,7 @@ class Model(Section):
     name: Annotated[str | None, "a preset of configs/model/"]
     path: Annotated[str | None, "a folder with a transformers causal LM, or a hub id"]
     shape: Annotated[
-        dict | None, "sizes as in config.json, for the memory estimate of a model not at hand"
+        Tree | None, "sizes as in config.json, for the memory estimate of a model not at hand"
     ]
     dtype: Annotated[
         Literal["float32", "float64", "bfloat16", "float16"],
@@ -106,7 +111,7 @@ class Teacher(Section):
         str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
     ]
     domains: Annotated[
-        dict | None,
+        Tree | None,
         "a teacher's path for each domain of the task's prompts; teacher.path is for those left",
     ]
 

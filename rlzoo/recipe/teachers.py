@@ -1,7 +1,7 @@
 """Which teacher is for which prompts, and where a prompt or a teacher is left without."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rlzoo.errors import nearest
 from rlzoo.recipe.compose import Recipe
@@ -16,7 +16,8 @@ COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
 def given(recipe: Recipe) -> dict[str | None, str]:
     """The path of each domain's teacher; None: of the prompts of any other domain."""
     keys = recipe.config.teacher
-    return {**(keys.domains or {}), **({} if keys.path is None else {None: keys.path})}
+    domains: Mapping[Any, str] = keys.domains or {}
+    return {**domains, **({} if keys.path is None else {None: keys.path})}
 
 
 def faults(plan: "Plan") -> Iterator[str]:

@@ -55,7 +55,7 @@ class _Shown:
         return console
 
 
-class Document(_Shown, dict):
+class Document(_Shown, dict[str, Any]):
     """What `--json` prints, as a dict; in a notebook, or printed, what a terminal shows."""
 
     def __init__(self, result: Result):
@@ -66,7 +66,7 @@ class Document(_Shown, dict):
         return dict, (dict(self),)
 
 
-class Rows(_Shown, list):
+class Rows(_Shown, list[Any]):
     """As Document, of a verb whose document is a list."""
 
     def __init__(self, result: Result):

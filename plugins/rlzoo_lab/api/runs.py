@@ -12,6 +12,7 @@ from typing import Any
 from rlzoo.cli.run.command import make_display
 from rlzoo.cli.run.live import SHOWN
 from rlzoo.errors import RunError, UsageError, nearest
+from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
@@ -179,7 +180,7 @@ def run(
     overrides: Overrides | None = None,
     *,
     zoo: Zoo | None = None,
-    display: Any = None,
+    display: Display | bool | None = None,
     store: str | None = None,
     **keys: Any,
 ) -> Run:
@@ -208,7 +209,7 @@ def resume(
     path: str | os.PathLike[str],
     *,
     zoo: Zoo | None = None,
-    display: Any = None,
+    display: Display | bool | None = None,
     trust_remote_code: bool = False,
     dir: str | Path | None = None,
     store: str | None = None,
@@ -226,7 +227,7 @@ def resume(
 
 
 @contextmanager
-def _shown(display: Any) -> Iterator[Any]:
+def _shown(display: Display | bool | None) -> Iterator[Display]:
     """The display that is meant; one that is made here is closed here."""
     if display is None:
         display = in_notebook()

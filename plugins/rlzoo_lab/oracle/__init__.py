@@ -12,13 +12,30 @@ May import `mdp`, `runs` and what lies below; no language model.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlzoo_lab.oracle.bias import report
+    from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
+    from rlzoo_lab.oracle.means import EstimatorInWorld
+    from rlzoo_lab.oracle.oracle import Oracle
+    from rlzoo_lab.oracle.tree import make_tree
+    from rlzoo_lab.oracle.worlds import make_critic, make_world
 
 _HOMES = {"Oracle": "oracle", "make_tree": "tree"}
 _HOMES |= dict.fromkeys(("enumerate_episodes", "make_columns"), "episodes")
 _HOMES |= dict.fromkeys(("make_critic", "make_world"), "worlds")
 _HOMES |= {"EstimatorInWorld": "means", "report": "bias"}
-__all__ = [*_HOMES]
+__all__ = [
+    "EstimatorInWorld",
+    "Oracle",
+    "enumerate_episodes",
+    "make_columns",
+    "make_critic",
+    "make_tree",
+    "make_world",
+    "report",
+]
 
 
 def __getattr__(name: str) -> Any:
