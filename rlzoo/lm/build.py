@@ -1,5 +1,6 @@
 """From a plan to its models: nothing that nobody needs."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -170,7 +171,7 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
     return teacher
 
 
-def _same_tokens(policy: Policy, folder: Any, key: str, code: bool) -> None:
+def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     """Refuse a model that cannot read the policy's tokens. It may know more: `rlzoo reward train`
     adds a padding token where there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)

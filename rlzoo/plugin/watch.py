@@ -31,7 +31,7 @@ class Watch:
                 signal.signal(signal.SIGINT, self._interrupt)
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self._done.set()
         if self._handler is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._handler)
@@ -59,6 +59,6 @@ class Watch:
             frame = frame.f_back
         return f" (importing {frame.f_globals.get('__name__', '?')})" if frame else ""
 
-    def _interrupt(self, *_: Any) -> None:
+    def _interrupt(self, *_: object) -> None:
         self.interrupted = True
         raise KeyboardInterrupt

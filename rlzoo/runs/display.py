@@ -2,7 +2,11 @@
 
 import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlzoo.recipe.plan import Plan
+    from rlzoo.runs.folder import RunFolder
 
 STOPPING = "stopping after this step, with a checkpoint; the same signal again stops at once"
 
@@ -10,7 +14,7 @@ STOPPING = "stopping after this step, with a checkpoint; the same signal again s
 class Silent:
     """Shows nothing: for Python callers and tests."""
 
-    def start(self, plan: Any, folder: Any) -> None: ...
+    def start(self, plan: "Plan", folder: "RunFolder") -> None: ...
     def phase(self, name: str) -> None:
         """What begins now: loading, evaluating, sampling, updating."""
 
@@ -25,5 +29,5 @@ class Silent:
         with suppress(OSError):  # the terminal is closed, its disk full
             os.write(2, f"\n{STOPPING}\n".encode())
 
-    def finish(self, summary: dict[str, Any], folder: Any) -> None: ...
+    def finish(self, summary: dict[str, Any], folder: "RunFolder") -> None: ...
     def close(self) -> None: ...

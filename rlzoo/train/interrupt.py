@@ -41,7 +41,7 @@ class Asked:
     def now(self) -> bool:
         return self.number > 0
 
-    def hear(self, number: int, frame: Any) -> None:
+    def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number
         signal.signal(number, signal.SIG_IGN)
         self.say()

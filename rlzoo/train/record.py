@@ -92,7 +92,7 @@ def saved_batches(path: Path) -> list[Path]:
     return saved_steps(path / "batches", ".safetensors")
 
 
-def read_batch(file: Path, device: Any = "cpu") -> dict[str, Any]:
+def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The columns of a saved batch; raises RunError where it is damaged."""
     try:
         columns = {**load_file(file, device=str(device)), **read_json(file.with_suffix(".json"))}

@@ -173,7 +173,7 @@ def _train(
     shown = display if display is not None and ranks.first else Silent()
     with ExitStack() as held:
         held.callback(torch.set_num_threads, torch.get_num_threads())  # the caller's again
-        found: Any = None
+        found: RunFolder | RlzooError | None = None
         if ranks.first:
             try:
                 found = held.enter_context(place)

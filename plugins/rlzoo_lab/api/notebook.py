@@ -10,7 +10,9 @@ import warnings
 from typing import Any
 
 from rlzoo.errors import first_line
+from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import Silent
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD, evaluation_text
 from rlzoo_lab.api.picture import Thinned, bar, block, curve, faint, finite, numbers, text
 
@@ -44,7 +46,7 @@ class Notebook(Silent):
         self.first: float | None = None  # progress after the first step, where time is counted from
         self.began = self.next = time.monotonic()
 
-    def start(self, plan: Any, folder: Any) -> None:
+    def start(self, plan: Plan, folder: RunFolder) -> None:
         config = plan.recipe.config
         model = config.model.name or config.model.path
         self.title = f"{plan.recipe.name}: {model} on {plan.task_name}"
@@ -86,7 +88,7 @@ class Notebook(Silent):
         self.notes.append(text)
         self.draw()
 
-    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+    def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         self.progress, self.left = 1.0, ""
         self.doing = f"finished in {summary['seconds']:.0f} s"
         self.draw()

@@ -4,6 +4,7 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
@@ -15,7 +16,9 @@ from rich.text import Text
 from rlzoo.cli.run.tables import closing_tables
 from rlzoo.format.curve import sparkline
 from rlzoo.format.text import say
+from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import STOPPING, Silent
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import (
     ENTROPY,
     EXPLAINED_VARIANCE,
@@ -76,7 +79,7 @@ class Plain(Silent):
         self.console = console
         self.every = every
         self.rewards: list[float] = []
-        self.path: Any = "its folder"
+        self.path: Path | str = "its folder"
         self._last = 0.0
 
     def _print(self, line: Any) -> None:
@@ -87,7 +90,7 @@ class Plain(Silent):
         if self.console.quiet:
             say(f"rlzoo: what is printed is lost from here; the run goes on in {self.path}")
 
-    def start(self, plan: Any, folder: Any) -> None:
+    def start(self, plan: Plan, folder: RunFolder) -> None:
         self.path = folder.path
         self._print(f"{headline(plan)} -> {folder.path}")
 
@@ -109,7 +112,7 @@ class Plain(Silent):
     def note(self, text: str) -> None:
         self._print(text)
 
-    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+    def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         width = self.console.width
         for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
             self._print(part)
@@ -140,7 +143,7 @@ class Panelled(Silent):
         self.task = self.bar.add_task("loading", total=1.0, left="")
         self.live = Live(self, console=console, refresh_per_second=8)
 
-    def start(self, plan: Any, folder: Any) -> None:
+    def start(self, plan: Plan, folder: RunFolder) -> None:
         self.title = f"{headline(plan)} -> {folder.path}"
         self.live.start()
 
@@ -187,7 +190,7 @@ class Panelled(Silent):
         title.truncate(room - 2, overflow="ellipsis")  # else the panel would grow with it
         return Panel(Group(*shown), title=title, width=width)
 
-    def finish(self, summary: dict[str, Any], folder: Any) -> None:
+    def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         self.doing = ""
         self.close()
         for table in closing_tables(summary, folder, self.console.width):
@@ -197,6 +200,6 @@ class Panelled(Silent):
         self.live.stop()
 
 
-def headline(plan: Any) -> str:
+def headline(plan: Plan) -> str:
     config = plan.recipe.config
     return f"{plan.recipe.name}: {config.model.name or config.model.path} on {plan.task_name}"

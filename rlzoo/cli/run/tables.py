@@ -21,7 +21,7 @@ from rlzoo.runs.metrics import REWARD
 from rlzoo.runs.record import Record, flat_config
 
 
-def closing_tables(summary: dict[str, Any], folder: Any, width: int) -> list[Any]:
+def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:
     """Before and after, beside earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
@@ -141,7 +141,7 @@ def _of_prompts(summary: dict[str, Any]) -> str:
     )
 
 
-def samples_table(folder: Any, most: int = 4) -> Table:
+def samples_table(folder: RunFolder, most: int = 4) -> Table:
     """The last samples of a run."""
     table = Table(title="last samples", title_justify="left")
     samples = deque(folder.lines("samples.jsonl"), most)
