@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from omegaconf import OmegaConf
-
 from rlzoo.errors import UsageError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
@@ -62,7 +60,7 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     """What the other trainer is not told, and has its own way of."""
     config = plan.recipe.config
     out = ["model, data and reward function: the trainer's own keys, yours to add"]
-    own = [f"{key}={OmegaConf.select(config, key)}" for key in SIZES if not given(plan, key)]
+    own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
     if own:
         out.append(
             f"{', '.join(own)}: defaults for small models; give what your model and data need"
@@ -101,7 +99,7 @@ def _sizes(plan: Plan, theirs: Mapping[str, str]) -> dict[str, Any]:
     """The trainer's word for each size that is given. theirs: word -> key, or `minibatch.prompts`,
     `minibatch.rows`, of one optimizer step."""
     config = plan.recipe.config
-    sizes = {key: OmegaConf.select(config, key) for key in SIZES if given(plan, key)}
+    sizes = {key: plan.recipe.value(key) for key in SIZES if given(plan, key)}
     if given(plan, "rollout.prompts"):
         prompts, steps = config.rollout.prompts, config.train.minibatches
         sizes["minibatch.prompts"] = max(1, prompts // steps)

@@ -29,7 +29,7 @@ from rlzoo.runs.metrics import (
     evaluation_text,
 )
 
-SHOWN = (
+SHOWN: tuple[tuple[str, str, str], ...] = (
     ("reward", REWARD, "{:.3f}"),
     ("KL to ref", REF_KL_PER_RESPONSE, "{:.3f}"),
     ("entropy", ENTROPY, "{:.3f}"),
