@@ -340,6 +340,49 @@ def packages_block(zoo: Zoo) -> str:
     return table(["package", "what it is for", "modules"], rows)
 
 
+# The files of the core that a step of `grpo` enters, in the order of its story. A test holds it.
+READING = (
+    "step/trainer.py",
+    "rollout/sample.py",
+    "mdp/noise.py",
+    "lm/prompts.py",
+    "mdp/batch.py",
+    "rollout/responses.py",
+    "plugin/border.py",
+    "plugin/call.py",
+    "plugin/protocols.py",
+    "lm/policy.py",
+    "accel/decode.py",
+    "accel/cache.py",
+    "mdp/rules.py",
+    "step/columns.py",
+    "lm/models.py",
+    "accel/passes.py",
+    "accel/memory.py",
+    "accel/layout.py",
+    "accel/attention.py",
+    "accel/head.py",
+    "step/update.py",
+    "accel/engine.py",
+    "step/optimizer.py",
+    "step/metrics.py",
+    "ops.py",
+)
+
+
+def reading_block(zoo: Zoo) -> str:
+    """What one training step goes through, as files to read one after the other."""
+    rows = [
+        [
+            f"[{name}](../rlzoo/{name})",
+            cell(first_line(ROOT / "rlzoo" / name)),
+            str(len(read(ROOT / "rlzoo" / name).splitlines())),
+        ]
+        for name in READING
+    ]
+    return table(["file", "what it is for", "lines"], rows)
+
+
 def doors_block(zoo: Zoo) -> str:
     """What the lab may import of the core: all that its contract does not forbid."""
     config = configparser.ConfigParser()
@@ -662,7 +705,11 @@ def families_block(name: str) -> Callable[[Zoo], str]:
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "README.md": {"components": components_block},
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
-    "docs/design.md": {"packages": packages_block, "doors": doors_block},
+    "docs/design.md": {
+        "reading": reading_block,
+        "packages": packages_block,
+        "doors": doors_block,
+    },
     "docs/plugin-authors.md": {"public": public_block},
     "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},

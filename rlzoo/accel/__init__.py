@@ -4,11 +4,14 @@ May import `mdp`, `recipe`, `plugin`, `ops` and what lies below. Nothing here ch
 
     attention      each row's own, where rows share prompts
     cache          KV caches that grow in place, or have a fixed shape
+    decode         responses token by token, each token where its uniform number says
     device         the device that `auto`, cpu or cuda:1 stands for
+    engine         the passes of an update: made ahead, shared among ranks, with small gradients
     graphs         CUDA graphs of a step that is always the same
+    head           log-probs, entropy and their kin straight from hidden states
     layout         how rows lie in a forward pass: side by side, or prompts once
-    lean           passes of an update that leave small gradients of large tables
     memory         how much memory a pass may take
+    passes         how rows go through a network: how many at once, on which rank
     ranks          each rank samples and differentiates its share; all hold the same batch
     recompute      gradient checkpointing, in eval mode both times
     sampling_copy  the policy's network as it samples: in another dtype, adapters merged

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Ranks:
     index: int = 0
     count: int = 1
 
-    @property
+    @cached_property
     def first(self) -> bool:
         return self.index == 0
 

@@ -38,9 +38,9 @@ def allow(model: Any) -> None:
 
 
 @contextmanager
-def within(model: nn.Module, wanted: bool) -> Iterator[None]:
-    """Passes with a gradient, made within, compute activations again if `wanted`."""
-    asking = _asking(model) if wanted and torch.is_grad_enabled() else []
+def within(model: nn.Module) -> Iterator[None]:
+    """Passes with a gradient, made within, compute activations again."""
+    asking = _asking(model) if torch.is_grad_enabled() else []
     for module in asking:
         module.training = True
     try:

@@ -16,9 +16,10 @@ from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.lm.loading import eos_ids, load_config, load_tokenizer, resolve_path
 from rlzoo.lm.prompts import PromptFormat, drawn
 from rlzoo.mdp import rules as mdp
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.mdp.turns import Conversation, Turns, begin
-from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.border import needs_of
+from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan

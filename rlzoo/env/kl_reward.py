@@ -8,9 +8,9 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.lm.policy import Policy
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import load_zoo
-from rlzoo.recipe.plan import Bound
 
 
 class KLRewardWrapper(gymnasium.Wrapper):

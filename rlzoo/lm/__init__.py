@@ -6,12 +6,8 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     build         from a plan to its models: nothing that nobody needs
     contract      what a model's own passes agree on, before it trains
     critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
-    decode        responses token by token, each token where its uniform number says
-    head          log-probs, entropy and their kin straight from hidden states
     loading       models and tokenizers from disk or the hub; LoRA
-    meter         how many tokens a run has generated
-    models        a run's networks: policy, reference, critic
-    passes        how rows go through a network: how many at once, on which rank
+    models        a run's networks: policy, reference, critic; how many tokens it generated
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
 """

@@ -11,23 +11,20 @@ from __future__ import annotations
 import copy
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from rlzoo.accel import recompute
-from rlzoo.accel.layout import align
+from rlzoo.accel.decode import plain_cache
+from rlzoo.accel.layout import Aligned, align
 from rlzoo.errors import ModelError
-from rlzoo.lm.decode import plain_cache
 from rlzoo.lm.loading import load_causal_lm
-
-if TYPE_CHECKING:
-    from rlzoo.lm.policy import Policy
 
 LONGEST = 64  # positions of a probe
 
@@ -45,7 +42,41 @@ class Finding:
     off: float | None = None
 
 
-def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
+class Subject(Protocol):
+    """What is read of a policy (`rlzoo.lm.policy`), and what is switched off in it."""
+
+    model: Any
+    runner: Callable
+    pads: bool
+    static: bool
+    recompute: bool
+    sampled_as_scored: bool
+    pad_id: int
+    limit: tuple[int, str] | None
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def vocabulary(self) -> int: ...
+    @property
+    def halves(self) -> bool: ...
+    @property
+    def plain_head(self) -> bool: ...
+    @property
+    def no_trees(self) -> str: ...
+    def probed(self) -> AbstractContextManager[Subject]: ...
+    def run(self, rows: Aligned) -> Tensor: ...
+    def log_probs(self, columns: Mapping[str, Any]) -> Tensor: ...
+    def generate(
+        self,
+        prompt_ids: Tensor,
+        prompt_mask: Tensor,
+        uniforms: Tensor | None,
+        max_new_tokens: int | None = None,
+    ) -> dict[str, Tensor]: ...
+
+
+def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = False) -> list[Finding]:
     """Findings about a model: `head`, `scoring`, `trees`, `gradient`, `sampling`; `static cache`
     where the policy has one; with `checkpointing` and `saving` those, too."""
     plain = ("more than a linear layer", "one linear layer")  # found out before there is a copy
@@ -53,7 +84,7 @@ def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False
     if not head.passed:
         return [head]
     trees = Finding("trees", None if policy.no_trees else True, policy.no_trees or "as rows")
-    with _probed(policy) as twin:
+    with policy.probed() as twin:
         columns = _rows(twin)
         scored = _tried("scoring", lambda: _scoring(twin, columns))
         if scored.passed is False:
@@ -71,7 +102,7 @@ def examine(policy: Policy, *, checkpointing: bool = False, saving: bool = False
     return found
 
 
-def enforce(policy: Policy, path: str) -> tuple[dict[str, str], list[str]]:
+def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
     """Examine the model of a run: (what was found, by name, and what its reader should know).
 
     What disagrees is switched off; what cannot work raises ModelError.
@@ -99,22 +130,6 @@ def enforce(policy: Policy, path: str) -> tuple[dict[str, str], list[str]]:
     return {f.name: f.message for f in findings}, notes
 
 
-@contextmanager
-def _probed(policy: Policy) -> Iterator[Policy]:
-    """A copy over the same network that neither rounds nor ends, to try things with."""
-    twin = copy.copy(policy)
-    # Flash attention knows half precision only.
-    twin.autocast = policy.autocast and policy.model.config._attn_implementation not in (
-        "sdpa",
-        "eager",
-    )
-    twin.eos_ids, twin.stops, twin.temperature, twin.recompute = [policy.vocabulary], (), 1.0, False
-    twin.top_k, twin.top_p, twin.value_head = 0, 1.0, None
-    twin.sampled_by, twin.sampled_in, twin.static = None, None, False
-    with torch.random.fork_rng():
-        yield twin
-
-
 def _tried(name: str, check: Any) -> Finding:
     """A stranger's model may raise anything: that is a finding, too."""
     try:
@@ -136,7 +151,7 @@ def _said(error: Exception) -> str:
 # ---------------------------------------------------------------- rows to try
 
 
-def _rows(policy: Policy) -> dict[str, Tensor]:
+def _rows(policy: Subject) -> dict[str, Tensor]:
     """Two long rows and a short one, beyond every window that the config names if it is narrow.
 
     Longer where layers are not all plain full attention: what a state gets wrong adds up."""
@@ -159,7 +174,7 @@ def _rows(policy: Policy) -> dict[str, Tensor]:
     }
 
 
-def _tokens(policy: Policy, rows: int, length: int) -> Tensor:
+def _tokens(policy: Subject, rows: int, length: int) -> Tensor:
     """Token ids (rows, length), of all over the vocabulary, none of them padding."""
     ids = torch.arange(1, rows * length + 1, device=policy.device) * 7919 % policy.vocabulary
     other = (policy.pad_id + 1) % policy.vocabulary
@@ -172,7 +187,7 @@ def windows(config: Any) -> dict[str, int]:
     return {n: x for n, x in said.items() if WINDOWS.search(n) and type(x) is int and x > 0}
 
 
-def _tolerance(policy: Policy, effect: float) -> float:
+def _tolerance(policy: Subject, effect: float) -> float:
     """How far apart (nats) two ways to compute one log-prob may be: little beside `effect`, that of
     another prompt, since what random weights hide grows as they do."""
     if policy.halves:
@@ -187,7 +202,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 
 @torch.no_grad()
-def _effect(policy: Policy, columns: Mapping[str, Any], scored: Tensor) -> float:
+def _effect(policy: Subject, columns: Mapping[str, Any], scored: Tensor) -> float:
     """What the tokens before a response do to its log-probs."""
     ids = columns["prompt_ids"]
     mask = columns["prompt_mask"]
@@ -199,7 +214,7 @@ def _effect(policy: Policy, columns: Mapping[str, Any], scored: Tensor) -> float
 
 
 @torch.no_grad()
-def _scoring(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """A row's log-probs do not depend on the rows beside it."""
     together = policy.log_probs(columns)
     if not bool(together.isfinite().all()):
@@ -217,12 +232,13 @@ def _scoring(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, flo
 
 
 @torch.no_grad()
-def _sampling(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """Tokens drawn with the cache have the log-probs that one pass gives them."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
     offs = []
-    for policy.pads, how in (True, ""), (False, ", where no prompt is padded"):
+    for pads, how in (True, ""), (False, ", where no prompt is padded"):
+        policy.pads = pads
         drawn = policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms)
         rows = {**columns, "response_ids": drawn["response_ids"]}
         scored = policy.log_probs(rows)
@@ -234,7 +250,7 @@ def _sampling(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, fl
 
 
 @torch.no_grad()
-def _static(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """A cache of a fixed shape gives the tokens and log-probs of one that grows."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
@@ -249,14 +265,14 @@ def _static(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, floa
     return True, f"as with one that grows, to {off:.0e} nats", off
 
 
-def _gradient(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     largest = max(float(x.abs().max()) for x in _gradients(policy, columns))
     if not 0 < largest < torch.inf:
         raise ModelError(f"the largest entry is {largest}")
     return True, "finite", 0.0
 
 
-def _gradients(policy: Policy, columns: Mapping[str, Any]) -> list[Tensor]:
+def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
     """Of the log-probs' sum in weights of one dimension, which are few and in every layer."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
     small = [w for w in trained if w.ndim == 1] or trained
@@ -266,7 +282,7 @@ def _gradients(policy: Policy, columns: Mapping[str, Any]) -> list[Tensor]:
     return [x for x in found if x is not None]
 
 
-def _checkpointing(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """The gradient is the same where activations are computed again."""
     again = copy.copy(policy)
     again.recompute = True
@@ -279,7 +295,7 @@ def _checkpointing(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, st
 
 
 @torch.no_grad()
-def _saving(policy: Policy, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
+def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """What is saved is what was there."""
     dtype = str(next(policy.model.parameters()).dtype).removeprefix("torch.")
     with tempfile.TemporaryDirectory() as folder:
@@ -308,9 +324,9 @@ def never_trees(model: Any) -> str:
 
 
 @torch.no_grad()
-def trees_disagree(policy: Policy) -> str:
+def trees_disagree(policy: Subject) -> str:
     """Why a group may not be read as a tree, found out by trying; empty where it may."""
-    with _probed(policy) as twin:
+    with policy.probed() as twin:
         try:
             ids = _tokens(twin, 4, 3)
             cache = twin.model(input_ids=ids[:2], use_cache=True).past_key_values
@@ -324,7 +340,7 @@ def trees_disagree(policy: Policy) -> str:
             other = {**columns, "prompt_ids": ids[1:2].repeat(2, 1)}
             real = torch.cat([one[:, :1], short], 1) > 0
             rows, tree, apart = (
-                twin._run(x).flatten(0, 1)[x.at][real]
+                twin.run(x).flatten(0, 1)[x.at][real]
                 for x in (align(columns), align(columns, trees=True), align(other))
             )
         except Exception as error:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class Critic(nn.Module):
         columns = self.reads(columns)
         rows = align(columns, trees=self._as_policy and policy.trees(columns))
         policy.check_length(rows)
-        how = recompute.within(self.trunk, policy.recompute)
+        how = recompute.within(self.trunk) if policy.recompute else nullcontext()
         with policy.precision(), how, attention.over(self.trunk, rows):
             hidden = self.runner[0](
                 input_ids=rows.ids,

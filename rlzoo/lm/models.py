@@ -1,7 +1,7 @@
 """A run's networks: the policy, its frozen reference, a frozen teacher, the critic."""
 
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -9,16 +9,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
 from rlzoo.lm.critic import Critic
-from rlzoo.lm.meter import Meter
-from rlzoo.lm.passes import Passes
 from rlzoo.lm.policy import Policy
 from rlzoo.lm.prompts import Prompt, PromptFormat, drawn
+from rlzoo.ops import on_host
 from rlzoo.plugin.border import border
 from rlzoo.recipe.plan import Plan
+
+
+class Meter:
+    """`tokens`: generated so far, each counted once, those of a run's evaluations apart."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+
+    def count(self, response_mask: Tensor) -> None:
+        """The tokens that the policy chose: response_mask (B, T)."""
+        self.tokens += int(on_host(response_mask).sum())
+
+    @contextmanager
+    def apart(self) -> Iterator["Meter"]:
+        """Within, tokens go to a meter of their own, which is filled when it ends."""
+        other, before = Meter(), self.tokens
+        try:
+            yield other
+        finally:
+            other.tokens, self.tokens = self.tokens - before, before
 
 
 @dataclass
@@ -109,6 +129,8 @@ class Models:
 
     def sampling(self, needs: Iterable[str] = ()) -> AbstractContextManager:
         """Within, ranks may sample apart from each other: weights that are spread are whole."""
+        if not self.sharded:
+            return nullcontext()
         frozen = {"reference": self.reference, "teacher": self.teacher}
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})

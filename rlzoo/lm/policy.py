@@ -15,14 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel import attention, recompute
+from rlzoo.accel import attention, head, recompute
+from rlzoo.accel.decode import decode, few_rows, wide
 from rlzoo.accel.layout import Aligned, align, trees_pay
 from rlzoo.accel.memory import activations, room
 from rlzoo.accel.sampling_copy import SamplingCopy
 from rlzoo.accel.shard import whole
 from rlzoo.errors import ModelError
-from rlzoo.lm import contract, head
-from rlzoo.lm.decode import decode, few_rows, wide
+from rlzoo.lm import contract
 from rlzoo.lm.loading import eos_ids, limit_of, sizes
 from rlzoo.mdp.batch import widen
 from rlzoo.ops import on_host, pick, put
@@ -65,9 +65,10 @@ class Policy:
         self.most_rows: int | None = None
         self.notes: list[str] = []  # where it is said should memory run out
         self.limit = limit_of(model.config)
+        self.sizes = sizes(model.config)
         self.adapter = True
         self.recompute = False  # gradient checkpointing
-        self.accumulate = False  # the head's gradient is added in place (`rlzoo.lm.head`)
+        self.accumulate = False  # the head's gradient is added in place (`rlzoo.accel.head`)
         self.compiled = False  # whether the model's layers are
         self.runner: Callable = model  # what is called: the model, or what spreads it over ranks
         config = model.config.get_text_config()
@@ -92,8 +93,7 @@ class Policy:
 
     def bytes_of_position(self, *, grad: bool) -> int:
         """What a pass holds for each of its positions."""
-        h, inner, layers = sizes(self.model.config)
-        floats = activations(h, inner, layers, grad=grad, recompute=self.recompute)
+        floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
     def trees(self, columns: Mapping[str, Any]) -> bool:
@@ -124,14 +124,29 @@ class Policy:
     def frozen_copy(self) -> "Policy":
         """The reference: the same network now, without gradients. With LoRA it is this very
         network, its adapters off, which start as nothing."""
-        twin = copy.copy(self)
-        twin.value_head = twin.sampled_by = None
         if getattr(self.model, "_hf_peft_config_loaded", False):
-            twin.adapter = False
-            return twin
-        twin.model = copy.deepcopy(self.model).requires_grad_(False)
-        twin.runner = twin.model
+            return self.but(value_head=None, sampled_by=None, adapter=False)
+        model = copy.deepcopy(self.model).requires_grad_(False)
+        return self.but(value_head=None, sampled_by=None, model=model, runner=model)
+
+    def but(self, **changed: Any) -> "Policy":
+        """A policy like this one, of the same network, with some attributes of its own."""
+        twin = copy.copy(self)
+        for name, value in changed.items():
+            setattr(twin, name, value)
         return twin
+
+    @contextmanager
+    def probed(self) -> Iterator["Policy"]:
+        """A policy over the same network that neither rounds nor ends, to try things with."""
+        # Flash attention knows half precision only.
+        plain = self.model.config._attn_implementation in ("sdpa", "eager")
+        with torch.random.fork_rng():
+            yield self.but(
+                autocast=self.autocast and not plain, recompute=False, value_head=None,
+                eos_ids=[self.vocabulary], stops=(), temperature=1.0, top_k=0, top_p=1.0,
+                sampled_by=None, sampled_in=None, static=False,
+            )  # fmt: skip
 
     def precision(self) -> AbstractContextManager:
         if not self.autocast:
@@ -154,7 +169,8 @@ class Policy:
         if not self.adapter:
             self.model.disable_adapters()
         try:
-            with self.precision(), recompute.within(self.model, self.recompute):
+            again = recompute.within(self.model) if self.recompute else nullcontext()
+            with self.precision(), again:
                 yield
         finally:
             if not self.adapter:
@@ -164,14 +180,14 @@ class Policy:
         """Logits before each response token and after the last, (B, T + 1, V), not yet divided
         by the temperature; T is the longest response here."""
         rows = align(columns)
-        return self._run(rows).flatten(0, 1)[rows.at]
+        return self.run(rows).flatten(0, 1)[rows.at]
 
     def check_length(self, rows: Aligned) -> None:
         """Refuse rows that the model does not read right."""
         if self.limit and rows.longest > self.limit[0]:
             raise ModelError(f"a row of {rows.longest} tokens is more than {self.limit[1]}")
 
-    def _run(self, rows: Aligned) -> Tensor:
+    def run(self, rows: Aligned) -> Tensor:
         """The model's output (R, keep, V), or what stands in for its head makes of it."""
         self.check_length(rows)
         with self._as_asked(), attention.over(self.model, rows):
@@ -192,7 +208,7 @@ class Policy:
         if self.softcap is not None:
             config["final_logit_softcapping"] = None  # it is the function's to do
         try:
-            return self._run(rows)
+            return self.run(rows)
         finally:
             del lm_head.forward
             if self.softcap is not None:
@@ -275,7 +291,7 @@ class Policy:
                 _placed(found_there, where, (len(columns["response_ids"]), width)), width + 1
             )
 
-        scored = self.through(rows, table) if self.plain_head else table_of_logits(self._run(rows))
+        scored = self.through(rows, table) if self.plain_head else table_of_logits(self.run(rows))
         out = {n: widen(scored[:, :-1, i], steps) for i, n in enumerate(names)}
         if "values" in want:
             out["values"] = widen(scored[..., len(names) :].squeeze(-1), steps + 1)
@@ -341,12 +357,10 @@ class Policy:
 
     def _sampler(self) -> "Policy":
         """This policy as it samples."""
-        twin = copy.copy(self)
-        twin.autocast = self.autocast and self.sampled_in is None
         if self.sampled_by is not None:
             self.sampled_by.follow()
-            twin.model = self.sampled_by.model
-        return twin
+        model = self.model if self.sampled_by is None else self.sampled_by.model
+        return self.but(autocast=self.autocast and self.sampled_in is None, model=model)
 
     def _by_parts(
         self,

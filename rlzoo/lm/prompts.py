@@ -9,8 +9,7 @@ import torch
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import reading
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.draws import draw_examples
-from rlzoo.mdp.rules import unknown_character
+from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK
 from rlzoo.plugin.protocols import Task
 

@@ -1,11 +1,12 @@
-"""The rules of the token MDP: when an episode ends, what it is worth.
+"""The rules of the token MDP: which prompts begin an episode, when one ends, what it is worth.
 
 The environment steps through them token by token, the sampler applies them to whole responses;
 neither has rules of its own.
 """
 
+import operator
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,10 +14,68 @@ from torch import Tensor
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory
 from rlzoo.format.text import spaced
 from rlzoo.ops import at_last_action, masked_sum, on_host, put
-from rlzoo.plugin.border import watched
+from rlzoo.plugin.border import Bound, border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, real, zero_off_mask
-from rlzoo.plugin.component import needs_of
-from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.plugin.component import Example
+from rlzoo.plugin.protocols import Split, Task, abilities
+from rlzoo.recipe.plan import Plan
+
+PLAIN = (str, int, float, type(None))  # bools are ints
+
+
+def draw_examples(
+    task: Task, name: str, split: str, n: int, generator: torch.Generator
+) -> list[Example]:
+    """n examples of a task; ComponentError, naming it, where it gave something else."""
+    with border(f"task {name!r}: draw"):
+        found = list(task.draw(cast(Split, split), n, generator))
+    label = f"task {name!r}: draw"
+    if len(found) != n:
+        raise ComponentError(f"{label} gave {len(found)} {split} prompts, and {n} were asked for")
+    return [_example(item, label) for item in found]
+
+
+def _example(item: Any, label: str) -> Example:
+    """As an example, its index an int."""
+    if not isinstance(item, tuple | list) or not 1 <= len(item) <= 3:
+        raise ComponentError(
+            f"{label} gave {type(item).__name__}, not rlzoo.Example(prompt, answer, index)"
+        )
+    example = Example(*item)
+    prompt, answer, index = example
+    if not isinstance(prompt, str) and not _are_messages(prompt):
+        raise ComponentError(
+            f"{label}: a prompt is a text, or a list of messages, each a role and a content. "
+            f"Got {prompt!r}"
+        )
+    if not _is_plain(answer):
+        raise ComponentError(
+            f"{label}: an answer is a text, a number, or lists and mappings of them, so that it "
+            f"can be written down. Got {answer!r} for the prompt {prompt!r}"
+        )
+    try:
+        number = operator.index(index)
+    except TypeError:
+        number = 2**63
+    if not -(2**63) <= number < 2**63:
+        raise ComponentError(f"{label}: an index is an int of 64 bits. Got {index!r}")
+    return example._replace(index=number)
+
+
+def _are_messages(prompt: Any) -> bool:
+    return (
+        isinstance(prompt, list | tuple)
+        and len(prompt) > 0
+        and all(isinstance(m, Mapping) and {"role", "content"} <= m.keys() for m in prompt)
+    )
+
+
+def _is_plain(x: Any) -> bool:
+    if isinstance(x, PLAIN):
+        return True
+    if isinstance(x, list | tuple):
+        return all(map(_is_plain, x))
+    return isinstance(x, dict) and all(isinstance(k, PLAIN) and _is_plain(v) for k, v in x.items())
 
 
 def transition(tokens: Tensor, positions: Tensor, eos_ids: list[int], limit: int):
@@ -147,6 +206,20 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
         if part.ndim > 1 and not (of_outcome and not part[found["task_scores"] == 0].any()):
             return False
     return True
+
+
+def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
+    """Which responses are right (B,) bool; None where the task has no notion of right."""
+    correct = abilities(plan.task).is_correct
+    if correct is None:
+        return None
+    label, ended = f"task {plan.task_name!r}: is_correct", batch["terminated"]
+    with border(label):
+        right = torch.as_tensor(correct(*(own(batch[name]) for name in needs_of(correct))))
+    if right.dtype != torch.bool or right.shape != ended.shape:
+        got = f"{right.dtype} of shape {tuple(right.shape)}"
+        raise ComponentError(f"{label} returned {got}, not bools of shape {tuple(ended.shape)}")
+    return right.to(ended.device) & ended  # a cut-off answer is no answer
 
 
 def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:

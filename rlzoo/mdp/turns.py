@@ -23,10 +23,9 @@ from torch import Tensor
 from rlzoo.errors import ConversationError, RlzooError, in_short
 from rlzoo.mdp.rules import continued, unknown_character
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.border import border
+from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD
-from rlzoo.plugin.component import needs_of
 from rlzoo.recipe.plan import Plan
 
 MARK = "rlzoo:answer"  # stands for the policy's text where the chat template is asked

@@ -5,18 +5,62 @@ memory, which the core mends; sys.exit does not: a component ends no run. Nor do
 process elsewhere, double it, or leave it too little stack.
 """
 
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rlzoo.errors import ComponentError, RlzooError, out_of_memory, words_of
+from rlzoo.plugin.component import Component
 
 CORE = str(Path(__file__).resolve().parents[1])
 
 Process = tuple[int, str | None, int]  # id, current folder, recursion limit
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A component with the options that the recipe gives it; raises ComponentError for others."""
+
+    component: Component
+    options: Mapping[str, Any]  # checked, and complete
+    called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
+
+    def __post_init__(self) -> None:
+        checked = self.component.check_options(self.options)
+        ordered = {name: checked[name] for name in {**self.options, **checked}}
+        object.__setattr__(self, "options", ordered)
+
+    @property
+    def name(self) -> str:
+        return self.called or self.component.name
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self.component.needs
+
+    @property
+    def gamma(self) -> float:
+        """Its discount: the option that it declares as such, else 1."""
+        name = self.component.discount
+        return 1.0 if name is None else float(self.options[name])
+
+    def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
+        """Raises ComponentError, whatever the component raises."""
+        from rlzoo.plugin.call import call  # here, not above: it imports torch
+
+        with border(self.component.label):
+            return call(self.component, columns or {}, self.options)
+
+
+def needs_of(method: Callable[..., Any]) -> tuple[str, ...]:
+    """The columns that a bound method (a task's `score`) asks for."""
+    return tuple(inspect.signature(method).parameters)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,8 +22,22 @@ from rlzoo.errors import ComponentError, RlzooError, nearest
 from rlzoo.ops import carried, carry, numbers, put
 from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIENT
 
-if TYPE_CHECKING:
-    from rlzoo.plugin.component import Component
+
+class Component(Protocol):
+    """What a call reads of a `rlzoo.plugin.component.Component`, which imports this module."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def function(self) -> Callable[..., Any]: ...
+    @property
+    def needs(self) -> tuple[str, ...]: ...
+    @property
+    def shape(self) -> str: ...
+    @property
+    def label(self) -> str: ...
 
 
 Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well after all

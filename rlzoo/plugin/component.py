@@ -92,7 +92,7 @@ class Component:
         """`distribution/name`, which reaches it whoever else claims the name."""
         return f"{self.distribution}/{self.name}"
 
-    @property
+    @functools.cached_property
     def label(self) -> str:
         return f"{KINDS[self.kind].singular} {self.name!r} ({self.file})"
 
@@ -201,11 +201,6 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
             text = str(error)
             raise ValueError(text if "option" in text else f"option {p.name!r} {text}") from None
     return tuple(needs), types.MappingProxyType(options)
-
-
-def needs_of(method: Function) -> tuple[str, ...]:
-    """The columns that a bound method (a task's `score`) asks for."""
-    return tuple(inspect.signature(method).parameters)
 
 
 @functools.cache

@@ -8,12 +8,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
-from rlzoo.plugin.border import border
+from rlzoo.plugin.border import Bound, border, needs_of
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, TOLD
-from rlzoo.plugin.component import Component, needs_of
 from rlzoo.plugin.protocols import Abilities, Task, abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe import cautions, teachers
@@ -26,34 +24,6 @@ CRITIC_COLUMNS = ("values", "bootstrap_values", "value_preds", "value_logits", "
 REFERENCE_COLUMNS = ("ref_log_probs", "full_kl", "reference")
 
 KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward goes into
-
-
-@dataclass(frozen=True)
-class Bound:
-    """A component with the options that the recipe gives it."""
-
-    component: Component
-    options: Mapping[str, Any]
-    called: str = ""  # as the recipe has it, where that is longer: `distribution/name`
-
-    @property
-    def name(self) -> str:
-        return self.called or self.component.name
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return self.component.needs
-
-    @property
-    def gamma(self) -> float:
-        """Its discount: the option that it declares as such, else 1."""
-        name = self.component.discount
-        return 1.0 if name is None else float(self.options[name])
-
-    def __call__(self, columns: Mapping[str, Any] | None = None) -> Any:
-        """Raises ComponentError, whatever the component raises."""
-        with border(self.component.label):
-            return self.component(columns, **self.options)
 
 
 @dataclass(frozen=True)
@@ -77,7 +47,7 @@ class Plan:
     needs: frozenset[str]
     warnings: tuple[str, ...]
 
-    @property
+    @cached_property
     def task_name(self) -> str:
         return self.task_bound.name
 
@@ -102,21 +72,22 @@ class Plan:
     def one_update(self) -> bool:
         """Whether one optimizer step of each network, in one piece, follows each rollout."""
         networks = ("actor", "critic") if self.critic else ("actor",)
-        once = all(self.passes_of(name) == (1, 1) for name in networks)
+        once = all(self.passes[name] == (1, 1) for name in networks)
         return once and self.recipe.config.train.microbatch is None
 
-    def passes_of(self, network: str) -> tuple[int, int]:
-        """How many passes `actor` or `critic` makes over a batch, and optimizer steps in each."""
+    @cached_property
+    def passes(self) -> dict[str, tuple[int, int]]:
+        """How many passes `actor` and `critic` make over a batch, and optimizer steps in each."""
         train, critic = self.recipe.config.train, self.recipe.config.critic
-        if network == "actor":
-            return train.epochs, train.minibatches
-        return critic.epochs or train.epochs, critic.minibatches or train.minibatches
+        own = critic.epochs or train.epochs, critic.minibatches or train.minibatches
+        return {"actor": (train.epochs, train.minibatches), "critic": own}
 
-    def trains_actor(self, step: int) -> bool:
-        """Whether step `step` (from 0) is past the critic's warm-up, should there be a critic."""
-        return not self.critic or step >= self.recipe.config.train.critic_warmup
+    @cached_property
+    def actor_from(self) -> int:
+        """The first step (from 0) that trains the actor: after the critic's warm-up, if any."""
+        return self.recipe.config.train.critic_warmup if self.critic else 0
 
-    @property
+    @cached_property
     def gamma(self) -> float:
         """The estimator's discount."""
         return self.estimator.gamma
@@ -126,17 +97,17 @@ class Plan:
         """What the task has besides `draw` and `score`."""
         return abilities(self.task)
 
-    @property
+    @cached_property
     def conversation(self) -> bool:
         """Whether the task answers in the middle of an episode."""
         return self.abilities.respond is not None
 
-    @property
+    @cached_property
     def stops(self) -> tuple[str, ...]:
         """Texts that end a turn of a conversation, beside EOS."""
         return tuple(self.abilities.stops) if self.conversation else ()
 
-    @property
+    @cached_property
     def correction(self) -> str | None:
         return self.recipe.config.correction.name
 

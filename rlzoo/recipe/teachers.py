@@ -1,13 +1,10 @@
 """Which teacher is for which prompts, and where a prompt or a teacher is left without."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlzoo.errors import nearest
 from rlzoo.recipe.compose import Recipe
-
-if TYPE_CHECKING:
-    from rlzoo.recipe.plan import Plan
 
 # Columns that stand for a model, as those of a critic do.
 COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
@@ -20,7 +17,7 @@ def given(recipe: Recipe) -> dict[str | None, str]:
     return {**domains, **({} if keys.path is None else {None: keys.path})}
 
 
-def faults(plan: "Plan") -> Iterator[str]:
+def faults(plan: Any) -> Iterator[str]:
     """Where a prompt would have no teacher, or a teacher no prompt."""
     keys = plan.recipe.config.teacher
     if plan.teacher and not plan.teachers:
@@ -47,7 +44,7 @@ def faults(plan: "Plan") -> Iterator[str]:
         yield f"{blame}: a column asks for the one 'teacher'; give teacher.path alone"
 
 
-def warnings(plan: "Plan") -> Iterator[str]:
+def warnings(plan: Any) -> Iterator[str]:
     for key in ("path", "domains"):
         if plan.recipe.config.teacher[key] and not plan.teacher:
             asked = " or ".join(COLUMNS[:2])

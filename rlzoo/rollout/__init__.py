@@ -3,7 +3,6 @@
 May import `lm` and what lies below.
 
     conversation  responses of several turns, with an environment that answers
-    drawn         what a sampler gave, looked at
     evaluation    how good a policy is on held-out prompts
     responses     responses by a sampler; what samplers and column plugins may ask for
     sample        prompts drawn, and a batch of them with its scores

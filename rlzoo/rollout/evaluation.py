@@ -1,22 +1,19 @@
 """How good a policy is on held-out prompts: sampled by the recipe's `eval` keys, and greedy."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from rlzoo.errors import ComponentError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad, right_pad
+from rlzoo.mdp.rules import right_rows
 from rlzoo.ops import put
-from rlzoo.plugin.border import border
-from rlzoo.plugin.call import own
-from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.component import Example
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import GREEDY
@@ -210,17 +207,3 @@ def _size(models: Models) -> int:
     """Rows at once: no more than training has."""
     rollout = models.plan.recipe.config.rollout
     return rollout.prompts * rollout.samples
-
-
-def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
-    """Which responses are right (B,) bool; None where the task has no notion of right."""
-    correct = plan.abilities.is_correct
-    if correct is None:
-        return None
-    label, ended = f"task {plan.task_name!r}: is_correct", batch["terminated"]
-    with border(label):
-        right = torch.as_tensor(correct(*(own(batch[name]) for name in needs_of(correct))))
-    if right.dtype != torch.bool or right.shape != ended.shape:
-        got = f"{right.dtype} of shape {tuple(right.shape)}"
-        raise ComponentError(f"{label} returned {got}, not bools of shape {tuple(ended.shape)}")
-    return right.to(ended.device) & ended  # a cut-off answer is no answer

@@ -9,11 +9,11 @@ from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, concatenate, left_pad
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.ops import on_host, put
-from rlzoo.plugin.border import border
+from rlzoo.plugin.border import Bound, border
 from rlzoo.plugin.component import Example
-from rlzoo.recipe.plan import Bound
+from rlzoo.plugin.protocols import abilities
 from rlzoo.rollout.responses import respond
 
 
@@ -44,7 +44,7 @@ def collect(
     """
     sampler = sampler or models.plan.sampler
     ranks, meter = models.ranks, models.meter
-    if len(examples) < ranks.count:  # too few to share: each does them all
+    if ranks.count == 1 or len(examples) < ranks.count:  # too few to share: each does them all
         with models.sampling(sampler.needs):
             return _collect(
                 models,
@@ -65,8 +65,6 @@ def collect(
             models, some, samples, first_row, sampler, limit, greedy, stream=stream, step=step
         )
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
-    if ranks.count == 1:
-        return batch
     own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
     return concatenate(ranks.gather(own), models.policy.pad_id, models.policy.device)
 
@@ -89,7 +87,7 @@ def _collect(
     prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
     ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
-    domain_of = plan.abilities.domain_of
+    domain_of = abilities(plan.task).domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
         domains = [str(domain_of(e)) if domain_of else "" for e in rows]
     prompts: dict[str, Any] = {

@@ -16,8 +16,9 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
+from rlzoo.plugin.border import Bound
 from rlzoo.recipe.files import flatten
-from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.recipe.plan import Plan
 from rlzoo.runs.disk import read_json, write_json
 from rlzoo.runs.folder import RunFolder
 

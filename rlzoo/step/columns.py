@@ -1,27 +1,26 @@
-"""Columns that somebody needs beside scores: of the policy, the reference, the critic, plugins."""
+"""The columns after scores: of the policy, the reference, the critic and plugins; rewards, with the
+KL in them; the advantages that the estimator makes of them."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.accel.lean import lean_gradients
+from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
-from rlzoo.mdp.batch import Batch, take
-from rlzoo.ops import masked_mean, pick
+from rlzoo.mdp.batch import Batch
+from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
 from rlzoo.plugin.call import call
+from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.responses import resources, streams
 
 GAP_ROWS = 4  # scored to see how far the sampler is from it
-
-# The rows of each pass of an update, and what `Models.forward` gives for them, with gradient.
-Forward = list[tuple[Tensor, dict[str, Tensor]]]
 
 
 @torch.no_grad()
@@ -41,20 +40,9 @@ def add_columns(
 
 def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
     useful = models.critic is not None or "old_log_probs" not in batch
-    if not (models.plan.one_update and useful and models.ranks.count == 1):
+    if not (models.plan.one_update and useful):
         return None
-
-    def attempt() -> Forward | None:
-        parts = models.passes.to_keep(batch)
-        if parts is None:
-            return None
-        actor = models.plan.trains_actor(step)
-        if len(parts) > 1 and models.critic is not None and not models.shared:
-            actor = False  # one network's passes are much to hold
-        return [(part, models.forward(take(batch, part), actor=actor)) for part in parts]
-
-    with torch.enable_grad(), lean_gradients(models):
-        return models.passes.retry(attempt)
+    return ahead(models, batch, actor=step >= models.plan.actor_from)
 
 
 def _read_off(forward: Forward | None, name: str) -> Tensor | None:
@@ -158,3 +146,69 @@ def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) ->
         with sampling, border(bound.component.label):
             value = call(bound.component, given, bound.options)
         batch.add(bound.name, value, bound.component.shape)
+
+
+# ---------------------------------------------------------------- rewards, advantages
+
+
+@dataclass
+class KLController:
+    """The KL coefficient, fixed or adaptive: coef *= 1 + clip(KL / target - 1, +-0.2) n / horizon.
+
+    KL in nats per response, n responses.  Source: Ziegler et al. 2019, arXiv:1909.08593.
+    """
+
+    coef: float
+    adaptive: bool = False
+    target: float = 1.0
+    horizon: float = 10_000.0
+
+    def update(self, kl: float, n: int) -> None:
+        if self.adaptive:
+            error = min(max(kl / self.target - 1, -0.2), 0.2)
+            self.coef *= 1 + error * n / self.horizon
+
+
+def make_controller(plan: Plan) -> KLController:
+    kl = plan.recipe.config.kl
+    coef = kl.coef if plan.kl else 0.0
+    return KLController(coef, kl.controller == "adaptive", kl.target, kl.horizon)
+
+
+def add_rewards(plan: Plan, batch: Batch, coef: float) -> None:
+    """`rewards` = `scores` - coef * KL where the recipe places KL in the reward."""
+    rewards, mask = batch["scores"], batch["response_mask"]
+    kl = plan.recipe.config.kl
+    if plan.kl and kl.place == "reward":
+        # A penalty is written on `log_probs`; at rollout those are the old ones.
+        penalty = plan.kl({**batch, "log_probs": batch["old_log_probs"]})
+        rewards = less_penalty(rewards, penalty, mask, coef=coef, spread=kl.spread)
+    batch.add("rewards", rewards)
+    batch.add("sequence_rewards", masked_sum(batch["rewards"], mask))
+
+
+def add_advantages(plan: Plan, batch: Batch) -> None:
+    """`raw_advantages` as the estimator gives them, `returns`, then `advantages` whitened."""
+    out = plan.estimator(batch)
+    batch.add("raw_advantages", out["advantages"])
+    if "returns" in out:
+        batch.add("returns", out["returns"])
+    batch.add("advantages", whitened(plan, batch, batch["raw_advantages"]))
+
+
+def whitened(plan: Plan, batch: Mapping[str, Any], advantages: torch.Tensor) -> torch.Tensor:
+    """Advantages (B, T) as the recipe whitens them: over the batch, within groups, or not."""
+    config = plan.recipe.config
+    if config.whiten == "none":
+        return advantages
+    groups = batch["group_ids"] if config.whiten == "group" else None
+    return whiten(advantages, batch["response_mask"], groups, ddof=config.whiten_ddof)
+
+
+def loss_mask(plan: Plan, batch: Mapping[str, Any]) -> torch.Tensor:
+    """The actions (B, T) that enter the loss: all, or none of a truncated row's."""
+    if plan.recipe.config.rollout.truncation != "drop":
+        return batch["response_mask"]
+    mask = batch["response_mask"]
+    cut = on_host(batch["truncated"])[:, None]
+    return put(torch.where(cut, 0, on_host(mask)), mask.device)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.batch import Batch
+from rlzoo.mdp.rules import right_rows
 from rlzoo.ops import (
     at_last_action,
     group_degenerate,
@@ -17,7 +18,6 @@ from rlzoo.ops import (
     td_lambda,
 )
 from rlzoo.recipe.plan import Plan
-from rlzoo.rollout.evaluation import right_rows
 from rlzoo.runs import metrics as names
 from rlzoo.step.critic_quality import explained, slope, thirds
 from rlzoo.step.update import first_gradient

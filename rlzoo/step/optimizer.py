@@ -93,9 +93,12 @@ def step_optimizers(
             for p in trained:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit
-        norms.append(whole_tensor(nn.utils.clip_grad_norm_(trained, limit, foreach=True)))
+        clipped = nn.utils.clip_grad_norm_(trained, limit, foreach=True)
+        norms.append(whole_tensor(clipped) if models.sharded else clipped)
     read = checks.read(*norms, *sums.terms)
-    found = models.ranks.sum(sums.added(read[len(norms) :]))
+    found = sums.added(read[len(norms) :])
+    if models.ranks.count > 1:
+        found = models.ranks.sum(found)
     losses = {"actor": found.get("actor/pg_loss", 0.0), "critic": found.get("critic/vf_loss", 0.0)}
     for name, norm in zip(names, read, strict=False):
         optimizer = optimizers[name]

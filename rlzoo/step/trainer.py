@@ -1,7 +1,11 @@
-"""A recipe opened: its models, its optimizers, and one training step of them."""
+"""A recipe opened: its models, its optimizers, and one training step of them.
+
+A step is `sample`, whose phases `experience` tells in order, and `update` (`rlzoo.step.update`).
+"""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rlzoo.format.text import token_texts
@@ -10,14 +14,22 @@ from rlzoo.lm.critic import Critic
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
+from rlzoo.plugin.call import together
+from rlzoo.plugin.component import Example
 from rlzoo.rollout.evaluation import evaluate
+from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.metrics import LOG_PROB_GAP
-from rlzoo.step.advantages import make_controller
+from rlzoo.step.columns import (
+    add_advantages,
+    add_columns,
+    add_rewards,
+    log_prob_gap,
+    make_controller,
+)
 from rlzoo.step.delayed import Delayed
-from rlzoo.step.experience import Experience, experience, timed
 from rlzoo.step.metrics import batch_metrics, kl_per_response
 from rlzoo.step.optimizer import learning_rate, make_optimizers
-from rlzoo.step.update import update
+from rlzoo.step.update import Experience, update
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -119,3 +131,58 @@ class Trainer:
         """Accuracy and score on held-out prompts, as many as `eval.samples` by default, one sample
         each; with 95 % intervals. The same prompts and noise each time."""
         return evaluate(self.models, prompts or self.plan.recipe.config.eval.samples)[0]
+
+
+def experience(
+    models: Models,
+    step: int,
+    kl_coef: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    sampling: AbstractContextManager | None = None,
+) -> Experience:
+    """The batch of training step `step`, from 0: all its randomness is a function of the step.
+
+    kl_coef: of the KL in the reward, where the recipe places it there. sampling: within it the
+    policy is the one to sample by, should it be another than that of now.
+    """
+    rollout = models.plan.recipe.config.rollout
+    seconds: dict[str, float] = {}
+    before = models.meter.tokens
+    with timed(seconds, "gen", clock), sampling or nullcontext(), together():
+        prompts = draw(models, "train", rollout.prompts, "train", step)
+        batch = collect(models, prompts, rollout.samples, stream="train", step=step)
+    tokens = {"gen": models.meter.tokens - before}
+    with timed(seconds, "columns", clock), together() as checks:
+        sampled = "old_log_probs" in batch
+        forward = add_columns(models, batch, stream="train", step=step, for_update=True)
+        (gap,) = checks.read(log_prob_gap(models, batch, forward, sampled=sampled))
+    tokens["columns"] = models.meter.tokens - before - tokens["gen"]
+    with timed(seconds, "adv", clock), together():
+        add_rewards(models.plan, batch, kl_coef)
+        add_advantages(models.plan, batch)
+    return Experience(batch, gap, forward, seconds, tokens)
+
+
+def observe(
+    models: Models,
+    prompts: list[Example],
+    step: int,
+    kl_coef: float,
+    *,
+    stream: str,
+) -> Batch:
+    """A batch to look at, not to learn from: responses to `prompts`, columns up to `rewards`."""
+    plan = models.plan
+    samples, sampler = plan.recipe.config.rollout.samples, plan.base_sampler
+    batch = collect(models, prompts, samples, stream=stream, step=step, sampler=sampler)
+    add_columns(models, batch, stream=stream, step=step)
+    add_rewards(plan, batch, kl_coef)
+    return batch
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str, clock: Callable[[], float]) -> Iterator[None]:
+    began = clock()
+    yield
+    seconds[name] = clock() - began

@@ -7,26 +7,46 @@ is cut changes no gradient.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlzoo.accel.lean import lean_gradients
+from rlzoo.accel.engine import Forward, backward, serves
 from rlzoo.errors import ComponentError
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import on_host, pick
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.call import together
-from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import FIRST_RATIO_GAP, METRICS
-from rlzoo.step.advantages import loss_mask
-from rlzoo.step.columns import Forward
-from rlzoo.step.experience import Experience
+from rlzoo.step.columns import loss_mask
 from rlzoo.step.optimizer import Sums, Totals, step_optimizers
 
 OURS = frozenset(metric.name for metric in METRICS)
+
+
+@dataclass
+class Experience:
+    """A batch, ready for the update.
+
+    log_prob_gap: how far what was sampled from is from the policy, in nats.
+    forward: the update's forward pass, with gradient, where the batch's columns were read off it.
+    seconds, tokens: what each phase took, and generated: `gen`, `columns`, `adv`.
+    """
+
+    batch: Batch
+    log_prob_gap: float
+    forward: Forward | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def release(self) -> None:
+        """Let go of the forward pass; the update makes it again."""
+        self.forward = None
 
 
 def update(
@@ -41,7 +61,7 @@ def update(
     mask = loss_mask(plan, batch)
     totals: Totals = defaultdict(list)
     for names in _in_turn(models, step):
-        epochs, count = plan.passes_of(names[0])
+        epochs, count = plan.passes[names[0]]
         for epoch in range(epochs):
             generator = noise.generator(models.seed, f"shuffle/{epoch}", step)
             parts = _minibatches(models, batch, count, generator)
@@ -64,7 +84,7 @@ def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     other, so that gradients and activations of one are held at a time: the critic first, whose
     passes may be there already. An update of one changes nothing that the other learns from, so
     each has epochs and mini-batches of its own."""
-    names = [n for n in models.networks() if n != "actor" or models.plan.trains_actor(step)]
+    names = [n for n in models.networks() if n != "actor" or step >= models.plan.actor_from]
     return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
 
 
@@ -114,59 +134,38 @@ def gradients(
     rows: its columns, `response_mask` (B, T) what counts. forward: passes over these very rows that
     have been made already; they serve if they are of all networks `names`.
     """
-    plan, passes, ranks = models.plan, models.passes, models.ranks
-    mask = rows["response_mask"]
+    plan, sums, mask = models.plan, Sums(), rows["response_mask"]
+    names = tuple(name for name in names if name in models.networks())
     weights = {"actor": plan.aggregation({"response_mask": mask})}
     if models.critic is not None:
         weights["critic"] = plan.critic_aggregation({"response_mask": mask})
-    for network in models.networks().values():
-        network.zero_grad(set_to_none=True)
-    sums = Sums()
-    trained = {"actor": "actor" in names, "critic": "critic" in names and models.critic is not None}
-    some = torch.arange(len(mask))
-    made = {"actor": "log_probs", "critic": "prediction"}
-    if forward is not None and any(trained[n] and made[n] not in forward[0][1] for n in made):
-        forward = None
-    if forward is None and not trained["critic"]:
-        some, silent = _by_signal(plan, rows)
-        _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
-    if forward is None:
-        forward = [(part, {}) for part in passes.parts(take(rows, some), grad=True)]
-    parts = [part for part, _ in forward]
+    if forward is None or not serves(forward, names):
+        some = torch.arange(len(mask))
+        if "critic" not in names:
+            some, silent = _by_signal(plan, rows)
+            _note_silent(models, take(rows, silent), pick(weights["actor"], silent), sums)
+        parts = models.passes.parts(take(rows, some), grad=True)
+        forward = [(some[part], {}) for part in parts]
     upstream = None
-    if trained["actor"] and plan.policy_loss.component.couples != "row" and len(parts) > 1:
+    if "actor" in names and plan.policy_loss.component.couples != "row" and len(forward) > 1:
+        parts = [part for part, _ in forward]
         upstream = _coupled_gradient(models, rows, weights["actor"], parts, sums)
-    for part, scored in ranks.share(forward):
-        part = some[part]
-        micro = take(rows, part)
-        with lean_gradients(models):
-            scored = scored or models.forward(micro, **trained)
-        # Of a pass that was made for all networks, what these ones made.
-        scored = {
-            n: x for n, x in scored.items() if trained["critic" if n == "prediction" else "actor"]
-        }
+
+    def loss_of(part: Tensor, micro: Mapping[str, Any], scored: Mapping[str, Tensor]) -> Tensor:
         mine = {name: pick(w, part) for name, w in weights.items()}
         coupled = None if upstream is None else pick(upstream, part)
-        _backward(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
-    if passes.collective and ranks.idle(len(parts)):
-        _idle_pass(models, take(rows, some[parts[0]]), trained)
-    _make_dense(models)
-    ranks.sum_gradients(models.networks().values())
+        return _loss(models, micro, scored, mine, kl_coef, sums, upstream=coupled)
+
+    with _named(_losses(plan, names)):
+        backward(models, rows, forward, names, loss_of)
     return sums
 
 
-def _idle_pass(models: Models, micro: Mapping[str, Any], trained: Mapping[str, bool]) -> None:
-    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
-    weights that are spread over ranks are collectives."""
-    outputs = models.forward(micro, **trained)
-    torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
-
-
-def _make_dense(models: Models) -> None:
-    for network in models.networks().values():
-        for weight in network.parameters():
-            if weight.grad is not None and weight.grad.is_sparse:
-                weight.grad = weight.grad.to_dense()
+def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
+    """What makes the gradient of the networks `names`."""
+    kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
+    of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
+    return [bound for name in names for bound in of[name] if bound]
 
 
 def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
@@ -198,7 +197,7 @@ def _read(models: Models, rows: Mapping[str, Any], parts: list[Tensor]) -> dict[
         return models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
 
 
-def _backward(
+def _loss(
     models: Models,
     micro: Mapping[str, Any],
     scored: Mapping[str, Tensor],
@@ -207,9 +206,9 @@ def _backward(
     sums: Sums,
     *,
     upstream: Tensor | None,
-) -> None:
-    """Losses and backward of one micro-batch, from its forward pass `scored`; its share of each
-    metric goes into `sums`."""
+) -> Tensor:
+    """The loss () of one micro-batch, from its forward pass `scored`; its share of each metric goes
+    into `sums`."""
     plan, config, critic = models.plan, models.plan.recipe.config, models.critic
     columns = dict(micro)
     loss = torch.zeros((), device=micro["response_mask"].device)
@@ -241,13 +240,7 @@ def _backward(
             sums.add(f"critic/{name}", _mean(metric, weights["critic"]))
         sums.add("weight/critic", weights["critic"].sum())
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
-    if loss.requires_grad:
-        losses = {
-            "log_probs": [plan.policy_loss, plan.kl if config.kl.place == "loss" else None],
-            "prediction": [plan.value_loss],
-        }
-        with _named([bound for n in scored if n in losses for bound in losses[n] if bound]):
-            loss.backward()
+    return loss
 
 
 @contextmanager

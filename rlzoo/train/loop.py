@@ -300,7 +300,7 @@ class Loop:
     def _trains(self, name: str) -> bool:
         """Whether the network was to take a step by now."""
         taken = self.trainer.steps
-        return taken > 0 and (name != "actor" or self.plan.trains_actor(taken - 1))
+        return taken > 0 and (name != "actor" or taken > self.plan.actor_from)
 
     def _nothing_learnt(self, name: str) -> str:
         return (

@@ -37,6 +37,6 @@ def _identity(policy, path):
     model = policy.model
     weights = [(n, w.dtype, w.requires_grad, w.abs().sum().item()) for n, w in
                model.named_parameters()]  # fmt: skip
-    passes = Policy._run, Policy.generate, Policy.log_prob_stats, type(model).forward
+    passes = Policy.run, Policy.generate, Policy.log_prob_stats, type(model).forward
     settings = {k: v for k, v in vars(policy).items() if isinstance(v, bool | int | float | str)}
     return path, passes, model.config.to_json_string(), str(settings), str(weights)

@@ -8,7 +8,7 @@ from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout import responses
-from rlzoo.step import experience, trainer
+from rlzoo.step import trainer
 
 UNTOLD = ("timing_s/", "perf/")
 
@@ -54,7 +54,6 @@ def phases():
             return called
 
         patches = [
-            mock.patch.object(experience, "timed", timed),
             mock.patch.object(trainer, "timed", timed),
             mock.patch.object(responses, "respond", within("gen", responses.respond)),
             mock.patch.object(responses, "_greedy", within("gen", responses._greedy)),
@@ -76,7 +75,7 @@ class Counted:
     def __init__(self, gpu, steps, tokens):
         self.of = {p: gpu.waited(p) for p in ("gen", "columns", "adv", "update", "metrics")}
         self.decoding = sum(
-            n for (_, _, at), n in gpu.syncs.items() if at.startswith("lm/decode.py")
+            n for (_, _, at), n in gpu.syncs.items() if at.startswith("accel/decode.py")
         )
         self.steps, self.tokens, self.lines = steps, tokens, gpu.by_line()
 

@@ -12,8 +12,8 @@ import torch
 
 from helpers.zoo import ZOO
 from rlzoo.ops import collapse, expand, next_action
+from rlzoo.plugin.border import needs_of
 from rlzoo.plugin.columns import WITH_GRADIENT
-from rlzoo.plugin.component import needs_of
 from rlzoo_lab import checks
 from rlzoo_lab.checks import tasks
 from rlzoo_lab.checks.subject import Subject

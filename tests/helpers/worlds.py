@@ -7,9 +7,8 @@ from rlzoo.lm.build import build_models
 from rlzoo.lm.policy import Policy
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.step.experience import experience
 from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.trainer import Trainer
+from rlzoo.step.trainer import Trainer, experience
 from rlzoo.step.update import update
 
 KNOWN = {}  # words and zoo -> their recipe, and the zoo, so that no other takes its id
@@ -94,13 +93,13 @@ def state_of(world):
 
 def watch_passes(monkeypatch):
     """(positions, whether with a gradient) of each pass of a policy from here on."""
-    seen, plain = [], Policy._run
+    seen, plain = [], Policy.run
 
     def run(self, rows):
         seen.append((rows.ids.numel(), torch.is_grad_enabled()))
         return plain(self, rows)
 
-    monkeypatch.setattr(Policy, "_run", run)
+    monkeypatch.setattr(Policy, "run", run)
     return seen
 
 

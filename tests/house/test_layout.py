@@ -15,12 +15,7 @@ LINES, FUNCTION = 450, 80
 # What `rlzoo --help` must not load: an import inside a function keeps one of these out.
 HEAVY = {"torch", "transformers", "rich", "matplotlib", "omegaconf", "numpy", "gymnasium", "pluggy"}
 # (importing, imported): why that import stands inside a function, or under TYPE_CHECKING.
-ALLOWED: dict[tuple[str, str], str] = {
-    ("rlzoo.plugin.call", "rlzoo.plugin.component"): "a type; component imports call when called",
-    ("rlzoo.recipe.teachers", "rlzoo.recipe.plan"): "a type; the plan asks for its faults",
-    ("rlzoo.lm.decode", "rlzoo.lm.policy"): "a type; the policy decodes",
-    ("rlzoo.lm.contract", "rlzoo.lm.policy"): "a type; the policy holds to it",
-}
+ALLOWED: dict[tuple[str, str], str] = {}
 
 
 def name_of(path, home):

@@ -115,9 +115,9 @@ def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, 
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
     assert "each row is read by itself, prompts are not shared: TypeError: unsupported" in note
-    plain = Policy._run
+    plain = Policy.run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
-    monkeypatch.setattr(Policy, "_run", slip)
+    monkeypatch.setattr(Policy, "run", slip)
     world = make("llama")
     assert not world.policy.takes_trees
     assert "logits off by 0.5" in world.notes[0]
@@ -183,13 +183,13 @@ def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, nam
 
 
 def test_a_row_that_follows_its_company_is_refused(make, monkeypatch):
-    plain = Policy._run
+    plain = Policy.run
 
     def slip(self, rows):
         out = plain(self, rows)
         return out + out.mean(0)
 
-    monkeypatch.setattr(Policy, "_run", slip)
+    monkeypatch.setattr(Policy, "run", slip)
     with pytest.raises(ModelError, match="a row's log-probs change by .* with the rows beside it"):
         make("llama")
 

@@ -5,10 +5,9 @@ import torch
 
 from helpers.architectures import LORA
 from helpers.worlds import rolled
-from rlzoo.step.experience import Experience
 from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.trainer import Trainer
-from rlzoo.step.update import gradients, update
+from rlzoo.step.update import Experience, gradients, update
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])

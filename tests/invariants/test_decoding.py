@@ -11,8 +11,8 @@ import torch
 from helpers.architectures import CONFIGS, EACH, ENDS, FEW, NEAR, TOKENIZER, save_model
 from helpers.grids import grid
 from helpers.worlds import rolled, step
+from rlzoo.accel.decode import Rows, _by_generation, decode
 from rlzoo.errors import ModelError
-from rlzoo.lm.decode import Rows, _by_generation, decode
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import episode_columns
 
@@ -87,7 +87,7 @@ def test_a_cache_that_cannot_give_up_rows_goes_through_generate(make, monkeypatc
     ids, mask = left_pad([[5, 6, 7], [8, 9]], policy.pad_id, policy.device)
     uniforms = torch.rand(2, 4)
     want = policy.generate(ids, mask, uniforms)
-    monkeypatch.setattr("rlzoo.lm.decode._gives_up_rows", lambda cache: False)
+    monkeypatch.setattr("rlzoo.accel.decode._gives_up_rows", lambda cache: False)
     called = []
     plain = policy.model.generate
     monkeypatch.setattr(policy.model, "generate", lambda **kw: called.append(1) or plain(**kw))

@@ -11,8 +11,8 @@ from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import config_of
 from rlzoo.accel import graphs
+from rlzoo.accel.decode import Rows
 from rlzoo.errors import ModelError
-from rlzoo.lm.decode import Rows
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
 

@@ -22,9 +22,8 @@ from rlzoo.lm.critic import Critic
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.step import update as update_steps
-from rlzoo.step.experience import Experience
 from rlzoo.step.optimizer import make_optimizers
-from rlzoo.step.update import gradients, update
+from rlzoo.step.update import Experience, gradients, update
 
 SHARED = ["critic.trunk=shared"]
 CUTS = (
@@ -130,8 +129,8 @@ def test_gradients_of_one_network_are_held_at_a_time(make, words, monkeypatch):
         backward(*arguments, **options)
         held.append(with_gradient())
 
-    backward = update_steps._backward
-    monkeypatch.setattr(update_steps, "_backward", watched)
+    backward = update_steps.backward
+    monkeypatch.setattr(update_steps, "backward", watched)
     step(world)
     assert {"actor"} in held
     assert {"critic"} in held
@@ -236,11 +235,11 @@ def test_a_forward_pass_that_is_kept_changes_nothing(zoo, words, trunk, autocast
     monkeypatch.setattr(Policy, "takes_trees", autocast == "none")
     monkeypatch.setattr("rlzoo.lm.contract.enforce", lambda *given: ({}, []))
     for place in (Critic, Policy):
-        name = "predict" if place is Critic else "_run"
+        name = "predict" if place is Critic else "run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     kept, _ = weights_after(zoo, words, "ppo_gae")
-    assert calls == (["_run"] if trunk == "shared" else ["_run", "predict"])
+    assert calls == (["run"] if trunk == "shared" else ["run", "predict"])
     monkeypatch.setattr(Plan, "one_update", False)
     again, _ = weights_after(zoo, words, "ppo_gae")
     for name, tensor in kept.items():

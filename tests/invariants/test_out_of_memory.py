@@ -121,7 +121,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
 
     world = make("llama", "train.minibatches=1")
     seen = watch_passes(monkeypatch)
-    plain, left = module._backward, [1]
+    plain, left = module._loss, [1]
     trainer = Trainer(world)
     experience = trainer.sample()
 
@@ -134,7 +134,7 @@ def test_a_pass_that_was_kept_goes_when_memory_runs_out(make, monkeypatch):
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
         return plain(*given, **named)
 
-    monkeypatch.setattr(module, "_backward", backward)
+    monkeypatch.setattr(module, "_loss", backward)
     trainer.update(experience)
     assert experience.forward is None
     assert with_gradient(seen) > 0

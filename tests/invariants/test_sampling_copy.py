@@ -6,8 +6,8 @@ import torch
 from helpers.architectures import LORA
 from helpers.odd_models import save_odd
 from helpers.worlds import rolled, step
+from rlzoo.accel.decode import Rows
 from rlzoo.accel.sampling_copy import SamplingCopy
-from rlzoo.lm.decode import Rows
 
 
 def nudge(model):

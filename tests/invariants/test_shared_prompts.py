@@ -67,7 +67,7 @@ def test_passes_that_are_held_are_made_once_and_change_nothing(zoo, words, trunk
     monkeypatch.setattr(Policy, "no_trees", "")
     monkeypatch.setattr("rlzoo.lm.contract.enforce", lambda *given: ({}, []))
     for place in (Critic, Policy):
-        name = "predict" if place is Critic else "_run"
+        name = "predict" if place is Critic else "run"
         plain = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *a, p=plain, n=name: calls.append(n) or p(*a))
     monkeypatch.setattr(Policy, "positions_per_pass", lambda self, grad: 40 if grad else 10_000)

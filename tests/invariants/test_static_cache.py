@@ -13,9 +13,9 @@ from helpers.launches import Launches
 from helpers.worlds import rolled
 from invariants.architecture_table.configs import ARCHITECTURES, config_of
 from rlzoo.accel import graphs
+from rlzoo.accel.decode import Rows
 from rlzoo.errors import ModelError
 from rlzoo.lm import contract
-from rlzoo.lm.decode import Rows
 from rlzoo.lm.loading import UNWANTED
 from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import left_pad
@@ -109,7 +109,7 @@ def test_a_fixed_shape_gives_the_tokens_of_a_cache_that_grows(name, steps):
 def test_an_architecture_is_served_or_known_not_to_be(name, steps):
     policy = policy_of(name)
     policy.static = True
-    with contract._probed(policy) as twin:
+    with policy.probed() as twin:
         columns = contract._rows(twin)
         found = contract._tried("static cache", lambda: contract._static(twin, columns))
     assert found.passed is (name not in GROWS), found.message

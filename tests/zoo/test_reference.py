@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from helpers import ROOT
 from rlzoo import load_zoo
 from rlzoo.ops import group_mean, group_std, reward_to_go, whiten
-from rlzoo.step.advantages import KLController
+from rlzoo.step.columns import KLController
 
 HERE = ROOT / "tests" / "reference"
 RECORD = json.loads((HERE / "verl.json").read_text())

@@ -19,7 +19,7 @@ from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
 from rlzoo.recipe.plan import Plan, together
-from rlzoo.step.advantages import whitened
+from rlzoo.step.columns import whitened
 from rlzoo.step.trainer import Trainer
 from rlzoo.step.update import first_gradient
 from rlzoo.train.start import prepare

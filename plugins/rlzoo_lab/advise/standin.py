@@ -11,7 +11,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.mdp.noise import generator
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.metrics import EXPLAINED_VARIANCE, LENGTH
-from rlzoo.step.advantages import whitened
+from rlzoo.step.columns import whitened
 from rlzoo.step.update import first_gradient
 from rlzoo_lab.oracle import Oracle, make_columns, make_tree, make_world
 from rlzoo_lab.oracle.episodes import EpisodeTable

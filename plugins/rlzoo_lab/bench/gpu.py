@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from rlzoo.lm.head import log_prob_stats
+from rlzoo.accel.head import log_prob_stats
 from rlzoo.step.trainer import Trainer
 from rlzoo_lab.bench.common import measure, peak_mb, steps_of
 from rlzoo_lab.bench.runner import Row

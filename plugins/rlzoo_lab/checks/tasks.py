@@ -9,7 +9,8 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.batch import take
-from rlzoo.plugin.component import Example, needs_of
+from rlzoo.plugin.border import needs_of
+from rlzoo.plugin.component import Example
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.checks.made_up import Columns
 from rlzoo_lab.checks.subject import NotApplicable, Subject, equal, others, show

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlzoo.errors import RlzooError, nearest
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.words import has_sweep
 from rlzoo_lab.variants import in_full, shown_options, variants
 

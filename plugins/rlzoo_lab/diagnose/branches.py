@@ -28,8 +28,7 @@ from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
 from rlzoo.recipe.words import is_run
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.folder import RunFolder, open_folder
-from rlzoo.step.advantages import add_rewards, loss_mask
-from rlzoo.step.columns import add_columns
+from rlzoo.step.columns import add_columns, add_rewards, loss_mask
 from rlzoo.train.checkpoint import load_checkpoint
 from rlzoo_lab.diagnose.against import against, critic_against, reference_quality
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head

@@ -17,7 +17,7 @@ from rlzoo.lm.prompts import encode_each
 from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import left_pad
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe

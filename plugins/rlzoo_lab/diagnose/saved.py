@@ -13,13 +13,14 @@ from torch import Tensor
 
 from rlzoo.errors import RunError
 from rlzoo.lm.build import build_policy
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
-from rlzoo.recipe.plan import Bound, Plan, make_plan
+from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.recipe.words import quoted
 from rlzoo.runs.folder import open_folder
 from rlzoo.step import critic_quality as quality
-from rlzoo.step.advantages import whitened
+from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
 from rlzoo.step.update import first_gradient
 from rlzoo.train.record import read_batch, saved_batches

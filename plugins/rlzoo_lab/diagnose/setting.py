@@ -9,9 +9,10 @@ from torch import Tensor
 
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.noise import generator
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe
-from rlzoo.recipe.plan import CRITIC_COLUMNS, Bound
+from rlzoo.recipe.plan import CRITIC_COLUMNS
 from rlzoo_lab.diagnose.asked import row_head
 from rlzoo_lab.diagnose.model_world import ModelWorld
 from rlzoo_lab.oracle.bias import STEP_KL, report

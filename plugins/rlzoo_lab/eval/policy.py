@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlzoo.errors import UsageError
-from rlzoo.plugin.border import border
-from rlzoo.plugin.component import needs_of
+from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.evaluations import DECODING, decoding_words
@@ -101,8 +100,9 @@ def _keys(words: list[str]) -> set[str]:
 
 def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[dict[str, Any]]:
     """A row for each response: all prompts once, then once more, ..."""
+    from rlzoo.mdp.rules import right_rows
     from rlzoo.plugin.call import own  # torch, as below
-    from rlzoo.rollout.evaluation import held_out, right_rows
+    from rlzoo.rollout.evaluation import held_out
 
     extract = models.plan.abilities.extract
     number = 0

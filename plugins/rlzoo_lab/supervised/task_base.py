@@ -13,12 +13,12 @@ from rlzoo.format.console import SafeConsole
 from rlzoo.format.text import printable
 from rlzoo.lm.build import build_policy
 from rlzoo.lm.models import Models
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples, right_rows
 from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
-from rlzoo.rollout.evaluation import evaluate, held_out, response_limit, right_rows
+from rlzoo.rollout.evaluation import evaluate, held_out, response_limit
 from rlzoo.runs.metrics import headline
 from rlzoo_lab.supervised.warm_start import warm_start, with_ends
 from rlzoo_lab.tiny import CHARACTERS, build_model, build_tokenizer, save

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from rlzoo.mdp.batch import right_pad
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.protocols import abilities
 from rlzoo_lab.supervised.fit import IGNORED
 from rlzoo_lab.tiny import EOS, build_model, build_tokenizer, save

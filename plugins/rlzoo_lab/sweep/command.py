@@ -5,9 +5,9 @@ import warnings
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
 from rlzoo.errors import RecipeError, Unfinished, disk_is_full
+from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
-from rlzoo.recipe.plan import Bound
 from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked

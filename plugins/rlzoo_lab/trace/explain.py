@@ -15,7 +15,8 @@ from torch import Tensor
 from rlzoo.errors import RlzooError
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean, group_std, masked_mean, masked_sum, masked_var, td_lambda
-from rlzoo.recipe.plan import Bound, Plan
+from rlzoo.plugin.border import Bound
+from rlzoo.recipe.plan import Plan
 from rlzoo_lab.trace.trace import Derivation
 
 

@@ -14,7 +14,7 @@ from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
 from rlzoo.mdp.batch import Batch
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
@@ -23,7 +23,7 @@ from rlzoo.recipe.plan import Plan, make_plan, together
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
-from rlzoo.step.experience import observe
+from rlzoo.step.trainer import observe
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo.train.record import read_batch, saved_batches
 from rlzoo_lab.trace.make import make_trace

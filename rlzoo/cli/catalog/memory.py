@@ -14,7 +14,7 @@ from typing import Any
 from rlzoo.accel.memory import USUAL, activations, room, sampling_copy
 from rlzoo.errors import typed_path
 from rlzoo.format.numbers import count
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan

@@ -29,7 +29,7 @@ FUNCTIONS = {
     "check": ("check", {"name", "overrides"}),
     "export": ("export", {"run", "directory"}),
 }
-OF_THE_TERMINAL = {"help", "json", "allow_env", "markdown"}
+OF_THE_TERMINAL = {"csv", "latex", "help", "json", "allow_env", "markdown"}
 
 
 def own_functions():

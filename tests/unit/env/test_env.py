@@ -23,8 +23,7 @@ from rlzoo.env.token_env import TokenEnv
 from rlzoo.env.vector_env import TokenVectorEnv
 from rlzoo.errors import ComponentError, RlzooError
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.step.advantages import add_rewards
-from rlzoo.step.columns import add_columns
+from rlzoo.step.columns import add_columns, add_rewards
 
 ENV = "rlzoo/TokenMDP-v0"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

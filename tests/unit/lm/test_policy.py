@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from helpers.rewards_for_tests import LETTERS
+from rlzoo.accel.decode import few_rows, pick, truncate
 from rlzoo.lm.build import build_models
-from rlzoo.lm.decode import few_rows, pick, truncate
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.sample import collect, draw
@@ -152,7 +152,7 @@ def test_a_critic_with_bins_predicts_inside_its_support(zoo, words):
 
 
 def test_explained_variance_is_against_monte_carlo_returns(zoo, words):
-    from rlzoo.step.advantages import add_advantages, add_rewards
+    from rlzoo.step.columns import add_advantages, add_rewards
 
     world, batch = rolled(zoo, [*words, *LETTERS, "estimator.lam=0.0", "kl.place=none"])
     add_rewards(world.plan, batch, 0.0)

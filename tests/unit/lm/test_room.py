@@ -9,8 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers.pretend_gpu import pretend_gpu
 from helpers.worlds import make_world
-from rlzoo.accel import memory
-from rlzoo.lm import head
+from rlzoo.accel import head, memory
 
 GIB = 2**30
 

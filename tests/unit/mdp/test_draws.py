@@ -5,7 +5,7 @@ import pytest
 
 from rlzoo import Example
 from rlzoo.errors import ComponentError
-from rlzoo.mdp.draws import draw_examples
+from rlzoo.mdp.rules import draw_examples
 
 CHAT = [{"role": "user", "content": "1+1="}]
 

@@ -12,12 +12,12 @@ import torch
 
 import rlzoo
 from rlzoo.errors import ComponentError, RlzooError
-from rlzoo.plugin.border import border, told
+from rlzoo.plugin.border import Bound, border, told
 from rlzoo.plugin.call import own
 from rlzoo.plugin.component import read_component
 from rlzoo.plugin.watch import Watch
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import Bound, make_plan
+from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks
 
 

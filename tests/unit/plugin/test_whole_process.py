@@ -10,10 +10,9 @@ import torch
 
 import rlzoo
 from rlzoo.errors import ComponentError, Unfinished, disk_is_full, of_the_machine
-from rlzoo.plugin.border import border
+from rlzoo.plugin.border import Bound, border
 from rlzoo.plugin.component import read_component
 from rlzoo.plugin.registry import PluginWarning, load_zoo
-from rlzoo.recipe.plan import Bound
 
 
 def test_a_full_disk_in_a_component_is_one_and_names_it():

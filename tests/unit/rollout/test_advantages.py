@@ -5,7 +5,7 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, world_of
-from rlzoo.step.advantages import KLController
+from rlzoo.step.columns import KLController
 
 
 def test_dropped_rows_change_nothing(zoo, words):
@@ -14,7 +14,7 @@ def test_dropped_rows_change_nothing(zoo, words):
     world = world_of(zoo, words, "rloo")
     batch = rolled(world)
     assert batch["truncated"].any()
-    from rlzoo.step.advantages import loss_mask
+    from rlzoo.step.columns import loss_mask
 
     assert (loss_mask(world.plan, batch)[batch["truncated"]] == 0).all()
 

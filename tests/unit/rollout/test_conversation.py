@@ -22,8 +22,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.rollout.responses import resources
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.step.advantages import add_advantages, add_rewards
-from rlzoo.step.columns import add_columns
+from rlzoo.step.columns import add_advantages, add_columns, add_rewards
 from rlzoo.step.update import gradients
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)

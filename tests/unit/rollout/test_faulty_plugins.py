@@ -10,7 +10,7 @@ from helpers.worlds import step, world_of
 from rlzoo import Example, hookimpl
 from rlzoo.errors import ComponentError
 from rlzoo.rollout.evaluation import evaluate
-from rlzoo.step.experience import experience
+from rlzoo.step.trainer import experience
 
 
 @pytest.fixture(params=["addition", "hi_lo"])  # a conversation goes by turns

@@ -8,7 +8,7 @@ import torch
 
 import rlzoo
 from rlzoo.errors import RlzooError
-from rlzoo.plugin.component import needs_of
+from rlzoo.plugin.border import needs_of
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks

@@ -12,29 +12,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from rlzoo.accel.cache import Fixed, Growing
 from rlzoo.accel.graphs import Graph, Step
 from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.call import check
 
-if TYPE_CHECKING:
-    from rlzoo.lm.policy import Policy
-
-
 BLOCK = 512  # tokens of the vocabulary, of which a draw looks at the sum before it looks at each
 
 FEW, LARGE = range(8, 65), 2**19  # rows, and weights of a layer: see `few_rows`
 
 
+class Sampled(Protocol):
+    """What is read of a policy (`rlzoo.lm.policy`): the network, and how to sample from it."""
+
+    model: Any
+    tokenizer: Any
+    temperature: float
+    top_k: int
+    top_p: float
+    eos_ids: list[int]
+    pad_id: int
+    stops: tuple[str, ...]
+    static: bool
+    notes: list[str]
+
+
 def decode(
-    policy: Policy,
+    policy: Sampled,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,
@@ -42,8 +54,6 @@ def decode(
 ) -> dict[str, Tensor]:
     """Responses (B, T') to prompts (B, P), T' <= limit: `response_ids`, `sampler_log_probs` and
     `old_log_probs`. Token t by inverse CDF at uniforms[:, t] (B, T), greedily without."""
-    from rlzoo.accel.cache import Fixed, Growing  # transformers is there by now
-
     first = torch.cat([on_host(prompt_ids), on_host(prompt_mask).long()], 1)
     unique, home = torch.unique(first, dim=0, return_inverse=True)
     ids, mask = unique[:, : prompt_ids.shape[1]], unique[:, prompt_ids.shape[1] :]
@@ -83,7 +93,7 @@ class Rows:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Sampled,
         cache: Any,
         logits: Tensor,
         place: Tensor,
@@ -133,7 +143,7 @@ class Rows:
             self.cache.keep(keep)
             self.live, self.place, self.token = self.live[keep], self.place[keep], self.token[keep]
             self.u = None if self.u is None else self.u[keep]
-        changed = self.cache.reserve(block) or fewer or self.graph is None
+        changed = self.cache.reserve(block) or fewer
         if not self.policy.static:
             return self.step
         if changed or self.graph is None:
@@ -242,7 +252,7 @@ def _finite(log_probs: Tensor) -> Tensor:
     return log_probs
 
 
-def draw(policy: Policy, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under what is sampled from, and under the policy), each (B,):
     where the cumulative distribution of logits (B, V) passes u (B,); the likeliest without."""
     logits = wide(logits)
@@ -309,7 +319,7 @@ def wide(x: Tensor) -> Tensor:
 
 
 def _by_generation(
-    policy: Policy,
+    policy: Sampled,
     prompt_ids: Tensor,
     prompt_mask: Tensor,
     uniforms: Tensor | None,

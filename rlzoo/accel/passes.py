@@ -5,7 +5,7 @@ How rows are cut into passes changes no number that comes out, and no gradient.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,12 +14,21 @@ from rlzoo.accel.layout import lengths, pack
 from rlzoo.accel.memory import room
 from rlzoo.accel.ranks import ALONE, Ranks
 from rlzoo.errors import RlzooError, out_of_memory
-from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import take
 from rlzoo.ops import pick
 
 Columns = Mapping[str, Any]
 T = TypeVar("T")
+
+
+class Sized(Protocol):
+    """What is read of a policy (`rlzoo.lm.policy`): what its rows take, and how they lie."""
+
+    @property
+    def device(self) -> torch.device: ...
+    def trees(self, columns: Columns) -> bool: ...
+    def positions_per_pass(self, *, grad: bool) -> int: ...
+    def bytes_of_position(self, *, grad: bool) -> int: ...
 
 
 @dataclass
@@ -31,7 +40,7 @@ class Passes:
     notes: where it is said should memory run out.
     """
 
-    policy: Policy
+    policy: Sized
     train: Any
     ranks: Ranks = ALONE
     collective: bool = False
@@ -90,10 +99,12 @@ class Passes:
     ) -> dict[str, Tensor]:
         """`function` of all rows, tensors (B, ...) by name, a pass for each of `parts`; ranks share
         them."""
-        done = [function(take(columns, part)) for part in self.ranks.share(parts)]
-        if self.collective and self.ranks.idle(len(parts)):
-            function(take(columns, parts[0]))
-        if self.ranks.count > 1:
+        alone = self.ranks.count == 1
+        mine = parts if alone else self.ranks.share(parts)
+        done = [function(take(columns, part)) for part in mine]
+        if not alone:
+            if self.collective and self.ranks.idle(len(parts)):
+                function(take(columns, parts[0]))
             shares = self.ranks.gather([{n: x.cpu() for n, x in out.items()} for out in done])
             device = self.policy.device
             done = [{n: x.to(device) for n, x in out.items()} for share in shares for out in share]

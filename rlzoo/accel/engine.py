@@ -1,0 +1,157 @@
+"""The passes of an update: forward and backward, shared among ranks, made ahead where they may be
+held, with gradients that leave nothing as large as the vocabulary for each pass.
+
+`rlzoo.step.update` says what the loss is. Nothing here knows of losses, epochs or aggregations.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rlzoo.accel.passes import Passes
+from rlzoo.accel.ranks import Ranks
+from rlzoo.mdp.batch import take
+
+Columns = Mapping[str, Any]
+
+# The rows (R,) of each pass, and what `Networks.forward` gave for them, with gradient; empty where
+# it is to be made.
+Forward = list[tuple[Tensor, dict[str, Tensor]]]
+
+# What a pass of a network gives.
+MADE = {"actor": "log_probs", "critic": "prediction"}
+
+
+class Networks(Protocol):
+    """A policy and perhaps a critic: `model` and `trunk` are what their passes go through."""
+
+    policy: Any
+    critic: Any
+    passes: Passes
+    ranks: Ranks
+
+    @property
+    def shared(self) -> bool: ...
+    @property
+    def sharded(self) -> bool: ...
+    def networks(self) -> dict[str, nn.Module]: ...
+    def forward(self, columns: Columns, *, actor: bool, critic: bool) -> dict[str, Tensor]: ...
+
+
+def ahead(models: Networks, columns: Columns, actor: bool) -> Forward | None:
+    """The passes of an update on all these rows, should it be possible to hold them until then.
+
+    actor: whether the update trains it."""
+    if models.ranks.count > 1:
+        return None
+
+    def attempt() -> Forward | None:
+        parts = models.passes.to_keep(columns)
+        if parts is None:
+            return None
+        # One network's passes are much to hold.
+        both = actor and (len(parts) == 1 or models.critic is None or models.shared)
+        return [(p, models.forward(take(columns, p), actor=both, critic=True)) for p in parts]
+
+    with torch.enable_grad(), lean_gradients(models):
+        return models.passes.retry(attempt)
+
+
+def serves(forward: Forward | None, names: tuple[str, ...]) -> bool:
+    """Whether these passes were made for the networks `names`."""
+    return forward is not None and all(MADE[name] in forward[0][1] for name in names)
+
+
+def backward(
+    models: Networks,
+    columns: Columns,
+    forward: Forward,
+    names: tuple[str, ...],
+    loss_of: Callable[[Tensor, Columns, Mapping[str, Tensor]], Tensor],
+) -> None:
+    """Leave the gradient of a mini-batch in the weights of the networks `names`, on all ranks.
+
+    forward: the rows of each pass over `columns`, made already or not. loss_of: the loss () of the
+    rows (R,) of a pass, of their columns, and of what the pass gave for these networks.
+    """
+    for network in models.networks().values():
+        network.zero_grad(set_to_none=True)
+    trained = {name: name in names for name in MADE}
+    alone = models.ranks.count == 1
+    for part, scored in forward if alone else models.ranks.share(forward):
+        micro = take(columns, part)
+        if not scored:
+            with lean_gradients(models):
+                scored = models.forward(micro, **trained)
+        # Of a pass that was made for all networks, what these ones made.
+        of = {n: "critic" if n == MADE["critic"] else "actor" for n in scored}
+        loss = loss_of(part, micro, {n: x for n, x in scored.items() if of[n] in names})
+        if loss.requires_grad:
+            loss.backward()
+    if not alone and models.sharded and models.ranks.idle(len(forward)):
+        _idle_pass(models, take(columns, forward[0][0]), trained)
+    for network in models.networks().values():
+        for weight in network.parameters():
+            if weight.grad is not None and weight.grad.is_sparse:
+                weight.grad = weight.grad.to_dense()
+    if not alone:
+        models.ranks.sum_gradients(models.networks().values())
+
+
+def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) -> None:
+    """A pass that leaves no gradient, on a rank that has fewer of them than others: passes of
+    weights that are spread over ranks are collectives."""
+    outputs = models.forward(micro, **trained)
+    torch.stack([x.sum() for x in outputs.values() if x.requires_grad]).sum().mul(0).backward()
+
+
+@contextmanager
+def lean_gradients(models: Networks) -> Iterator[None]:
+    """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
+    the gradient of the rows that they read, the head's they add in place. Not of weights that are
+    spread over ranks: those gradients leave at once."""
+    if models.sharded:
+        yield
+        return
+    trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
+    inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
+    tables = [x for x in inputs if type(x) is nn.Embedding]
+    # By a number, torch counts the rows that are left: a device would be waited for.
+    padding = {
+        table: table.padding_idx
+        for table in tables
+        if table.padding_idx is not None and table.weight.device.type != "cpu"
+    }
+    hooks = [t.register_forward_hook(partial(_no_padding, n)) for t, n in padding.items()]
+    for table in padding:
+        table.padding_idx = None
+    for table in tables:
+        table.sparse = True
+    models.policy.accumulate = True
+    try:
+        yield
+    finally:
+        models.policy.accumulate = False
+        for table in tables:
+            table.sparse = False
+        for (table, index), hook in zip(padding.items(), hooks, strict=True):
+            table.padding_idx = index
+            hook.remove()
+
+
+def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
+    """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
+    if out.requires_grad:
+        out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))
+
+
+def _embeddings(trunk: Any) -> Any:
+    """The trunk's table of embeddings; None where it names none, as a decoder's wrapper may."""
+    try:
+        return trunk.get_input_embeddings()
+    except NotImplementedError:
+        return None
