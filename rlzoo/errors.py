@@ -12,9 +12,16 @@ class RlzooError(Exception):
     """An error a user can mend: one line that names the place.
 
     status: the process's exit status: 2 where nothing was done, 1 where work had begun.
+    key: the recipe key, option or file that it is about, where that is known.
+    kind: what is wrong, by a word that stays when the line changes: "unknown-key", "wrong-type",
+        "out-of-range", "unmet-need", "unknown-component", "taken", "not-found", "plugin-fault", ...
     """
 
     status = 2
+
+    def __init__(self, *said: object, key: str | None = None, kind: str | None = None):
+        super().__init__(*said)
+        self.key, self.kind = key, kind
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows of it: the line, below the traceback of what a plugin raised."""

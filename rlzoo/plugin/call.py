@@ -109,7 +109,9 @@ def _take(component: Component, columns: Mapping[str, Any], name: str) -> Any:
     if name not in columns:
         given = ", ".join(columns) or "nothing"
         raise ComponentError(
-            f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})"
+            f"{component.label} needs {name!r}{nearest(name, columns)} (given: {given})",
+            key=name,
+            kind="unmet-need",
         )
     value = columns[name]
     # Targets are numbers: whatever history one has stays outside.
@@ -180,7 +182,8 @@ class _Call:
         self.given = [x.detach() for x in floats.values()]
 
     def fault(self, text: str) -> ComponentError:
-        return ComponentError(f"{self.component.label}: {text}")
+        name = self.component.name
+        return ComponentError(f"{self.component.label}: {text}", key=name, kind="plugin-fault")
 
     def tensor(self, x: Any, what: str, shape: Any) -> Tensor:
         if not isinstance(x, Tensor):

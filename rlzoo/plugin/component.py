@@ -110,13 +110,21 @@ class Component:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
         for name in options:
             if name not in self.options:
-                raise ComponentError(f"{self.label}: {self.no_option(name).removeprefix('has ')}")
+                raise ComponentError(
+                    f"{self.label}: {self.no_option(name).removeprefix('has ')}",
+                    key=name,
+                    kind="unknown-key",
+                )
         checked = {}
         for name, option in self.options.items():
             try:
                 checked[name] = option.check(options.get(name, option.default))
             except ValueError as error:
-                raise ComponentError(f"{self.label}: option {name!r} {error}") from None
+                line, kind = (
+                    f"{self.label}: option {name!r} {error}",
+                    option.fault(options.get(name)),
+                )
+                raise ComponentError(line, key=name, kind=kind) from None
         return checked
 
     def no_option(self, name: str) -> str:

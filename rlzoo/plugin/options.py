@@ -3,7 +3,7 @@
 import inspect
 import math
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 
@@ -93,6 +93,10 @@ class Option:
         if not fits:
             raise ValueError(f"must be {self.type_text}. Got {value!r}")
         return result
+
+    def fault(self, value: Any) -> str:
+        """The kind of error that a value is which this option does not allow."""
+        return "out-of-range" if replace(self, range=None).allows(value) else "wrong-type"
 
     def allows(self, value: Any) -> bool:
         return self._coerce(value, self.type)[0]

@@ -126,9 +126,15 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
     for name in short:
         ends = [key for key in known if key.rpartition(".")[2] == name]
         if len(ends) > 1:
-            raise RecipeError(f"{name} ({COMMAND_LINE}): say which: {' or '.join(ends)}")
+            raise RecipeError(
+                f"{name} ({COMMAND_LINE}): say which: {' or '.join(ends)}",
+                key=name,
+                kind="ambiguous",
+            )
         if ends and ends[0] in keys:
-            raise RecipeError(f"{ends[0]} is given twice: {name} is short for it")
+            raise RecipeError(
+                f"{ends[0]} is given twice: {name} is short for it", key=ends[0], kind="given-twice"
+            )
         full |= {name: ends[0]} if ends else {}
     pairs = zip(keys, words, strict=True)
     return [full[k] + word[word.index("=") :] if k in full else word for k, word in pairs]
@@ -164,19 +170,23 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         return None, words
     if not chosen:
         raise RecipeError(
-            f"which recipe? `rlzoo recipes` has a line for each of the {len(known)}: ppo_gae, say"
+            f"which recipe? `rlzoo recipes` has a line for each of the {len(known)}: ppo_gae, say",
+            key="recipe",
+            kind="missing",
         )
     if len(chosen) > 1:
-        raise RecipeError(f"recipe is given twice: {' and '.join(chosen)}")
+        raise RecipeError(
+            f"recipe is given twice: {' and '.join(chosen)}", key="recipe", kind="given-twice"
+        )
     name = chosen[0]
     if name.endswith((".yaml", ".yml")):
         if not os.path.isfile(name):
-            raise RecipeError(f"recipe: no file {name}")
+            raise RecipeError(f"recipe: no file {name}", key=name, kind="not-found")
         return Path(name), rest
     if name not in known:
         if "," in name:
             raise RecipeError(f"recipe={name} sweeps over recipes; `rlzoo sweep` does that")
-        raise RecipeError(no_recipe(name))
+        raise RecipeError(no_recipe(name), key="recipe", kind="not-found")
     return known[name], rest
 
 
@@ -240,7 +250,9 @@ def _presets(layers: list[Layer]) -> list[Layer]:
             continue
         name = chosen.values[key]
         if not isinstance(name, str | int | float):
-            raise RecipeError(f"{key} ({chosen.origin}): must be a str. Got {name!r}")
+            raise RecipeError(
+                f"{key} ({chosen.origin}): must be a str. Got {name!r}", key=key, kind="wrong-type"
+            )
         file = find_config(folder, str(name))
         if file:
             preset = read_layer(file)
@@ -255,7 +267,9 @@ def _presets(layers: list[Layer]) -> list[Layer]:
             known = list_configs("model")
             raise RecipeError(
                 f"{key} ({chosen.origin}): no model {name!r}{nearest(str(name), known)} "
-                f"(there are: {', '.join(known)}; a folder goes into {section}.path)"
+                f"(there are: {', '.join(known)}; a folder goes into {section}.path)",
+                key=key,
+                kind="unknown-component",
             )
     return presets
 
@@ -320,7 +334,11 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     all of them as they are written."""
     for key, value in merged.items():
         if "???" in _texts(value):
-            raise RecipeError(f"{key} ({origins[key]}): has no value: ??? stands for one to come")
+            raise RecipeError(
+                f"{key} ({origins[key]}): has no value: ??? stands for one to come",
+                key=key,
+                kind="missing",
+            )
     open_ones = {
         key: value for key, value in merged.items() if any("${" in t for t in _texts(value))
     }
@@ -341,7 +359,11 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
             text = first_line(error)
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
         if any("${" in text for text in _texts(resolved[key])):
-            raise RecipeError(f"{key} ({origins[key]}): {value!r} stands for another reference")
+            raise RecipeError(
+                f"{key} ({origins[key]}): {value!r} stands for another reference",
+                key=key,
+                kind="bad-reference",
+            )
     return resolved, open_ones if variables else {}
 
 
@@ -362,10 +384,14 @@ def _variables(key: str, merged: Flat, origins: dict[str, str]) -> Iterator[str]
             try:
                 secret(name)
             except RecipeError as error:
-                raise RecipeError(f"{key} ({origins[key]}): {text!r}: {error}") from None
+                raise RecipeError(
+                    f"{key} ({origins[key]}): {text!r}: {error}", key=key, kind="not-allowed"
+                ) from None
             yield name
         if "${" in _PLAIN.sub("", _ENV.sub("", text)):
             raise RecipeError(
                 f"{key} ({origins[key]}): {text!r}: a value may refer to ${{another.key}} or "
-                "${oc.env:NAME}, and to nothing else"
+                "${oc.env:NAME}, and to nothing else",
+                key=key,
+                kind="not-allowed",
             )

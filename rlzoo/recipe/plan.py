@@ -189,7 +189,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         (),
     )
     for fault in _faults(plan):
-        raise RecipeError(fault)
+        raise RecipeError(fault, kind="unmet-need")
     _check_options(plan)
     return dataclasses.replace(plan, warnings=tuple(_warnings(plan)))
 
@@ -233,7 +233,9 @@ def _close(
         if name not in asked and name not in zoo.columns:
             known = [*COLUMNS, *zoo.columns]
             raise RecipeError(
-                f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}"
+                f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}",
+                key=key,
+                kind="unmet-need",
             )
         component = asked[name].component if name in asked else zoo.columns[name]
         for need in component.needs:

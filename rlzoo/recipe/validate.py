@@ -40,26 +40,33 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             if not any(name.startswith(f"{key}.") for name in options):
                 checked[key] = value
         elif key not in options:
-            raise RecipeError(_unknown(key, origins[key], options, chosen, zoo))
+            line = _unknown(key, origins[key], options, chosen, zoo)
+            raise RecipeError(line, key=key, kind="unknown-key")
         else:
             try:
                 checked[key] = options[key].check(value)
             except ValueError as error:
-                raise RecipeError(f"{key} ({origins[key]}): {error}") from None
+                line, kind = f"{key} ({origins[key]}): {error}", options[key].fault(value)
+                raise RecipeError(line, key=key, kind=kind) from None
     set_at = {key: origins[key] for key in checked}
     for key in options:
         if key not in checked and key not in defaults:
-            raise RecipeError(f"{key}: has no value, not even in defaults.yaml")
+            raise RecipeError(
+                f"{key}: has no value, not even in defaults.yaml", key=key, kind="missing"
+            )
         if key not in checked:
             checked[key], set_at[key] = defaults[key]
     if checked["model.path"] is None:
-        raise RecipeError("model: give model.name (a preset) or model.path (a folder)")
+        line = "model: give model.name (a preset) or model.path (a folder)"
+        raise RecipeError(line, key="model", kind="missing")
     sizes = [checked[f"rollout.{name}"] for name in ("prompts", "samples", "max_new_tokens")]
     if math.prod(sizes) > MANY * 128:
         text = " x ".join(map(str, sizes))
         raise RecipeError(
             f"rollout: prompts x samples x max_new_tokens is {text} tokens a step; "
-            f"must be at most {MANY * 128}"
+            f"must be at most {MANY * 128}",
+            key="rollout",
+            kind="out-of-range",
         )
     return checked, set_at
 
@@ -85,7 +92,8 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
         known = (
             f" (there are: {', '.join(zoo.shelves[kind])})" if "did you" not in str(error) else ""
         )
-        raise RecipeError(f"{key} ({origins.get(key, '?')}): {error}{known}") from None
+        line = f"{key} ({origins.get(key, '?')}): {error}{known}"
+        raise RecipeError(line, key=key, kind="unknown-component") from None
 
 
 def _unknown(

@@ -140,13 +140,15 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
             "alone chooses such a place, run.dir=..."
         )
     if path.exists() and not path.is_dir():
-        raise RunError(f"run.dir: {path} is a file")
+        raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
     with locked(path):
         if not _is_new(path):
             if not recipe.config.run.overwrite:
                 raise RunError(
                     f"run.dir: {path} exists already; `rlzoo resume {path}` goes on with it, "
-                    "run.overwrite=true on the command line replaces it"
+                    "run.overwrite=true on the command line replaces it",
+                    key="run.dir",
+                    kind="taken",
                 )
             _clear(path)
         refuse_links(path)
@@ -249,7 +251,9 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
                 f"say; `rlzoo compare {path}` puts them side by side"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
-        raise RunError(f"{path} is no run folder: {what}{_nearby(path)}")
+        raise RunError(
+            f"{path} is no run folder: {what}{_nearby(path)}", key=str(path), kind="not-found"
+        )
     return RunFolder(path)
 
 

@@ -136,3 +136,12 @@ def test_prompts_without_an_index_are_known_again_by_their_text(model_dir):
     index = by_prompt["index"].tolist()
     assert index[:3] * 4 == index
     assert len({i for i in index if i >= 0}) == 3
+
+
+def test_a_difference_over_two_prompts_by_hand():
+    # Mean 1/2, the mean's variance 1/4, one degree of freedom.
+    from rlzoo.stats.clusters import over_prompts
+
+    mean, interval = over_prompts([np.array([0.0, 1.0])], [np.array([0, 1])])
+    assert mean == 0.5
+    assert interval.high - mean == pytest.approx(12.706205 / 2, rel=1e-5)

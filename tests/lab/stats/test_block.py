@@ -146,3 +146,14 @@ def test_prompts_say_whether_these_runs_differ():
     assert again[1] == pytest.approx(once[1])
     assert stats.over_prompts([x], [np.full(50, -1)])[1] == pytest.approx(once[1])
     assert stats.over_prompts([x], [np.zeros(50)])[1] is None
+
+
+def test_a_noisy_pair_has_the_simultaneous_interval_of_its_own_noise():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(30, 10)) * np.array([10.0] + [1.0] * 9)
+    found = stats.block(scores)
+    low, high = found.contrasts[0, 1].interval
+    own = (scores[:, 0] - scores[:, 1]).std(ddof=1)
+    assert own > 2**0.5 * found.sd
+    least = stats.critical(0.95, found.freedom, 10) * own / 30**0.5
+    assert (high - low) / 2 >= least * (1 - 1e-9)

@@ -29,3 +29,16 @@ def test_the_one_that_cannot_be_read_is_named():
         PromptFormat(make_tokenizer()).encode_each(["1+2=", "1€"])
     with pytest.raises(RlzooError, match="prompt '' is empty"):
         PromptFormat(make_tokenizer()).encode_each(["1+2=", ""])
+
+
+def test_text_gets_the_special_tokens_and_what_a_template_wrote_does_not(monkeypatch):
+    asked = {}
+
+    def seen(tokenizer, texts, *, add_special_tokens):
+        asked[add_special_tokens] = texts
+        return [[1] for _ in texts]
+
+    monkeypatch.setattr(prompts, "encode_each", seen)
+    form = PromptFormat(make_tokenizer(chat=True))
+    form.encode_each(["1+2=", [USER]])
+    assert asked == {True: ["1+2="], False: [form.text([USER])]}

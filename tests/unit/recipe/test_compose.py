@@ -119,7 +119,6 @@ def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
         ([], ["which recipe?", "ppo_gae"]),
         (["recipe=ppo_gea"], ["'ppo_gea'", "did you mean 'ppo_gae'"]),
         (["recipe=ppo_gae,grpo"], ["rlzoo sweep"]),
-        (["recipe=ppo_gae", "recipe=grpo"], ["twice"]),
         (["recipe=nowhere.yaml"], ["no file nowhere.yaml"]),
         (["recipe=ppo_gae", "=3"], ["expected key=value, got '=3'"]),
         (["recipe=ppo_gae", "lam"], ["expected key=value, got 'lam'"]),
@@ -131,7 +130,6 @@ def test_a_file_that_names_a_recipe_is_told_that_it_is_one(zoo, tmp_path):
         (["recipe=ppo_gae", "lr=3"], ["lr (command line): say which: actor.lr or critic.lr"]),
         (["recipe=ppo_gae", "train=3"], ["holds keys, not a value"]),
         (["recipe=ppo_gae", "train.steps=many"], ["must be an int", "Got 'many'"]),
-        (["recipe=ppo_gae", "train.steps=0"], ["[1, inf)", "Got 0"]),
         (["recipe=ppo_gae", "estimator.lam=1.5"], ["[0, 1]", "Got 1.5"]),
         (["recipe=ppo_gae", "kl.place=everywhere"], ["one of reward, loss, none"]),
         (["recipe=ppo_gae", "estimator.lam=0,0.5"], ["sweep syntax"]),
@@ -257,3 +255,34 @@ def test_a_caution_that_cannot_be_read_is_refused(zoo, monkeypatch, condition):
     ) as told:
         plan_of(zoo, "recipe=gpg")
     assert ("train.minibatches" in str(told.value)) == ("minibatch" in condition)
+
+
+def test_a_recipe_file_overrules_presets(zoo, tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("estimator: gae\ntask: key_door\nrollout: {max_new_tokens: 5}\n")
+    recipe = compose([f"recipe={file}", "model=nano"], zoo)
+    assert value(recipe, "rollout.max_new_tokens") == 5
+    assert recipe.origins["rollout.max_new_tokens"] == str(file)
+
+
+def test_the_actor_waits_as_many_steps_as_the_warm_up_has(zoo):
+    plan = plan_of(zoo, "recipe=ppo_gae", "train.critic_warmup=2")
+    assert [step >= plan.actor_from for step in range(4)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("word", "key", "kind"),
+    [
+        ("trian.steps=3", "trian.steps", "unknown-key"),
+        ("train.steps=many", "train.steps", "wrong-type"),
+        ("train.steps=0", "train.steps", "out-of-range"),
+        ("estimator=gea", "estimator.name", "unknown-component"),
+        ("model=tinny", "model.name", "unknown-component"),
+        ("lr=3", "lr", "ambiguous"),
+        ("recipe=grpo", "recipe", "given-twice"),
+    ],
+)
+def test_an_error_has_a_key_and_a_kind(zoo, word, key, kind):
+    with pytest.raises(RecipeError) as caught:
+        compose(["recipe=ppo_gae", word], zoo)
+    assert (caught.value.key, caught.value.kind) == (key, kind)

@@ -1,7 +1,6 @@
 """Values that no recipe means: each is one line, before anything starts."""
 
 import math
-import re
 from typing import Annotated
 
 import pytest
@@ -98,14 +97,16 @@ def test_options_stand_before_and_behind_words(verb):
                                  "eval.samples", "eval.max_new_tokens", "train.minibatches",
                                  "critic.minibatches", "model.lora.rank"])  # fmt: skip
 def test_a_size_that_no_machine_holds_is_refused_before_it_is_made(key, zoo):
-    with pytest.raises(RecipeError, match=re.escape(key)):
+    with pytest.raises(RecipeError, match="Got") as caught:
         compose(["recipe=ppo_gae", f"{key}={10**9}"], zoo)
+    assert (caught.value.key, caught.value.kind) == (key, "out-of-range")
 
 
 def test_nor_is_their_product(zoo):
     words = [f"rollout.{name}={10**6}" for name in ("prompts", "samples", "max_new_tokens")]
-    with pytest.raises(RecipeError, match="^rollout: "):
+    with pytest.raises(RecipeError, match="tokens") as caught:
         compose(["recipe=ppo_gae", *words], zoo)
+    assert (caught.value.key, caught.value.kind) == ("rollout", "out-of-range")
 
 
 def test_a_name_that_is_null_chooses_no_default(zoo, tmp_path):

@@ -56,8 +56,9 @@ def test_a_recipe_reads_no_environment_variable(changes, recipe, zoo):
 def test_no_reference_is_put_together_from_pieces(recipe, zoo):
     """A resolved value is read again: it must not become a reference of its own."""
     pieces = {"device": "$", "model": {"system": "{oc.env:HF_TOKEN}"}}
-    with pytest.raises(RecipeError, match="stands for another reference"):
+    with pytest.raises(RecipeError, match="reference") as caught:
         compose(recipe(**reading("${device}${model.system}"), **pieces), zoo)
+    assert (caught.value.key, caught.value.kind) == ("rewards.http.url", "bad-reference")
 
 
 def test_the_command_line_lets_a_recipe_read_one_name(recipe, zoo, monkeypatch):

@@ -61,3 +61,12 @@ def test_adaptive_controller_follows_its_formula():
     assert c.coef == pytest.approx(0.1 * (1 + 0.2 * 10 / 100))
     c.update(1.9, 10)
     assert c.coef == pytest.approx(0.102 * (1 + (1.9 / 2 - 1) * 10 / 100))
+
+
+def test_the_kl_coefficient_rises_where_the_kl_is_above_its_target():
+    from rlzoo.step.columns import KLController
+
+    for kl, expected in ((2.0, 0.102), (0.0, 0.098), (1.1, 0.101)):
+        controller = KLController(0.1, True, 1.0, 100)
+        controller.update(kl, 10)
+        assert abs(controller.coef - expected) < 1e-12

@@ -119,3 +119,19 @@ def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
     record = read_finished(place)
     assert decoding_of(record.recipe)["eval.temperature"] == 0.5
     assert decoding_of({}) == dict.fromkeys(decoding_of({}))
+
+
+def test_a_response_that_is_cut_off_is_not_right():
+    from types import SimpleNamespace
+
+    import torch
+
+    from rlzoo.rollout.evaluation import right_rows
+
+    class Task:
+        def is_correct(self, responses):
+            return torch.tensor([True, True])
+
+    batch = {"responses": ["1", "1"], "terminated": torch.tensor([True, False])}
+    plan = SimpleNamespace(task=Task(), task_name="x")
+    assert right_rows(plan, batch).tolist() == [True, False]

@@ -292,3 +292,29 @@ def test_an_outcome_is_nothing_before_the_end(world):
     assert mdp.score(world.plan, columns)["sequence_scores"].tolist() == [1] * 8
     columns["terminated"] = torch.zeros(8).bool()
     assert mdp.score(world.plan, columns)["sequence_scores"].tolist() == [0] * 8
+
+
+def test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before(monkeypatch):
+    """The second of two ranks has prompts 2 and 3, four samples each, rows count from 10."""
+    from contextlib import nullcontext
+    from types import SimpleNamespace
+
+    from rlzoo.rollout import sample
+
+    class Reached(Exception):
+        pass
+
+    def seen(models, examples, samples, first_row, *args, **kwargs):
+        assert examples == ["c", "d"]
+        raise Reached(first_row)
+
+    monkeypatch.setattr(sample, "_collect", seen)
+    models = SimpleNamespace(
+        ranks=SimpleNamespace(count=2, block=lambda n: range(2, n)),
+        meter=SimpleNamespace(tokens=0),
+        sampling=lambda needs: nullcontext(),
+    )
+    sampler = SimpleNamespace(needs=())
+    with pytest.raises(Reached) as found:
+        sample.collect(models, [*"abcd"], 4, stream="x", step=0, first_row=10, sampler=sampler)
+    assert found.value.args == (10 + 2 * 4,)

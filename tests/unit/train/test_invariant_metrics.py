@@ -7,6 +7,7 @@ import torch
 
 from helpers.rewards_for_tests import LETTERS
 from helpers.worlds import rolled, sampled, world_of
+from rlzoo.runs.metrics import NO_SIGNAL
 from rlzoo.step.metrics import batch_metrics
 from rlzoo.step.optimizer import make_optimizers
 from rlzoo.step.update import update
@@ -140,3 +141,13 @@ def test_the_last_advantage_is_its_reward_less_v_whatever_lambda(zoo, words):
         raw = batch["raw_advantages"]
         put(batch, "raw_advantages", torch.cat([0 * raw[:, :1], raw[:, :-1]], 1))
         assert batch_metrics(world.plan, batch)["critic/last_corr"] < 0.9
+
+
+def test_groups_without_signal_are_counted_once_each(zoo, words):
+    world = world_of(zoo, words, "grpo")
+    batch = rolled(world)
+    groups = batch["group_ids"]
+    varied = torch.arange(batch.rows).float()
+    put(batch, "sequence_scores", torch.where(groups == groups[0], 0.0, varied))
+    expected = 1 / len(groups.unique())
+    assert batch_metrics(world.plan, batch)[NO_SIGNAL] == pytest.approx(expected)

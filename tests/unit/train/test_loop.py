@@ -141,3 +141,13 @@ def test_a_character_the_tokenizer_does_not_know(zoo, words, tmp_path):
     with pytest.raises(rlzoo.RlzooError, match="does not know 'α'"):
         rlzoo.run("grpo", [*words, "task=greek", f"run.dir={tmp_path / 'a'}"],
                   zoo=rlzoo.load_zoo([plugin]))  # fmt: skip
+
+
+def test_the_limit_that_is_reached_first_ends_a_run():
+    from types import SimpleNamespace
+
+    from rlzoo.train.loop import share_of_budget
+
+    budget = SimpleNamespace(steps=10, tokens=100, minutes=None)
+    assert share_of_budget(budget, 5, 40, 0.0) == 0.5
+    assert share_of_budget(budget, 5, 400, 0.0) == 1.0

@@ -1,5 +1,8 @@
 """One update: its mini-batches, and what moves."""
 
+import math
+
+import pytest
 import torch
 
 from helpers.rewards_for_tests import LETTERS
@@ -26,3 +29,16 @@ def test_an_update_moves_actor_and_critic(zoo, words):
     assert any(not torch.equal(before[k], after[k]) for k in before)
     assert after["critic.head.weight"].abs().sum() > 0
     assert metrics["actor/grad_norm"] > 0
+
+
+def test_a_ratio_is_the_policy_over_the_old_one():
+    from rlzoo.step.optimizer import Sums
+    from rlzoo.step.update import _note_policy
+
+    old = torch.tensor([[-1.0, -2.0]])
+    columns = {"old_log_probs": old, "log_probs": old + math.log(2), "entropy": 0 * old}
+    sums = Sums()
+    _note_policy(sums, columns, torch.tensor([[0.25, 0.75]]), torch.tensor(0.0), {})
+    found = sums.added([float(x) for x in sums.terms])
+    assert found["actor/ratio_mean"] == pytest.approx(2)
+    assert found["actor/ppo_kl"] == pytest.approx(-math.log(2))
