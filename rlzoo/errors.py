@@ -57,6 +57,10 @@ class DataError(RlzooError):
     """Data that is not there, or cannot be read."""
 
 
+class NotCached(DataError):
+    """Data of a hub that is not on this machine, and cannot be fetched now."""
+
+
 class ModelError(RlzooError):
     """A model folder or a reward model's that is none, or a tokenizer that lacks what is needed."""
 
@@ -80,9 +84,15 @@ class Unfinished(RlzooError):
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the most similar of `words`, or an empty string."""
-    close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """`; did you mean 'x'?` for the same word in another case, else up to three that begin with it,
+    else the most similar of `words`; or an empty string."""
+    known = list(words)
+    close = [w for w in known if w.lower() == word.lower()][:1]
+    if not close and len(word) > 1:
+        close = [w for w in known if w.lower().startswith(word.lower())][:3]
+    close = close or difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    *first, last = map(repr, close or [""])
+    return f"; did you mean {', '.join(first)}{' or ' * bool(first)}{last}?" if close else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -248,6 +248,8 @@ def _without_verb(argv: list[str]) -> NoReturn:
         parser_of(rest[0]).print_help()
     elif first == "help" and rest[:1] == ["keys"]:
         print(guide.keys(rest[1:]))
+    elif first == "help" and rest and rest[0] not in MEANT and guide.is_key(rest[0]):
+        print(guide.keys(rest[:1]))
     elif first in ("help", "-h", "--help") and not rest:
         print(guide.table([(name, described(name).help) for name in every_verb()]))
     elif first == "--version":

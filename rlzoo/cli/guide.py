@@ -47,7 +47,8 @@ def start(verbs: list[str]) -> str:
 def table(verbs: Lines) -> str:
     """What `rlzoo help` shows: every verb."""
     head = "usage: rlzoo VERB ..., rlzoo help VERB, rlzoo help keys [WORD], rlzoo --version"
-    return "\n\n".join([fold(head), _beside(verbs)])
+    foot = 'Completion in bash or zsh: eval "$(register-python-argcomplete rlzoo)"'
+    return "\n\n".join([fold(head), _beside(verbs), fold(foot)])
 
 
 def epilog(examples: Sequence[tuple[str, str]], said: str, takes_keys: bool) -> str:
@@ -84,10 +85,11 @@ def _common() -> Lines:
 
 
 def keys(words: list[str]) -> str:
-    """Every key of the core whose name or meaning has all the words."""
+    """Every key of the core whose name or meaning has all the words; options of that name."""
     from rlzoo.recipe.keys import KEYS
 
-    lines = [
+    lines = [*_options(words[0])] if len(words) == 1 else []
+    lines += [
         (key, f"{option.meaning}; {option.type_text}".removeprefix("; "))
         for key, option in KEYS.items()
         if all(word in f"{key} {option.meaning}".lower() for word in map(str.lower, words))
@@ -97,6 +99,29 @@ def keys(words: list[str]) -> str:
         raise RlzooError(f"no key speaks of {' '.join(words)!r}{nearest(words[0], last)}")
     foot = "Options of a component stand beside it: `rlzoo plugins gae`, then estimator.lam=.9."
     return "\n\n".join([_beside(lines), fold(foot)])
+
+
+def is_key(word: str) -> bool:
+    """Whether it ends a key of the core, or is an option of a component."""
+    from rlzoo.recipe.keys import KEYS
+
+    return any(word in (key, key.rpartition(".")[2]) for key in KEYS) or bool(_options(word))
+
+
+def _options(word: str) -> Lines:
+    """Where a word is an option of components: the key, and whose it is, as their source says."""
+    from rlzoo.plugin.sketch import sketch
+    from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
+
+    has: dict[str, list[str]] = {}
+    places = {kind: f"{section}.NAME" for section, kind in COLLECTIONS.items()}
+    places |= {kind: section for section, kind in reversed(SECTIONS.items()) if kind != "columns"}
+    for component in sketch() or ():
+        if word.rpartition(".")[2] in component.options and component.kind in places:
+            key = f"{places[component.kind]}.{word.rpartition('.')[2]}"
+            if key.endswith(f".{word}") or key == word:
+                has.setdefault(key, []).append(component.name)
+    return [(key, f"an option of {', '.join(names)}") for key, names in has.items()]
 
 
 def fold(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
-from rlzoo.errors import DataError, UsageError, first_line, in_short, nearest, typed_path
+from rlzoo.errors import DataError, NotCached, UsageError, first_line, in_short, nearest, typed_path
 
 Message = dict[str, str]
 Item = TypeVar("Item")
@@ -158,7 +158,7 @@ def _from_hub(name: str, subset: str) -> Any:
     except ConnectionError:
         why = "HF_HUB_OFFLINE is set" if offline else "there is no network"
         cache = datasets.config.HF_DATASETS_CACHE
-        raise DataError(f"{name!r} is not in the cache ({cache}), and {why}") from None
+        raise NotCached(f"{name!r} is not in the cache ({cache}), and {why}") from None
     finally:
         datasets.config.HF_HUB_OFFLINE = offline
 

@@ -39,6 +39,8 @@ def resolve_path(path: str | None, key: str = "model.path", *, code: bool = Fals
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder
+    if (typed_path(path) / "model" / "config.json").is_file():
+        raise ModelError(f"{key}: {path!r} is a run; did you mean {str(Path(path, 'model'))!r}?")
     if Path(path).is_dir():
         raise ModelError(
             f"{key}: {path!r} is no model: a folder without config.json (transformers writes one)"

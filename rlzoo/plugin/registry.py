@@ -196,7 +196,13 @@ def _load(plugins: Any) -> Zoo:
     manager.add_hookspecs(hookspecs)
     with Watch() as watch:
         loader = _Loader(zoo.broken, watch)
+        seen = set()
         for origin, distribution, plugin in loader.discover(plugins):
+            file = getattr(plugin, "__file__", None)
+            one = os.path.realpath(file) if file else id(plugin)
+            if one in seen:
+                continue  # named twice, in RLZOO_PLUGINS and to load_zoo
+            seen.add(one)
             with loader.attempt(origin):
                 for component in _components(manager, plugin, origin):
                     named = dataclasses.replace(component, distribution=normal(distribution))
@@ -240,12 +246,16 @@ class _Loader:
             else:
                 yield from self.modules(point.value, name, dist)
         from_environment = [p for p in os.environ.get("RLZOO_PLUGINS", "").split(",") if p.strip()]
+        files = set()
         for item in [*from_environment, *extra]:
             if not isinstance(item, str | Path):
                 name = getattr(item, "__name__", repr(item))
                 yield name, name.partition(".")[0], item
             elif str(item).endswith(".py"):
                 path = Path(item)
+                if (real := os.path.realpath(path)) in files:
+                    continue  # a second module of it would take the first one's place
+                files.add(real)
                 yield from self.load(str(path), path.stem, lambda path=path: _import_file(path))
             else:
                 name = str(item).strip()

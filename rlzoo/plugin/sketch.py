@@ -35,9 +35,12 @@ def sketch() -> Zoo | None:
 
     It holds all that a zoo would, and what a broken plugin would have registered.
     """
-    zoo = Zoo()
+    zoo, seen = Zoo(), set()
     try:
         for origin, distribution, file in _files():
+            if (real := os.path.realpath(file)) in seen:
+                continue
+            seen.add(real)
             components = list(_components(file, origin, distribution))
             if not components and origin.endswith(".py"):
                 raise _Unclear  # a file of the user's that registers nothing: that is to be said

@@ -2,14 +2,15 @@
 
 May import `plugin`, `data`, `format` and what lies below. No torch.
 
-    cautions  what components say of recipes that they are not for
-    compose   layers of values, merged; each keeps the place where it was set
-    files     finds recipes and presets, and reads one as a layer
-    keys      every key of the core: type, range, meaning
-    plan      which components run, which columns and models somebody needs; unmet needs
-    teachers  which teacher is for which prompts
-    validate  every key held against the core's keys and the options of the chosen components
-    words     values as they are written on the command line; sweep syntax
+    cautions   what components say of recipes that they are not for
+    compose    layers of values, merged; each keeps the place where it was set
+    elsewhere  what other trainers call the keys
+    files      finds recipes and presets, and reads one as a layer
+    keys       every key of the core: type, range, meaning
+    plan       which components run, which columns and models somebody needs; unmet needs
+    teachers   which teacher is for which prompts
+    validate   every key held against the core's keys and the options of the chosen components
+    words      values as they are written on the command line; sweep syntax
 """
 
 from rlzoo.recipe.compose import compose  # a package and its first verb: no torch behind it

@@ -45,12 +45,14 @@ class Recipe:
 
     written: of a recipe that reads environment variables, what stands in it (`${oc.env:NAME}`) for
         each key that refers to something: that is stored and shown, never what it stands for.
+    chosen: where each component of a collection was set (`loggers.wandb`), which is no key itself.
     """
 
     name: str
     config: Config
     origins: Mapping[str, str]
     written: Mapping[str, Any] = field(default_factory=dict)
+    chosen: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:
         """What a dotted key has, or a section."""
@@ -65,7 +67,7 @@ class Recipe:
 
     def blame(self, key: str) -> str:
         """`key (where it was set)`, the start of an error."""
-        return f"{key} ({self.origins.get(key, 'defaults')})"
+        return f"{key} ({self.origins.get(key) or self.chosen.get(key, 'defaults')})"
 
     def to_yaml(self) -> str:
         return f"# {self.name}\n" + OmegaConf.to_yaml(OmegaConf.create(self.stored()))
@@ -98,11 +100,15 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     merged, origins = _merge([layers[0], *_presets(layers), *layers[1:]])
     resolved, written = _resolve(merged, origins)
     origins = _distrust(resolved, origins)
+    chosen: dict[str, str] = {}
+    for key in filter(lambda key: key.split(".")[0] in COLLECTIONS, origins):
+        chosen.setdefault(".".join(key.split(".")[:2]), origins[key])
+        chosen.setdefault(key.split(".")[0], origins[key])
     merged, origins = validate(resolved, origins, zoo)
     empty: dict[str, Any] = {section: {} for section in COLLECTIONS}
     config = OmegaConf.create(empty | _nest(merged))
     OmegaConf.set_readonly(config, True)
-    return Recipe(name, cast(Config, config), origins, written)
+    return Recipe(name, cast(Config, config), origins, written, chosen)
 
 
 def spell_out(words: list[str], zoo: Zoo) -> list[str]:

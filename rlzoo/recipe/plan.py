@@ -112,8 +112,14 @@ class Plan:
         return self.recipe.config.correction.name
 
 
-def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
-    """Bind the recipe's components and close over their needs; raises RecipeError."""
+def _needs_of_answers(task: Task) -> tuple[str, ...]:
+    """The columns that a task asks for when it answers in the middle of an episode."""
+    respond = abilities(task).respond
+    return needs_of(respond) if respond else ()
+
+
+def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
+    """Bind the recipe's components and close over their needs; `task`: instead of its own."""
     config = recipe.config
 
     def bound(section: str) -> Bound:
@@ -134,7 +140,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
         return found
 
     task_component = bound("task")
-    task = _make_task(task_component)
+    task = task or _make_task(task_component)
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
         where = recipe.blame("rewards")
@@ -143,7 +149,7 @@ def make_plan(recipe: Recipe, zoo: Zoo) -> Plan:
     sampler = bound("sampler")
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
-        ("task", needs_of(respond) if (respond := abilities(task).respond) else ()),
+        ("task", _needs_of_answers(task)),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
         ("sampler", sampler.needs),
         ("estimator", bound("estimator").needs),

@@ -9,6 +9,7 @@ from rlzoo.errors import RecipeError, RlzooError
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import Option
 from rlzoo.plugin.registry import Zoo
+from rlzoo.recipe.elsewhere import MEANT
 from rlzoo.recipe.files import Flat
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 
@@ -46,7 +47,9 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             try:
                 checked[key] = options[key].check(value)
             except ValueError as error:
-                line, kind = f"{key} ({origins[key]}): {error}", options[key].fault(value)
+                apart = isinstance(value, list) and ",".join(map(str, value))
+                hint = f"; values to sweep over have no brackets: {key}={apart}" if apart else ""
+                line, kind = f"{key} ({origins[key]}): {error}{hint}", options[key].fault(value)
                 raise RecipeError(line, key=key, kind=kind) from None
     set_at = {key: origins[key] for key in checked}
     for key in options:
@@ -76,6 +79,8 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
     chosen = {}
     for section, kind in SECTIONS.items():
         key = f"{section}.name"
+        if section == "kl" and str(merged.get(key, "")).lower() in ("false", "none", "off", "no"):
+            raise RecipeError(f"kl ({origins.get(key, '?')}): for none, give kl.coef=0")
         if merged.get(key) is not None:
             chosen[section] = _component(zoo, kind, str(merged[key]), key, origins)
     for section, kind in COLLECTIONS.items():
@@ -121,15 +126,26 @@ def _unknown(
         if has := [name for name, c in zoo.shelves[kind].items() if key in c.options]:
             return (
                 f"{key} ({origin}): no such key; an option of {kind.replace('_', ' ')} that are "
-                f"not chosen: {', '.join(has)}"
+                f"not chosen: {', '.join(has)}{_meant(key)}"
             )
-    return f"{key} ({origin}): no such key{_nearest_key(key, options)}"
+    for section, kind in {**COLLECTIONS, **SECTIONS}.items():
+        if key in zoo.shelves[kind].claimed:
+            way = f"{section}=[{key}]" if section in COLLECTIONS else f"{section}={key}"
+            return f"{key} ({origin}): no such key; did you mean {way}?"
+    return f"{key} ({origin}): no such key{_meant(key) or _nearest_key(key, options)}"
+
+
+def _meant(key: str) -> str:
+    """What goes by the key's last word in other trainers."""
+    here = MEANT.get(key.rpartition(".")[2].lower())
+    return f"; did you mean {here!r}?" if here else ""
 
 
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:
     """A word alone is held against the last words of keys, too: `lr` is near `actor.lr`."""
     word = key.rpartition(".")[2]
-    known = [*SECTIONS, *options]  # `estimator=gae` is short for `estimator.name=gae`
+    known = [*SECTIONS, *COLLECTIONS, *options]  # `estimator=gae` is short for `estimator.name=gae`
+    key, word = key.lower(), word.lower()
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.6 if "." in key else 0.75)
     if not close:
         last = {k.rpartition(".")[2]: k for k in reversed([*options])}

@@ -23,7 +23,10 @@ def read_value(key: str, text: str) -> Any:
         return deepcopy(_value(text))
     except (yaml.YAMLError, ValueError, OmegaConfBaseException):
         short = text if len(text) < 80 else f"{text[:40]}...{text[-20:]}"
-        raise RecipeError(f"{key} (command line): cannot read the value {short!r}") from None
+        ranged = "; values to sweep over are written 0,0.5,1 or 0..4" if ":" in text else ""
+        raise RecipeError(
+            f"{key} (command line): cannot read the value {short!r}{ranged}"
+        ) from None
 
 
 @lru_cache

@@ -33,7 +33,7 @@ class Wandb:
             id=note.read_text(),
             resume="allow" if mode == "online" else None,
             dir=str(path),
-            mode=mode,
+            mode=mode,  # type: ignore[arg-type, unused-ignore]  # wandb refuses a word not its own
             # Only the metrics: no readings of the machine, no copy of what is printed.
             settings=wandb.Settings(console="off", silent=True, x_disable_stats=True),
         )

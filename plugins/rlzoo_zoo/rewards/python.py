@@ -21,6 +21,9 @@ def python(prompts, responses, answers, *, function: str = ""):
 def load(function: str):
     """The function; raises RlzooError where there is none."""
     module, _, name = function.partition(":")
+    if module.endswith(".py"):
+        way = f"{module.removesuffix('.py').replace('/', '.')}:{name}"
+        raise RlzooError(f"rewards.python.function: {module!r} is a file; did you mean {way!r}?")
     if not module or not name:
         raise RlzooError(f"rewards.python.function must read 'module:function'. Got {function!r}")
     if os.getcwd() not in sys.path:  # a console script does not look in the current folder

@@ -1,6 +1,7 @@
 """`rlzoo recipes [WORD]`: the recipes, each with its source."""
 
 import argparse
+import os
 from typing import Any
 
 from rlzoo.cli.verb import Result
@@ -27,6 +28,9 @@ def run(arguments: argparse.Namespace) -> Result:
     def view(console: Any) -> list[Any]:
         from rlzoo.cli.catalog.tables import recipes_view
 
+        if not console.is_terminal and "COLUMNS" not in os.environ:  # a pipe has no width
+            longest = max(map(len, recipes))
+            return [f"{name:{longest}}  {describe(path)}" for name, path in recipes.items()]
         return recipes_view(recipes, describe, show_path, console.width)
 
     document = [{"name": n, "what": describe(p), "file": str(p)} for n, p in recipes.items()]

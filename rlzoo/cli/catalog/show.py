@@ -6,6 +6,9 @@ from functools import partial
 from typing import Any
 
 from rlzoo.cli.verb import WORDS_HELP, Result
+from rlzoo.errors import NotCached, RecipeError
+
+GUESS = 512  # tokens of a prompt of data that is not here
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,12 +22,11 @@ def run(arguments: argparse.Namespace) -> Result:
     from rlzoo.cli.catalog.memory import estimate
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
-    from rlzoo.recipe.plan import make_plan
 
     zoo = load_zoo_after(partial(compose, arguments.words))
     recipe = compose(arguments.words, zoo)
-    plan = make_plan(recipe, zoo)
-    for text in plan.warnings:
+    plan, missing = plan_without_data(recipe, zoo)
+    for text in [*missing, *plan.warnings]:
         warnings.warn(text, stacklevel=1)
     values = {key: recipe.value(key) for key in sorted(recipe.origins)}
     values |= recipe.written  # not what environment variables hold
@@ -59,6 +61,35 @@ def run(arguments: argparse.Namespace) -> Result:
         "memory": memory.document() if memory else None,
     }
     return Result(document, view)
+
+
+def plan_without_data(recipe: Any, zoo: Any) -> tuple[Any, list[str]]:
+    """The plan, and a line where a hub's data is not here and a stand-in takes its place."""
+    from rlzoo.recipe.plan import make_plan
+
+    try:
+        return make_plan(recipe, zoo), []
+    except RecipeError as error:
+        if not isinstance(error.__context__, NotCached):
+            raise
+        task: Any = _Absent(recipe.config.task.get("max_prompt") or GUESS)
+        return make_plan(recipe, zoo, task), [f"{error}; prompts are taken as {task}"]
+
+
+class _Absent:
+    """In the place of a task whose data is not here: prompts of so many tokens, no answer."""
+
+    def __init__(self, tokens: int):
+        self.tokens = tokens
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens"
+
+    def draw(self, split: str, n: int, generator: Any) -> list[tuple[str]]:
+        return [("abc" * self.tokens,)] * n  # as the estimate of memory counts them
+
+    def score(self, responses: Any, answers: Any, terminated: Any) -> Any:
+        raise NotImplementedError
 
 
 def _chat(plan: Any) -> str | None:

@@ -12,10 +12,16 @@ from importlib.metadata import PathDistribution
 import pytest
 
 from rlzoo.cli import completion, described, every_verb, guide, main, parse
+from rlzoo.errors import ModelError, RlzooError
+from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
 from rlzoo.recipe.compose import compose, spell_out
+from rlzoo.recipe.elsewhere import MEANT
+from rlzoo.recipe.files import describe, list_configs
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab.sweep.plan import plan_sweep
+from rlzoo_zoo.rewards.python import load
 
 
 @pytest.fixture
@@ -351,3 +357,85 @@ def _cli(words, folder, env=()):
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return done, sum(after[:2]) - sum(before[:2])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("run recipe=ppo", ["'ppo_gae', 'ppo_mc' or 'ppo_td0'"]),
+        ("run ppo_gae reward=python", ["'rewards'"]),
+        ("run ppo_gae rollout.n=8", ["'rollout.samples'"]),
+        ("run ppo_gae batch_size=32", ["'rollout.prompts'"]),
+        ("run ppo_gae estimator=GAE", ["did you mean 'gae'?"]),
+        ("run ppo_gae SEED=1", ["'seed'"]),
+        ("run ppo_gae beta=.04", ["not chosen: ", "'kl.coef'"]),
+        ("run ppo_gae kl=off", ["kl (command line)", "kl.coef=0"]),
+        ("run ppo_gae kl=none", ["kl.coef=0"]),
+        ("run ppo_gae kl=null", ["kl.coef=0"]),
+        ("run ppo_gae wandb=true", ["loggers=[wandb]"]),
+        ("run ppo_gae exact_match=1", ["no such key"]),
+        ("run ppo_gae grpo=true", ["estimator=grpo"]),
+        ("sweep ppo_gae estimator.lam=[0,1]", ["estimator.lam=0,1"]),
+        ("sweep ppo_gae actor.lr=[0.1,1]", ["actor.lr=0.1,1"]),
+        ("sweep ppo_gae estimator.lam=0:1:0.1", ["0,0.5,1"]),
+    ],
+)
+def test_words_of_other_trainers_and_shells_lead_to_the_key(line, said, typed):
+    status, out, err = typed(line)
+    assert (status, out) == (2, "")
+    assert all(part in err for part in said), err
+    assert err.count("\n") == 1
+
+
+def test_every_word_of_another_trainer_leads_to_a_key_that_is_there(zoo):
+    known = {*KEYS, *SECTIONS, *COLLECTIONS}
+    for section, kind in SECTIONS.items():
+        known |= {f"{section}.{option}" for c in zoo.shelves[kind].values() for option in c.options}
+    assert set(MEANT.values()) <= known
+    assert len(MEANT) > 80
+    assert not {word for word in MEANT if word in KEYS}
+
+
+@pytest.mark.parametrize("line", ["help lam", "help keys lam", "help keys estimator.lam"])
+def test_help_finds_the_options_of_components(line, typed):
+    status, out, err = typed(line)
+    assert (status, err) == (0, "")
+    key, _, whose = out.partition("an option of ")
+    assert key.split() == ["estimator.lam"]
+    assert whose.startswith("gae")
+
+
+def test_a_typo_imports_no_torch(tmp_path):
+    code = (
+        "import sys; from rlzoo.cli import main\n"
+        "assert [main(['run', 'ppo_gae', w]) for w in ('n=8', 'wandb=true', 'kl=off')] == [2] * 3\n"
+        "assert main(['run', 'recipe=ppo']) == 2 and 'torch' not in sys.modules"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_run_for_a_model_leads_to_its_model(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(ModelError, match="did you mean") as refused:
+        resolve_path(str(tmp_path))
+    assert str(tmp_path / "model") in str(refused.value)
+
+
+def test_a_file_for_a_module_leads_to_the_module():
+    with pytest.raises(RlzooError, match="'rw:close'"):
+        load("rw.py:close")
+
+
+def test_recipes_in_a_pipe_are_whole(typed, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    out = typed("recipes")[1]
+    recipes = list_configs("recipes")
+    assert out.splitlines() == [
+        f"{n:{max(map(len, recipes))}}  {describe(p)}" for n, p in recipes.items()
+    ]
+
+
+def test_help_names_completion(typed):
+    assert "register-python-argcomplete rlzoo" in typed("help")[1]

@@ -10,6 +10,7 @@ import pytest
 import rlzoo
 from rlzoo.errors import UnknownName
 from rlzoo.plugin.registry import PluginWarning, load_zoo
+from rlzoo.plugin.sketch import sketch
 
 GOOD = """
     from rlzoo import hookimpl
@@ -59,6 +60,21 @@ def test_the_environment_names_plugins(tmp_path, monkeypatch):
     file = write(tmp_path / "mine2.py", GOOD, name="mine2", hook="register_estimators")
     monkeypatch.setenv("RLZOO_PLUGINS", file)
     assert "mine2" in load_zoo().estimators
+
+
+def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
+    write(tmp_path / "twice_named.py", GOOD, name="mine3", hook="register_estimators")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("RLZOO_PLUGINS", "twice_named.py,twice_named")
+    module = importlib.import_module("twice_named")
+    zoo = load_zoo(["./twice_named.py", tmp_path / "twice_named.py", "twice_named", module])
+    assert "mine3" in zoo.estimators
+    assert "mine3" in sketch().estimators
+    assert (zoo.broken, zoo.notes) == ([], [])
+    assert not recwarn.list
+    function = zoo.estimators["mine3"].function
+    assert sys.modules[function.__module__].mine3 is function  # so it can be pickled
 
 
 @pytest.mark.parametrize(

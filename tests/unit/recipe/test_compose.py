@@ -286,3 +286,11 @@ def test_an_error_has_a_key_and_a_kind(zoo, word, key, kind):
     with pytest.raises(RecipeError) as caught:
         compose(["recipe=ppo_gae", word], zoo)
     assert (caught.value.key, caught.value.kind) == (key, kind)
+
+
+def test_an_error_names_where_a_component_of_a_collection_was_set(zoo):
+    words = ["recipe=ppo_gae", "loggers=[csv]", "rewards.python.function=m:f"]
+    recipe = compose(words, zoo)
+    for key in ("loggers.csv", "loggers", "rewards.python"):
+        assert recipe.blame(key) == f"{key} (command line)"
+    assert recipe.blame("rewards.verifier").endswith("defaults.yaml)")

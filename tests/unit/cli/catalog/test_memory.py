@@ -264,3 +264,17 @@ def test_measured_on_a_model_of_thirty_million_parameters(tmp_path):
     measured, estimated = json.loads(done.stdout.splitlines()[-1])
     print(f"measured {measured / 2**20:.0f} MiB, estimated {estimated / 2**20:.0f} MiB")
     assert 0.7 < measured / estimated < 1.3
+
+
+def test_memory_is_estimated_before_the_data_is_there(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    words = ["recipe=grpo", "model=qwen2.5-0.5b-instruct", "task=gsm8k", "device=cpu"]
+    assert main(["show", "--json", *words, "task.max_prompt=300"]) == 0
+    out, err = capsys.readouterr()
+    assert "openai/gsm8k" in err
+    memory = json.loads(out)["memory"]
+    assert memory["prompt_tokens"] == 300
+    assert memory["peak_bytes"] > 4 * memory["parameters"]
+    assert main(["show", *words, "task.path=absent.jsonl"]) == 2  # a file of one's own: an error
+    assert "absent.jsonl" in capsys.readouterr().err
