@@ -28,9 +28,12 @@ from rlzoo.runs.record import Record
 from rlzoo_lab import stats
 from rlzoo_lab.compare.prompts import over_prompts
 
-# Rows whose spreads over seeds differ more than so many times need a p of STRICT to be told apart:
-# a skewed row beside a steady one misleads a t test, and few seeds do not show skewness.
-UNLIKE, STRICT = 5.0, 0.005
+# Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
+# need a p of STRICT to be told apart there. With more seeds `stats.doubts` decides.
+ENOUGH, UNLIKE, STRICT = 5, 5.0, 0.005
+
+# Metrics that lie between 0 and 1.
+SHARES = ("accuracy", "answer_prob")
 
 # Rows that generated so many times as many tokens as others are not on one scale.
 DEARER = 1.5
@@ -61,17 +64,33 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Shown, the rows not unlike, and the better one has neither lost runs nor fallen apart."""
+        """Shown, not in doubt, and the better row has neither lost runs nor fallen apart."""
         winner = self.a if self.contrast.mean > 0 else self.b
-        return self.shown and not (winner.lost or winner.split or self.unlike)
+        return self.shown and not (winner.lost or winner.split or self.doubt)
 
     @property
-    def unlike(self) -> bool:
-        """Whether one row spreads so much more than the other that p does not settle it."""
-        if min(len(self.a.runs), len(self.b.runs)) < 3 or self.contrast.p <= STRICT:
-            return False
-        least, most = sorted((stdev(self.a.scores), stdev(self.b.scores)))
-        return most > UNLIKE * least
+    def doubt(self) -> str:
+        """Why the test is not to be trusted with these rows' spreads; empty where it is."""
+        x, y = self.a.scores, self.b.scores
+        if min(len(x), len(y)) < 3:
+            return ""
+        (least, steady), (most, wide) = sorted((stdev(r.scores), r.label) for r in (self.a, self.b))
+        times = (
+            f"{wide} spreads {most / least:.1f} times as much over seeds as {steady}"
+            if least
+            else (f"{steady} does not spread over seeds, {wide} does")
+        )
+        if min(len(x), len(y)) < ENOUGH:
+            return times if self.contrast.p > STRICT and most > UNLIKE * least else ""
+        shared = [s for s in self.a.seeds if s in self.b.runs]
+        d = [self.a.runs[s].score - self.b.runs[s].score for s in shared]
+        bounds = (0.0, 1.0) if next(iter(self.a.runs.values())).metric in SHARES else None
+        unlike, leans = stats.doubts(x, y, d, bounds)
+        if leans:
+            return f"{times}, and lies within {stats.NEAR:g} spreads of the bound of its scores"
+        if unlike:
+            return f"{times}, and the seeds may have missed its tail"
+        return ""
 
     @property
     def runs_differ(self) -> bool:

@@ -130,11 +130,11 @@ def _beware(c: Comparison) -> list[str]:
                 f"neither{no_claim if not row.lost else ''}."
             )
     for p in c.pairs:
-        if p.shown and p.unlike:
+        if p.shown and p.doubt:
             found.append(
-                f"The difference between {p.a.label} and {p.b.label} ({difference(p.contrast)}) is "
-                "no claim: their spreads over seeds differ more than fivefold, and the test errs "
-                "too often where the wider one is skewed; more seeds help."
+                f"Withheld: the difference between {p.a.label} and {p.b.label} "
+                f"({difference(p.contrast)}) is no claim at {_seeds(p.contrast.n)}: {p.doubt}. "
+                "A t test errs too often there; more seeds help."
             )
     return found
 

@@ -5,6 +5,7 @@ May import `rlzoo.stats`, whose names it has as well. Names are taken from the p
 
     aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
     blocks      rows paired by seed: which differ, and what so many seeds could show
+    skewed      where a paired t test is not to be trusted
     signs       sign-flip tests of paired differences, and Holm's correction
 """
 
@@ -48,3 +49,4 @@ from rlzoo_lab.stats.blocks import (
     welch,
 )
 from rlzoo_lab.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
+from rlzoo_lab.stats.skewed import FAR, NEAR, doubts

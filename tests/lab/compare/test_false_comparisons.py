@@ -4,6 +4,7 @@ apart: methods over seeds, these runs over prompts."""
 import csv
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -318,6 +319,40 @@ def test_a_row_much_wider_than_the_other_needs_more_than_a_t_test(tmp_path):
     rows(tmp_path / "far", LOW, name="a")
     rows(tmp_path / "far", [0.930, 0.931, 0.929, 0.930, 0.932], name="b", whiten="none")
     assert compare([tmp_path / "far"]).pairs[0].claimed  # beyond what skewness makes
+
+
+def test_of_three_seeds_a_row_five_times_wider_needs_a_smaller_p(tmp_path):
+    rows(tmp_path, [0.70, 0.66, 0.68], name="a")
+    rows(tmp_path, [0.750, 0.751, 0.749], name="b", whiten="none")
+    pair = compare([tmp_path]).pairs[0]
+    assert pair.shown
+    assert not pair.claimed
+
+
+def test_a_withheld_claim_names_the_spreads_the_seeds_and_why(tmp_path):
+    rows(tmp_path, [0.70, 0.64, 0.66, 0.73, 0.65], name="a")
+    rows(tmp_path, [0.730, 0.731, 0.729, 0.730, 0.732], name="b", whiten="none")
+    said = verdict(compare([tmp_path]))
+    assert re.search(r"^Withheld: .* 5 seeds: ppo_gae spreads \d+\.\d times as much", said[-1])
+    assert "tail" in said[-1]
+    assert "beats" not in " ".join(said)
+    assert "loses" not in " ".join(said)
+
+
+def test_near_the_bound_of_its_scores_the_wider_row_beats_none(tmp_path):
+    ends = [0.99, 0.96, 0.98, 0.95, 0.97], [0.935, 0.945, 0.93, 0.94, 0.925]
+    rows(tmp_path, ends[0], name="a")
+    rows(tmp_path, ends[1], name="b", whiten="none")
+    rows(tmp_path / "low", [x - 0.4 for x in ends[0]], name="a")
+    rows(tmp_path / "low", [x - 0.4 for x in ends[1]], name="b", whiten="none")
+    assert compare([tmp_path / "low"]).pairs[0].claimed
+    shutil.rmtree(tmp_path / "low")
+    high = compare([tmp_path])
+    assert high.pairs[0].shown
+    assert not high.pairs[0].claimed
+    assert "bound" in verdict(high)[-1]
+    by_score(tmp_path)  # of a score no bound is known
+    assert compare([tmp_path]).pairs[0].claimed
 
 
 def test_rows_that_share_no_seed_are_held_to_each_other_unpaired(tmp_path):
