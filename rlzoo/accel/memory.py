@@ -25,7 +25,7 @@ class Room:
     block: int
 
 
-CPU = Room(activations=2**27, kept=2**27, logits=2**23, block=2**20)
+CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20)
 
 
 def room(device: Any, free: int | None = None) -> Room:

@@ -65,8 +65,10 @@ def _noise(scores: Tensor, texts: list[Any]) -> float | None:
 
 def _pull(plan: Plan, batch: Batch) -> Tensor | None:
     """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None where advantages are all 0,
-    and of a loss that reads what an update alone makes."""
-    known = all(name in batch or name == "log_probs" for name in plan.policy_loss.needs)
+    of a loss over turns, which shares its push among a turn's tokens, and of one that reads what an
+    update alone makes."""
+    needs = set(plan.policy_loss.needs)
+    known = "turn_ids" not in needs and needs <= {*batch, "log_probs"}
     if not known or not batch["raw_advantages"].any():
         return None
     pull = -first_gradient(plan, batch, batch["advantages"])
