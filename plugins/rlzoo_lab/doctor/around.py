@@ -1,4 +1,4 @@
-"""Rules of what surrounds the learning: when a run ended, how it was evaluated, its teacher."""
+"""Rules about the surroundings of learning: the end of a run, its evaluation, its teacher."""
 
 import math
 from statistics import fmean
@@ -14,13 +14,13 @@ TEACHER_KL = "actor/teacher_kl"
 
 
 def rows(run: Record) -> int:
-    """Rows of a step whose right answers are counted."""
+    """Responses of a step whose correctness is recorded."""
     return min(64, run.key("rollout.prompts", 64) * run.key("rollout.samples", 1))
 
 
 @rule(names.REWARD, explains=("reward_flat",))
 def ended_early(run: Record) -> Finding | None:
-    """A budget or a stop rule ended the run in its first third, while nothing had fallen."""
+    """A budget or a stop rule ended the run in its first third."""
     planned, done = run.key("train.steps"), run.summary.get("steps", 0)
     why = str(run.summary.get("stopped", ""))
     if not planned or not done or done > planned / 3 or "reached the target" in why:
@@ -33,17 +33,16 @@ def ended_early(run: Record) -> Finding | None:
     key = "the stop rule (stop.patience, stop.min_delta, stop.max_kl)" if why == said else said
     return Finding(
         "warning",
-        f"The run ended after {done} of {planned} steps: {said}. So few steps "
-        f"({done * updates(run)} optimizer steps) say little about the method.",
-        f"Loosen {key}, or take train.steps={done} if that is what was meant.",
+        f"The run ended after {done} of {planned} steps: {said}. "
+        f"{done * updates(run)} optimizer steps are too few to judge the method.",
+        f"Loosen {key}, or set train.steps={done} if this was intended.",
         {"steps": done, "planned": planned},
     )
 
 
 @rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
 def evaluated_otherwise(run: Record) -> Finding | None:
-    """Before anything is learned, training and held-out prompts are right equally often, unless
-    they are sampled otherwise."""
+    """Before any learning, training and held-out accuracy agree unless they sample differently."""
     differ = [
         f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
         for k in ("temperature", "top_k", "top_p")
@@ -59,17 +58,17 @@ def evaluated_otherwise(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"Held-out prompts are sampled otherwise than those of training: {', '.join(differ)}. "
-        f"Before any learning {before:.0%} of the answers are right held out, {first:.0%} in "
-        "training: the evaluation does not measure the policy that is trained.",
-        "Set eval.temperature, eval.top_k and eval.top_p to what the policy is used with.",
+        f"The evaluation samples differently from training: {', '.join(differ)}. "
+        f"Before any learning, held-out accuracy is {before:.0%} and training accuracy "
+        f"{first:.0%}: the evaluation does not measure the policy that is trained.",
+        "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},
     )
 
 
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",))
 def right_answers_are_not_paid(run: Record) -> Finding | None:
-    """A reward of yes or no that pays many right answers nothing."""
+    """A binary reward that pays nothing for many correct answers."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     low = min(run.series("score/min"), default=1.0)
@@ -77,19 +76,19 @@ def right_answers_are_not_paid(run: Record) -> Finding | None:
         return None
     return Finding(
         "warning",
-        f"The reward does not pay all that is right: {right:.0%} of the responses of training are "
-        f"right, {paid:.0%} are paid; the correlation of both is {corr:.2f}. It is a verdict of "
-        "yes or no, and another one than the task's.",
-        "Read samples.jsonl: which right responses score 0? A verifier that times out, parses "
-        "another format or compares too strictly gives long or odd ones nothing.",
+        f"The reward misses correct answers: {right:.0%} of the training responses are correct, "
+        f"{paid:.0%} get a reward; the correlation of the two is {corr:.2f}. The reward is "
+        "binary and disagrees with the task's own check.",
+        "Read samples.jsonl: which correct responses score 0? Typical causes: a verifier that "
+        "times out, parses another format, or compares too strictly.",
         {"right": right, "paid": paid, "correlation": corr},
     )
 
 
 @rule(names.REWARD, least=3, explains=SYMPTOMS)
 def teacher_teaches_nothing(run: Record) -> Finding | None:
-    """A teacher that agrees with the policy has nothing to say; one from which the policy stays
-    far away cannot be followed."""
+    """A teacher that agrees with the policy gives no signal; one that stays far away cannot be
+    imitated."""
     if not run.has(TEACHER_KL):
         return None
     values = run.series(TEACHER_KL)
@@ -98,18 +97,18 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     far = before > 2 and after > 0.8 * before and len(values) >= SHORTEST_TREND
     if max(map(abs, values)) < 0.05:
         what = (
-            f"The teacher ({who}) agrees with the policy from the first step on: their KL is "
+            f"The teacher ({who}) agrees with the policy from the first step: their KL is at most "
             f"{max(map(abs, values)):.2g} nats per token, so distillation has no signal."
         )
-        advice = "Take a teacher that is better at this task than the policy (teacher.path)."
+        advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):
         then, now = spans(run, TEACHER_KL)
         what = (
-            f"The policy does not come near the teacher ({who}): {before:.2g} nats per token in "
-            f"{then}, {after:.2g} in {now}. The teacher knows another task, another format or "
-            "another tokenizer."
+            f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
+            f"{then}, {after:.2g} in {now}. The teacher was trained for another task, another "
+            "format or another tokenizer."
         )
-        advice = "Score the teacher itself on this task: rlzoo eval model.path=TEACHER task=TASK."
+        advice = "Evaluate the teacher on this task: rlzoo eval model.path=TEACHER task=TASK."
     else:
         return None
     return Finding("problem", what, advice, {"first": before, "last": after})
@@ -118,7 +117,7 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
 @rule(names.REWARD, names.TRUNCATED, least=3, explains=(*SYMPTOMS, "length_limit_too_short",
       "no_response_is_right"))  # fmt: skip
 def base_never_ends_right(run: Record) -> Finding | None:
-    """Nothing is ever right, held out or in training, greedy or sampled, and nearly all is cut."""
+    """No answer is ever correct, held out or in training, and nearly all are truncated."""
     found = [e.get(k, 0.0) for e in run.evaluations for k in (names.ACCURACY, names.GREEDY)]
     cut = run.series(names.TRUNCATED)
     if not found or max(found) > 0 or not right_or_wrong(run) or min(cut) < 0.8:
@@ -127,12 +126,12 @@ def base_never_ends_right(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"No response was ever right, sampled or greedy, and {fmean(cut):.0%} run into "
+        f"No response was ever correct, sampled or greedy, and {fmean(cut):.0%} reach "
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}. Either the model "
-        f"({run.key('model.name') or run.key('model.path')}) does not know this task "
-        f"({run.key('task.name')}) or its format, or the limit cuts every answer.",
-        "Read samples.jsonl. Texts that are no answers at all: take another base, or make one "
-        "(`rlzoo base TASK --out DIR`, `rlzoo sft`). Answers that are cut: raise "
+        f"({run.key('model.name') or run.key('model.path')}) was not trained for this task "
+        f"({run.key('task.name')}) or its format, or the limit truncates every answer.",
+        "Read samples.jsonl. If the texts are not answers, use another base model or make one "
+        "(`rlzoo base TASK --out DIR`, `rlzoo sft`). If they are truncated answers, raise "
         "rollout.max_new_tokens.",
         {"truncated": fmean(cut)},
     )

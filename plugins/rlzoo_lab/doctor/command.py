@@ -1,4 +1,4 @@
-"""`rlzoo doctor`: what is wrong with a run, in words.  No torch here."""
+"""`rlzoo doctor`: names the faults of a run. This module does not import torch."""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -14,10 +14,9 @@ from rlzoo_lab.doctor.series import Finding, read_run
 
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:
-    """(findings, the gravest first, causes before what follows from them; names of the rules that
-    could not be asked).
+    """(findings, most severe first and causes before symptoms; names of rules that could not run).
 
-    What another finding explains is named by it, and no finding of its own.
+    A finding that another one explains is listed under it, not separately.
     """
     findings: list[Finding] = []
     left_out = []
@@ -36,7 +35,7 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
     order = {r.name: i for i, r in enumerate(RULES)}
 
     def causes(k: Finding, f: Finding) -> bool:
-        """Whether f follows from k; of two that explain each other the first rule is the cause."""
+        """Whether f follows from k; of two that explain each other, the first rule is the cause."""
         if k.severity == "note" or f.rule not in explains[k.rule]:
             return False
         return k.rule not in explains[f.rule] or order[k.rule] < order[f.rule]
@@ -73,7 +72,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
-    """What the terminal shows."""
+    """The view on a terminal."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -96,9 +95,9 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
         yield Text("\nNo step to judge yet.")
         return
     wrong = sum(f["severity"] != "note" for f in findings)
-    verdict = f"{wrong} found something wrong" if wrong else "nothing wrong found"
+    verdict = f"{wrong} found a fault" if wrong else "no fault found"
     yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
     if document["not_judged"]:
         names = ", ".join(name.replace("_", " ") for name in document["not_judged"])
-        why = "too few steps, or the run has no such metric"
+        why = "too few steps, or the metric is missing"
         yield Text(f"Not judged ({why}): {names}.", style="dim")

@@ -1,5 +1,5 @@
-"""Rules of learning: whether there is anything to learn, and whether it is learnt. Most of what
-they find is a symptom; where a cause is found too, it stands in their place."""
+"""Rules about learning: is there a signal, and does the policy learn it? Most findings here are
+symptoms; a rule that finds the cause replaces them."""
 
 import shlex
 from statistics import fmean, median
@@ -22,19 +22,19 @@ from rlzoo_lab.doctor.series import (
 )
 from rlzoo_lab.doctor.suspects import compare_first, default, unknown
 
-WELL = 0.85  # of held-out accuracy or of a reward that is at most 1: little is left to learn
+WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 
 
 def well(run: Record) -> bool:
-    """Whether nearly all is right already, held out or in training."""
-    most = max(run.series("score/max") or [1.0])  # a reward with a ceiling: all that there is
+    """Whether nearly all answers are correct already, held out or in training."""
+    most = max(run.series("score/max") or [1.0])  # a reward with a ceiling
     paid = run.has(names.REWARD) and most <= 1 and late(run, names.REWARD) > WELL
     return (run.accuracy or 0.0) >= WELL or (paid and run.accuracy is None)
 
 
 def signal_is_there(run: Record) -> bool:
-    """Whether scores follow what is right, advantages the scores, and the loss the advantages: a
-    policy that does not get better then is too slow, not misled."""
+    """Whether scores follow correctness, advantages the scores, and the loss the advantages. A
+    policy that does not improve then learns too slowly; nothing misleads it."""
     known = [late(run, n, 0.0) for n in (names.ADVANTAGE_CORR, names.PULL_CORR, names.RIGHT_CORR)]
     rate = run.key("actor.lr", 0.0)
     return min(known) > 0.5 and rate <= default("actor.lr") and noise_share(run) < 0.1
@@ -42,7 +42,7 @@ def signal_is_there(run: Record) -> bool:
 
 @rule(names.SKIPPED, explains=SYMPTOMS)
 def updates_skipped(run: Record) -> Finding | None:
-    """Loss or gradient was not finite, so optimizer steps were left out."""
+    """Loss or gradient was not finite, so optimizer steps were skipped."""
     steps = [n for n, value in run.points(names.SKIPPED) if value > 0]
     if not steps:
         return None
@@ -64,46 +64,48 @@ def _warm_start(run: Record) -> str:
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:
-    """Every response of a step scores the same: nothing to prefer."""
+    """All responses of a step have the same score: no signal."""
     spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
     if flat <= 0.8 * len(spread) or run.solved:
         return None
     level = fmean(run.series(names.REWARD))
     began = (
-        "" if min(spread[:3]) < 1e-8 else " (not at first: the policy has gone where all is one)"
+        ""
+        if min(spread[:3]) < 1e-8
+        else " (not at first: the policy moved to a region of equal scores)"
     )
     zero = abs(level) < 0.02
     seen = max(run.series(names.RIGHT), default=0.0)
     never = flat == len(spread) and seen == 0 and right_or_wrong(run)
     known = (
-        f" Up to {seen:.0%} of the responses of a step are right all the same: the reward does not "
-        "read that."
+        f" Yet up to {seen:.0%} of the responses of a step are correct: the reward does not "
+        "depend on that."
         if seen > 0.1
-        else f" On held-out prompts {run.accuracy:.0%} are right at the same time: the answers "
-        "(labels) of the training prompts are wrong, or these prompts are harder."
+        else f" Held-out accuracy is {run.accuracy:.0%} at the same time: the answers (labels) of "
+        "the training prompts are wrong, or these prompts are harder."
         if (run.accuracy or 0.0) > 0.1
         else ""
     )
     return Finding(
         "problem",
         f"All responses of a step score the same in {flat} of {len(spread)} steps{began} (mean "
-        f"reward {level:.3g}): there is nothing to learn from."
-        + (" No response of a step is ever right." if zero and never else "")
+        f"reward {level:.3g}): there is no signal."
+        + (" No response of a step is ever correct." if zero and never else "")
         + known,
-        "Read samples.jsonl: is any response right? If not, the task is too hard for this model: "
-        f"easier prompts, or {_warm_start(run)}. If some are, the reward does not say so."
+        "Read samples.jsonl: is any response correct? If not, the task is too hard for this "
+        f"model: use easier prompts, or {_warm_start(run)}. If some are, fix the reward."
         if zero and right_or_wrong(run)
-        else "Read samples.jsonl: the reward is a constant, whatever the response.",
+        else "Read samples.jsonl: the reward does not depend on the response.",
         {"constant_steps": flat, "of": len(spread), "mean_reward": level},
     )
 
 
 @rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
 def no_response_is_right(run: Record) -> Finding | None:
-    """So few responses score that hardly a step has anything to learn from."""
+    """So few responses score that hardly any step has a signal."""
     if max(run.series(names.SCORE_STD)) < 1e-8:
-        return None  # `reward_constant` says it
+        return None  # `reward_constant` reports it
     best = max(run.series("score/max") or [0.0])
     floor = min(run.series("score/min") or [0.0])
     values, spread = run.series(names.REWARD), best - floor
@@ -116,8 +118,8 @@ def no_response_is_right(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"The task is too hard for this model: {fmean(share):.1%} of the best score is reached on "
-        f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly a "
-        "step has anything to learn from.",
+        f"average over {len(values)} steps, and held-out accuracy is {run.accuracy:.3f}. Hardly "
+        "any step has a signal.",
         f"Use easier prompts, or {_warm_start(run)}.",
         {"share": fmean(share), "accuracy": run.accuracy},
     )
@@ -126,51 +128,50 @@ def no_response_is_right(run: Record) -> Finding | None:
 @rule(names.NO_SIGNAL, least=3, explains=("reward_flat", "advantages_vanish", "entropy_collapse",
       "policy_does_not_move"))  # fmt: skip
 def no_signal_in_groups(run: Record) -> Finding | None:
-    """All samples of a prompt score alike, so comparing within groups gives zeros."""
+    """All samples of a prompt score the same, so group advantages are zero."""
     span = spans(run, names.NO_SIGNAL)[1]
     if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
-        return None  # a critic compares with what it expected, not with the group
+        return None  # a critic compares with its own prediction, not with the group
     tail = fmean(last(run.series(names.NO_SIGNAL)))
     if tail < 0.7:
         return None
     score = fmean(last(run.series(names.REWARD)))
     if run.solved or well(run):
-        all_of = "is right" if right_or_wrong(run) else "gets all there is"
+        all_of = "is correct" if right_or_wrong(run) else "gets the highest reward"
         return Finding(
             "note",
             f"{tail:.0%} of the groups carry no signal in {span}, because nearly every "
             f"sample {all_of} (mean reward {score:.2f}"
             + ("" if run.accuracy is None else f", held-out accuracy {run.accuracy:.2f}")
             + "): there is little left to learn here.",
-            "Stop, or give harder prompts.",
+            "Stop, or train on harder prompts.",
             {"no_signal": tail, "accuracy": run.accuracy},
         )
     some = late(run, names.RIGHT, 0.0)
     blind = 0.15 < some < 0.85 and tail > 0.9 and late(run, names.DISTINCT_IN_GROUP, 0.0) > 0.5
     known = (
-        f" And yet their texts differ, and {some:.0%} of them are right: the reward gives a prompt "
-        "one score, whatever the response."
+        f" Yet their texts differ, and {some:.0%} of them are correct: the reward gives one score "
+        "per prompt and ignores the response."
         if blind
         else ""
     )
     return Finding(
         "problem",
         f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt "
-        f"score alike (mean reward {score:.3g}), so their advantages are 0.{known}",
-        "Look at the reward: which row's response does it read?"
+        f"score the same (mean reward {score:.3g}), so their advantages are 0.{known}",
+        "Check the reward: which row's response does it read?"
         if blind
-        else "More samples per prompt (rollout.samples), or prompts that are solved some of the "
-        "time."
+        else "Raise rollout.samples, or use prompts that the model solves some of the time."
         if late(run, names.DISTINCT_IN_GROUP, 1.0) > 0.5
-        else "Samples of a prompt are nearly the same texts: look at what has made the policy so "
-        "sure (entropy, rollout.temperature)." + unknown(run),
+        else "Samples of a prompt are nearly the same text: find out what lowered the entropy "
+        "(rollout.temperature, actor.lr)." + unknown(run),
         {"no_signal": tail, "mean_reward": score},
     )
 
 
 @rule("raw_advantages/std", least=3, explains=("policy_does_not_move", "reward_flat"))
 def advantages_vanish(run: Record) -> Finding | None:
-    """The estimator gives (nearly) the same advantage everywhere."""
+    """All advantages are (nearly) equal."""
     span = spans(run, "raw_advantages/std")[1]
     values = run.series("raw_advantages/std")
     tail = fmean(last(values))
@@ -180,18 +181,18 @@ def advantages_vanish(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"Advantages do not vary (standard deviation {tail:.1g} in {span}, that of the scores is "
-        f"{score:.2g}): there is no gradient but rounding.",
-        f"Look at what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
+        f"{score:.2g}): the gradient is rounding error.",
+        f"Check what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
         "`rlzoo check`)."
         if score > 1e-3
-        else "See what the reward gives (samples.jsonl).",
+        else "Check what the reward returns (samples.jsonl).",
         {"std": tail, "score_std": score},
     )
 
 
 @rule(names.REF_KL, least=SHORTEST_TREND, explains=("reward_flat", "entropy_collapse"))
 def kl_exploding(run: Record) -> Finding | None:
-    """The policy runs away from the reference."""
+    """The policy moves far away from the reference."""
     span = spans(run, names.REF_KL)[1]
     values = run.series(names.REF_KL)
     n = max(1, len(values) // 3)
@@ -201,8 +202,8 @@ def kl_exploding(run: Record) -> Finding | None:
     return Finding(
         "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {span}, after "
-        f"{middle:.3g} in the third before: the policy writes what the reference hardly ever "
-        f"would. The reward goes {course(run)}.{'' if learning(run) else unknown(run)}",
+        f"{middle:.3g} in the third before: the policy writes texts that the reference hardly "
+        f"ever would. Reward {course(run)}.{'' if learning(run) else unknown(run)}",
         f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
         {"middle": middle, "last": tail, "kl_coef": run.key("kl.coef")},
     )
@@ -210,7 +211,7 @@ def kl_exploding(run: Record) -> Finding | None:
 
 @rule(names.ENTROPY, least=SHORTEST_TREND)
 def entropy_collapse(run: Record) -> Finding | None:
-    """The policy has stopped trying other tokens, and does not get better by it."""
+    """The policy stopped exploring and does not improve."""
     span = spans(run, names.ENTROPY)[1]
     values = run.series(names.ENTROPY)
     start, tail = fmean(values[:3]), fmean(last(values))
@@ -221,9 +222,9 @@ def entropy_collapse(run: Record) -> Finding | None:
         "warning" if run.accuracy is None else "problem",
         f"Entropy collapsed from {start:.3g} to {tail:.3g} nats per token ({span})"
         + ("" if run.accuracy is None else f", at a held-out accuracy of {run.accuracy:.2f}")
-        + ": all samples of a prompt become the same, so nothing new is tried."
+        + ": samples of a prompt become equal, so the policy no longer explores."
         + ("" if fast else unknown(run)),
-        "Lower actor.lr, or hold the policy by kl.coef; actor.entropy_coef=0.001 keeps it trying."
+        "Lower actor.lr, or raise kl.coef; actor.entropy_coef=0.001 keeps exploration alive."
         if fast
         else compare_first(run),
         {"first": start, "last": tail},
@@ -232,7 +233,7 @@ def entropy_collapse(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
-    """No rise of the reward beyond its noise, nor on held-out prompts."""
+    """Neither the reward nor the held-out result rises beyond its noise."""
     span = spans(run, names.REWARD)
     values = run.series(names.REWARD)
     change, error = trend(values)
@@ -249,12 +250,12 @@ def reward_flat(run: Record) -> Finding | None:
         f"{after:.3g} in {span[1]}; the change of {change:+.2g} is within "
         f"its noise (standard error {error:.2g})"
         + (", and held-out prompts did not improve." if len(run.evaluations) > 1 else ".")
-        + (" So short a run could not have shown much." if short else "" if slow else unknown(run)),
-        "Train longer, or more prompts per step (rollout.prompts) for less noise."
+        + (" The run is too short to show more." if short else "" if slow else unknown(run)),
+        "Train longer, or raise rollout.prompts for less noise."
         if short
-        else f"Raise actor.lr threefold (it is {run.key('actor.lr'):g}; the gradient follows the "
-        f"advantages, these the scores, and the policy is {abs(late(run, names.REF_KL)):.1g} nats "
-        "per token from where it began)."
+        else f"Raise actor.lr threefold (now {run.key('actor.lr'):g}): the gradient follows the "
+        "advantages and these the scores, but the policy moved only "
+        f"{abs(late(run, names.REF_KL)):.1g} nats per token."
         if slow
         else compare_first(run),
         {"first": before, "last": after, "standard_error": error},
@@ -271,12 +272,16 @@ def _gradient(run: Record, name: str) -> Finding | None:
     if over <= 0.9 or middle <= 3 * limit:
         return None
     eps = run.key(f"{name}.eps", 1e-6)
-    minds = limit < 1e4 * eps
+    too_small = limit < 1e4 * eps
     return Finding(
-        "warning" if middle > 30 * limit and (minds or not learning(run)) else "note",
+        "warning" if middle > 30 * limit and (too_small or not learning(run)) else "note",
         f"The {name}'s gradient is clipped in {over:.0%} of the steps: its norm is {middle:.3g} "
-        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used, which AdamW "
-        + (f"minds at {name}.eps={eps:g}: steps become small." if minds else "hardly minds."),
+        f"(median), {name}.max_grad_norm={limit:g}. Only its direction is used; with AdamW "
+        + (
+            f"and {name}.eps={eps:g}, steps become small."
+            if too_small
+            else "this has little effect."
+        ),
         f"Raise {name}.max_grad_norm to about {2 * middle:.2g}.",
         {"share": over, "median_norm": middle, "limit": limit},
     )
@@ -284,13 +289,13 @@ def _gradient(run: Record, name: str) -> Finding | None:
 
 @rule("actor/grad_norm", least=3)
 def actor_gradient_always_clipped(run: Record) -> Finding | None:
-    """The policy's gradient is always far above its limit."""
+    """The policy's gradient norm is always far above its limit."""
     return _gradient(run, "actor")
 
 
 @rule("critic/grad_norm", least=3)
 def critic_gradient_always_clipped(run: Record) -> Finding | None:
-    """The critic's gradient is always far above its limit."""
+    """The critic's gradient norm is always far above its limit."""
     return _gradient(run, "critic")
 
 
@@ -306,7 +311,7 @@ def loss_near_zero(run: Record) -> Finding | None:
         "note",
         f"The policy loss stays near 0 (mean size {size:.1g}) while the reward rises by "
         f"{change:.2g}. That is normal: at ratio 1 the loss is minus the mean advantage, which "
-        "whitening, or a baseline, makes 0. Its gradient is not 0, and what falls is no error.",
+        "whitening or a baseline makes 0. Its gradient is not 0.",
         "Watch reward/mean and eval/*, not the loss.",
         {"loss": size, "reward_change": change},
     )

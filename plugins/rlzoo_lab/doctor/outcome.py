@@ -1,6 +1,6 @@
-"""Rules of what came of a run: gamed, learnt by heart, risen and fallen.
+"""Rules about the outcome of a run: gamed, memorized, risen and fallen.
 
-They look at the end first: training and held-out prompts, before, best and after.
+They compare training with held-out prompts, and the end with the start and the best evaluation.
 """
 
 from statistics import fmean
@@ -36,7 +36,7 @@ def held_out(run: Record) -> str:
 
 @rule(names.REWARD, names.RIGHT_CORR, least=SHORTEST_TREND, explains=OF_ENDS)
 def reward_is_gamed(run: Record) -> Finding | None:
-    """The training reward goes up, and what is right does not: the reward pays for more."""
+    """The training reward rises and accuracy does not."""
     corr = late(run, names.RIGHT_CORR)
     gone = fallen(run)
     if not rises(run) or corr > 0.98 or not right_or_wrong(run):
@@ -51,36 +51,36 @@ def reward_is_gamed(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"The policy games the reward: it rises from {course(run)}, while right answers "
-        f"{'fall' if falls else 'do not become more'} (training "
+        f"The policy games the reward: it rises from {course(run)}, while accuracy "
+        f"{'falls' if falls else 'does not rise'} (training "
         f"{early(run, names.RIGHT):.2f} to {late(run, names.RIGHT):.2f}{held_out(run)}). The "
-        f"score's correlation with what is right is {corr:.2f} in the last third.",
-        "Read samples.jsonl: what does the reward pay for besides being right?",
+        f"score's correlation with correctness is {corr:.2f} in the last third.",
+        "Read samples.jsonl: what else does the reward pay for?",
         {"correlation": corr, "right": now, "reward": change},
     )
 
 
 @rule(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND, explains=OF_ENDS)
 def texts_become_alike(run: Record) -> Finding | None:
-    """Where nothing is right or wrong: the reward rises, and all prompts get the same text."""
+    """For tasks without correct answers: the reward rises and all prompts get the same text."""
     before, after = ends(run.series(names.DISTINCT_TEXTS))
     if right_or_wrong(run) or not rises(run) or before < 0.3 or after > 0.6 * before:
         return None
     return Finding(
         "warning",
-        f"The reward may be gamed: it rises from {course(run)}, and of the responses of a step "
-        f"{before:.0%} were different texts at first, {after:.0%} in "
+        f"The reward may be gamed: it rises from {course(run)}, while distinct texts among the "
+        f"responses of a step fall from {before:.0%} to {after:.0%} in "
         f"{spans(run, names.DISTINCT_TEXTS)[1]}; entropy {course(run, names.ENTROPY, 2)} nats per "
-        "token. The task has no notion of right by which to tell.",
-        "Read samples.jsonl: is what is paid what was meant? If not, mend the reward, or hold the "
-        "policy by kl.coef.",
+        "token. The task cannot check answers, so this is not certain.",
+        "Read samples.jsonl: are the paid texts the intended ones? If not, fix the reward or "
+        "raise kl.coef.",
         {"first": before, "last": after},
     )
 
 
 @rule(names.RIGHT, least=SHORTEST_TREND, explains=OF_ENDS[1:])
 def training_and_held_out_part(run: Record) -> Finding | None:
-    """Right answers in training and on held-out prompts are not equally many."""
+    """Training accuracy and held-out accuracy differ."""
     known = part(run)
     off = late(run, names.LOG_PROB_GAP, 0.0) > 0.05 or run.key("rollout.staleness", 0)
     if known is None or off or run.key("sampler.name") not in (None, "transformers"):
@@ -90,8 +90,8 @@ def training_and_held_out_part(run: Record) -> Finding | None:
         return None
     share = late(run, names.DISTINCT, 1.0)
     few = (
-        f" A step's {run.key('rollout.prompts')} prompts are but "
-        f"{share * run.key('rollout.prompts', 1):.0f} different ones."
+        f" Only {share * run.key('rollout.prompts', 1):.0f} of a step's "
+        f"{run.key('rollout.prompts')} prompts are distinct."
         if share < 0.8
         else ""
     )
@@ -102,27 +102,26 @@ def training_and_held_out_part(run: Record) -> Finding | None:
     if gap > 0:
         return Finding(
             "problem" if fallen(run) or gap > 0.3 else "warning",
-            f"The policy learns its training prompts by heart, or they are easier than the "
-            f"held-out ones: {now:.0%} of the answers are right in training, {held[-1]:.0%} held "
-            f"out (before training {held[0]:.0%}; best {max(held):.0%}).{few}",
-            "Give more different prompts (rollout.prompts counts those of a step, not of the "
-            "data); see that a prompt does not hold its answer; keep the best evaluation "
-            "(checkpoint.best=true).",
+            "The policy memorizes its training prompts, or they are easier than the held-out "
+            f"ones: training accuracy {now:.0%}, held-out accuracy {held[-1]:.0%} (before training "
+            f"{held[0]:.0%}, best {max(held):.0%}).{few}",
+            "Add distinct prompts to the data; check that no prompt contains its answer; "
+            "keep the best evaluation (checkpoint.best=true).",
             {"gap": gap, "error": error},
         )
     return Finding(
         "warning",
-        f"Fewer answers are right in training ({now:.0%}) than on held-out prompts "
-        f"({held[-1]:.0%}), though both are sampled alike. Answers (labels) of training prompts "
-        "are wrong, or these prompts are harder.",
-        "Compare answers with prompts in samples.jsonl: are they the right ones of that prompt?",
+        f"Training accuracy ({now:.0%}) is below held-out accuracy ({held[-1]:.0%}), though both "
+        "sample in the same way. Answers (labels) of training prompts are wrong, or these "
+        "prompts are harder.",
+        "Compare answers with prompts in samples.jsonl: does each answer belong to its prompt?",
         {"gap": gap, "error": error},
     )
 
 
 @rule(explains=("reward_falling", "reward_flat", "entropy_collapse", "kl_exploding"))
 def held_out_falls(run: Record) -> Finding | None:
-    """The last evaluation is worse than an earlier one by more than chance."""
+    """The last evaluation is worse than an earlier one beyond chance."""
     gone = fallen(run)
     if gone is None:
         return None
@@ -132,19 +131,19 @@ def held_out_falls(run: Record) -> Finding | None:
     causes = []
     if run.has(names.ENTROPY) and floor < 0.3 * start:
         causes.append(
-            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so that samples of a "
-            "prompt are alike and updates follow the few that differ"
+            f"entropy fell from {start:.2g} to {floor:.2g} nats per token, so samples of a prompt "
+            "are nearly equal and updates follow the few that differ"
         )
     elif run.has(names.ENTROPY) and floor > 1.2 * start:
         causes.append(f"entropy rose from {start:.2g} to {floor:.2g} nats per token: towards noise")
     if run.key("kl.place") == "none" or run.key("kl.coef", 0.0) == 0:
-        causes.append("no KL penalty holds the policy to the reference")
+        causes.append("no KL penalty keeps the policy near the reference")
     elif late(run, names.REF_KL, 0.0) > 0.5:
         causes.append(f"it is {late(run, names.REF_KL):.2g} nats per token from the reference")
     if (rate := run.key("actor.lr", 0.0)) > 4 * default("actor.lr"):
         causes.append(f"actor.lr={rate:g} (default {default('actor.lr'):g})")
     if not right_or_wrong(run) and not run.has(names.SCORE_NOISE):
-        causes.append("or the reward is noisy: no text came twice by which to tell")
+        causes.append("or the reward is noisy (not measurable here: no text was sampled twice)")
     likely = f" Likely: {'; '.join(causes)}." if causes and rose else ""
     greedy = (
         f" (greedy {best[names.GREEDY]:.3f} to {final[names.GREEDY]:.3f})"
@@ -159,8 +158,8 @@ def held_out_falls(run: Record) -> Finding | None:
         f"Held-out {name} {first} {best[what]:.3f} at step {best['step']} and fell to "
         f"{final[what]:.3f} at step {final['step']}{greedy}; the training reward goes "
         f"{course(run)}.{likely}{'' if likely else unknown(run)}",
-        "Keep the best evaluation's weights (checkpoint.best=true) or stop there (stop.patience); "
-        "to go on from there, a lower actor.lr or a small kl.coef."
+        "Keep the weights of the best evaluation (checkpoint.best=true) or stop there "
+        "(stop.patience). To train further, lower actor.lr or set a small kl.coef."
         if rose
         else compare_first(run),
         {"best_step": best["step"], "best": best[what], "last": final[what]},
@@ -169,7 +168,7 @@ def held_out_falls(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
 def reward_falling(run: Record) -> Finding | None:
-    """The reward gets worse by more than its noise."""
+    """The reward falls beyond its noise."""
     span, values = spans(run, names.REWARD), run.series(names.REWARD)
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:
@@ -187,7 +186,7 @@ def reward_falling(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=12)
 def peak_and_fall(run: Record) -> Finding | None:
-    """The training reward rose, and fell back by half of that or more."""
+    """The training reward rose and fell back by at least half of the gain."""
     values, third = run.series(names.REWARD), max(2, len(run.series(names.REWARD)) // 6)
     means = [fmean(values[i : i + third]) for i in range(len(values) - third + 1)]
     top = max(range(len(means)), key=means.__getitem__)

@@ -1,4 +1,4 @@
-"""What a rule is. A rule whose finding explains others is a cause, and comes before them."""
+"""The form of a rule. A rule that explains others is a cause and comes before them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.series import Finding
 
-SEVERITIES = ("problem", "warning", "note")  # a note says that something odd is as it should be
+SEVERITIES = ("problem", "warning", "note")  # a note: it looks odd and is normal
 
-SHORTEST_TREND = 6  # steps; below, first and last third say nothing
+SHORTEST_TREND = 6  # steps; below, thirds are too short to compare
 
 Judge = Callable[[Record], Finding | None]
 
-# What any fault that keeps a policy from learning, or breaks it, looks like.
+# Symptoms of any fault that breaks a policy or keeps it from learning.
 SYMPTOMS = (
     "reward_flat", "reward_falling", "held_out_falls", "kl_exploding", "entropy_collapse",
     "no_signal_in_groups", "advantages_vanish", "truncation_rising", "reward_constant",
@@ -25,7 +25,7 @@ SYMPTOMS = (
 
 @dataclass(frozen=True)
 class Rule:
-    """A judgement, the metrics that it rests on, how many steps it takes, and the rules whose
+    """A judgement, the metrics it reads, the number of steps it requires, and the rules whose
     findings follow from its own."""
 
     name: str
@@ -39,7 +39,7 @@ RULES: list[Rule] = []
 
 
 def rule(*metrics: str, least: int = 1, explains: tuple[str, ...] = ()) -> Callable[[Judge], Judge]:
-    """Register a rule; it is asked only where all `metrics` have `least` values."""
+    """Register a rule; it runs only where each of `metrics` has at least `least` values."""
 
     def add(judge: Judge) -> Judge:
         RULES.append(Rule(judge.__name__, judge, metrics, least, explains))

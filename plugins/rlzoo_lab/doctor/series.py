@@ -1,4 +1,4 @@
-"""What the doctor's rules share: a finding, thirds and trends, a run's folder."""
+"""Parts that the doctor's rules share: a finding, thirds and trends, reading a run."""
 
 import itertools
 import math
@@ -16,9 +16,9 @@ from rlzoo.runs.record import Record, read_record
 
 @dataclass
 class Finding:
-    """What is wrong, the numbers it rests on, and one thing to do.
+    """A fault, the numbers that show it, and one thing to do.
 
-    so_too: rules that found what follows from this.
+    so_too: rules whose findings follow from this one.
     """
 
     severity: str
@@ -40,8 +40,8 @@ def last(items: Sequence) -> Sequence:
 
 
 def trend(values: Sequence[float]) -> tuple[float, float]:
-    """(last third minus first third, standard error of that), by differences between neighbours:
-    a slope does not count as noise."""
+    """(last third minus first third, its standard error). The error comes from differences of
+    neighbours, so that a slope does not count as noise."""
     gaps = [(b - a) ** 2 for a, b in itertools.pairwise(values)]
     variance = fmean(gaps) / 2 if gaps else 0.0
     before, after = ends(values)
@@ -92,7 +92,7 @@ def rises(run: Record) -> bool:
 
 
 def right(run: Record, at: int) -> float | None:
-    """Held-out accuracy at an evaluation, or the score where nothing is right or wrong."""
+    """Held-out accuracy at an evaluation; the score for a task without correct answers."""
     if not run.evaluations:
         return None
     line = run.evaluations[at]
@@ -105,19 +105,19 @@ def updates(run: Record) -> int:
 
 
 def learning(run: Record) -> bool:
-    """Whether the run gets better: a rise of the reward, or of held-out prompts."""
+    """Whether the reward or the held-out result improves."""
     return run.improved or rises(run)
 
 
 def worse(run: Record) -> bool:
-    """Whether the run gets worse: a fall of the reward, or of held-out prompts, beyond noise."""
+    """Whether the reward or the held-out result falls beyond its noise."""
     change, error = _of_reward(run)
     return fallen(run) is not None or (change < -3 * error and change < 0)
 
 
 def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | None:
-    """(metric, best, last evaluation) where the last is worse: by two standard errors of the
-    difference, or by 1.4 of them where greedy responses fell as well."""
+    """(metric, best, last evaluation) if the last is worse by 2.5 standard errors of the
+    difference, or by 1.4 of them if greedy decoding became worse as well."""
     if len(run.evaluations) < 2:
         return None
     final = run.evaluations[-1]
@@ -134,13 +134,13 @@ def fallen(run: Record) -> tuple[str, Mapping[str, Any], Mapping[str, Any]] | No
 
 
 def right_or_wrong(run: Record) -> bool:
-    """Whether the task has a notion of right."""
+    """Whether the task can check answers."""
     return run.accuracy is not None or run.has(RIGHT)
 
 
 def part(run: Record) -> tuple[float, float] | None:
-    """(share of right responses in training less that on held-out prompts, its standard error)
-    over the run's later half, at the same steps and sampled alike; None where either is not known.
+    """(training accuracy minus held-out accuracy over the later half of the run, its standard
+    error); None if either is missing or they sample differently.
     """
     alike = all(run.key(f"rollout.{k}") == run.key(f"eval.{k}")
                 for k in ("temperature", "top_k", "top_p"))  # fmt: skip
@@ -158,8 +158,8 @@ def part(run: Record) -> tuple[float, float] | None:
 
 
 def movement(run: Record) -> float | None:
-    """How far the policy goes, in nats per token: from the reference by the end, and within an
-    update; None where neither is known."""
+    """How far the policy moves, in nats per token: the larger of the final KL to the reference
+    and the mean KL of an update; None if neither was recorded."""
     found = []
     if run.has(REF_KL):
         found.append(abs(late(run, REF_KL)))
@@ -169,7 +169,7 @@ def movement(run: Record) -> float | None:
 
 
 def judged(metric: str) -> bool:
-    """Whether a rule may rest on a metric: what no rule does is not kept in memory."""
+    """Whether any rule reads a metric; others are not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
     return not extreme and not metric.startswith(UNREAD)
 
@@ -181,14 +181,14 @@ UNREAD = (
 
 
 def read_run(folder: RunFolder) -> Record:
-    """A run's record; its troubles say too where it is not finished."""
+    """A run's record; its troubles include that it is not finished."""
     record = read_record(folder.path, judged, single=True)  # a run may have a million steps
     if not record.summary:
         done = record.steps[-1]["step"] if record.steps else 0
         planned = record.key("train.steps")
         of = f" of {planned}" if planned else ""
         record.troubles.append(
-            f"the run is not finished: step {done}{of}; it may still be going, or "
-            f"`rlzoo resume {folder.path}` goes on with it"
+            f"the run is not finished: step {done}{of}. It may still be running; otherwise "
+            f"`rlzoo resume {folder.path}` continues it"
         )
     return record

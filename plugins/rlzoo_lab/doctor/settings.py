@@ -1,6 +1,6 @@
-"""Rules of settings: a key of the recipe whose value does harm, with what the series say of it.
+"""Rules about settings: a key whose value does harm, with the metrics that show it.
 
-A value alone is no finding, unless no run can bear it: what it does must show.
+A value is reported only if its effect shows in the metrics, or if it would break any run.
 """
 
 from functools import cache
@@ -31,7 +31,7 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, u
 
 @rule(names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
 def kl_too_strong(run: Record) -> Finding | None:
-    """The pull to the reference outweighs the reward."""
+    """The KL term outweighs the reward."""
     start = run.key("kl.coef", 0.0)
     coef = max(late(run, names.KL_COEF, start), late(run, names.KL_COEF, 0.0))
     if run.key("kl.place") == "none" or coef < 0.1:
@@ -46,11 +46,11 @@ def kl_too_strong(run: Record) -> Finding | None:
         return None
     key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
     by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
-    share = f"{noise:.0%} of the variance of what is paid is KL, not score; " if noise else ""
+    share = f"{noise:.0%} of the variance of the rewards is KL, not score; " if noise else ""
     return Finding(
         "problem",
-        f"{key}{by}: the pull to the reference outweighs the reward. {share}the policy ends "
-        f"{far:.2g} nats per token from the reference, and the reward goes {course(run)}.",
+        f"{key}{by}: the KL term outweighs the reward. {share}the policy ends {far:.2g} nats per "
+        f"token from the reference; reward {course(run)}.",
         "Raise kl.target." if grown else "Set kl.coef near 0.01.",
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
     )
@@ -58,7 +58,7 @@ def kl_too_strong(run: Record) -> Finding | None:
 
 @rule(names.ENTROPY, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def entropy_bonus_too_strong(run: Record) -> Finding | None:
-    """The bonus for entropy is worth more than the reward: the policy turns to noise."""
+    """The entropy bonus outweighs the reward: the policy becomes noise."""
     coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
     start, end = fmean(values[:2]), late(run, names.ENTROPY)
     if coef < 0.02 or end < 1.1 * start or rises(run):
@@ -66,7 +66,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{against_default(run, 'actor.entropy_coef')}: the bonus outweighs the reward. Entropy "
-        f"rises from {start:.2g} to {end:.2g} nats per token while the reward goes {course(run)}.",
+        f"rises from {start:.2g} to {end:.2g} nats per token; reward {course(run)}.",
         "Set actor.entropy_coef=0, or 0.001.",
         {"coef": coef, "first": start, "last": end},
     )
@@ -74,7 +74,7 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
 
 @rule(names.REWARD, explains=(*SYMPTOMS, "no_response_is_right"))
 def temperature_far_from_one(run: Record) -> Finding | None:
-    """Samples are drawn from a policy far hotter or colder than the model."""
+    """Samples come from a far hotter or colder policy than the model."""
     temperature = run.key("rollout.temperature", 1.0)
     if 0.35 < temperature < 1.7:
         return None
@@ -84,11 +84,11 @@ def temperature_far_from_one(run: Record) -> Finding | None:
         f"entropy is {early(run, names.ENTROPY):.2g} nats per token: responses are near noise"
         if hot
         else f"entropy is {early(run, names.ENTROPY):.2g} nats per token and {same:.0%} of the "
-        "groups score alike: nothing else is tried"
+        "groups score the same: the policy does not explore"
     )
     return Finding(
         "problem" if not learning(run) else "warning",
-        f"{against_default(run, 'rollout.temperature')}: the policy that is sampled and trained is "
+        f"{against_default(run, 'rollout.temperature')}: the sampled and trained policy is "
         f"softmax(logits / {temperature:g}), far from the model; {what}. Reward {course(run)}.",
         "Set rollout.temperature=1.",
         {"temperature": temperature},
@@ -97,7 +97,7 @@ def temperature_far_from_one(run: Record) -> Finding | None:
 
 @cache
 def _narrowest_shipped(loss: str) -> float:
-    """The narrowest clip that a shipped recipe gives this policy loss: some are meant to be so."""
+    """The narrowest clip of a shipped recipe with this policy loss; some are narrow on purpose."""
     found = [0.02]
     for path in list_configs("recipes").values():
         values = read_layer(path).values
@@ -124,8 +124,8 @@ def clip_too_narrow(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{listed}: {clipped:.0%} of the tokens are clipped though an update moves the policy by "
-        f"only {kl:.1g} nats per token; they give no gradient after the first mini-batch.",
-        "Leave the clip bounds at the policy loss's defaults.",
+        f"only {kl:.1g} nats per token; clipped tokens have no gradient.",
+        "Use the default clip bounds of the policy loss.",
         {"clip_fraction": clipped, "approximate_kl": kl},
     )
 
@@ -137,7 +137,7 @@ def _clip_fractions(run: Record) -> list[str]:
 
 @rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
 def update_too_large(run: Record) -> Finding | None:
-    """A batch moves the policy further than its samples can vouch for."""
+    """A batch moves the policy further than its samples justify."""
     kl = max(ends([abs(v) for v in run.series(names.PPO_KL)]))
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
@@ -154,14 +154,14 @@ def update_too_large(run: Record) -> Finding | None:
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
-    what = against_default(run, key) if known else "The cause is none of the usual keys"
+    what = against_default(run, key) if known else "None of the usual keys is high"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
     return Finding(
         "problem" if harm else "warning",
         f"{what}: updates are too large. One batch ({updates(run)} optimizer "
         f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
         f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
-        f"the reward goes {course(run)}.{'' if known else unknown(run)}",
+        f"reward {course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
     )
@@ -169,40 +169,40 @@ def update_too_large(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
 def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were cut off before any update could have made them long, and are so still."""
+    """Responses were truncated before any update could lengthen them, and still are."""
     values = run.series(names.TRUNCATED)
     at_once, tail = values[0], late(run, names.TRUNCATED)
     if at_once < 0.3 or max(at_once, tail) < 0.4 or not right_or_wrong(run):
         return None
-    if tail < 0.5 * at_once and learning(run):  # the limit has ceased to bind
+    if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
         return None
-    none = " None ends by itself: or the end-of-sequence token is never drawn." if (
+    none = " None ends by itself: the end-of-sequence token may never be sampled." if (
         min(values) > 0.98) else ""  # fmt: skip
     return Finding(
         "problem",
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
-        f"responses are cut off there from the first step on, {tail:.0%} in "
-        f"{spans(run, names.TRUNCATED)[1]}; a response that is cut off is not right.{none}",
-        "Raise rollout.max_new_tokens until response/truncated is near 0; if it stays high, "
-        "look at the end-of-sequence token (model, chat template, sampler).",
+        f"responses are truncated there from the first step on, {tail:.0%} in "
+        f"{spans(run, names.TRUNCATED)[1]}; a truncated response does not count as correct.{none}",
+        "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
+        "check the end-of-sequence token (model, chat template, sampler).",
         {"first": at_once, "last": tail},
     )
 
 
 @rule(names.LENGTH, least=3, explains=SYMPTOMS)
 def discount_hides_the_end(run: Record) -> Finding | None:
-    """What is paid at the end reaches the first token as next to nothing."""
+    """A reward at the end hardly reaches the first token."""
     gamma, length = run.key("estimator.gamma", 1.0), late(run, names.LENGTH)
     if not gamma or gamma >= 1:
         return None
     left = gamma ** max(0.0, length - 1)
-    dense = late(run, names.AT_END, 1.0) < 0.5  # what a token leads to is paid soon after it, too
+    dense = late(run, names.AT_END, 1.0) < 0.5  # rewards come soon after the tokens that cause them
     if (1 / (1 - gamma) > 0.2 * length) if dense else left > 0.4:
         return None
     return Finding(
         "problem" if left < 0.1 and not dense else "warning",
-        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so that what is paid at "
-        f"the end counts for {left:.2g} of itself at the first one: a token is credited with about "
+        f"estimator.gamma={gamma:g}: responses have {length:.1f} tokens, so a reward at the end is "
+        f"discounted to {left:.2g} at the first token; credit reaches back about "
         f"{1 / (1 - gamma):.2g} tokens. Reward {course(run)}.",
         "Set estimator.gamma=1.",
         {"gamma": gamma, "left": left},
@@ -211,7 +211,7 @@ def discount_hides_the_end(run: Record) -> Finding | None:
 
 @rule(names.SCORE_STD, least=3, explains=SYMPTOMS)
 def reward_scale(run: Record) -> Finding | None:
-    """Scores are of a size that losses, clipping and KL are not made for."""
+    """Scores are far from the scale that losses, clipping and KL assume."""
     spread = median(run.series(names.SCORE_STD))
     level = abs(median(run.series(names.REWARD)))
     size = max(spread, level)
@@ -221,13 +221,13 @@ def reward_scale(run: Record) -> Finding | None:
     odd = [f"{k}={run.key(k):g}" for k in weights if not 0.02 < abs(run.key(k, 1.0)) < 30]
     large = size >= 30
     share = run.series("critic/grad_norm")
-    critic = f"; the critic's gradient has length {median(share):.2g}" if share else ""
+    critic = f"; the critic's gradient norm is {median(share):.2g}" if share else ""
     return Finding(
         "warning" if learning(run) else "problem",
         f"{', '.join(odd) + ': t' if odd else 'T'}he scale of the reward is too "
         f"{'large' if large else 'small'}: scores are {level:.3g} with a standard deviation of "
-        f"{spread:.3g} within a step, where losses, clips and KL coefficients are made for about "
-        f"1{critic}.",
+        f"{spread:.3g} within a step; losses, clips and KL coefficients assume a scale of "
+        f"about 1{critic}.",
         "Scale the reward to about 1 (rewards.NAME.weight).",
         {"std": spread, "mean": level},
     )
@@ -235,14 +235,14 @@ def reward_scale(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat", "no_signal_in_groups"))
 def batch_too_small(run: Record) -> Finding | None:
-    """A step on so few responses that its gradient is noise."""
+    """A step has so few responses that its gradient is noise."""
     prompts, samples = run.key("rollout.prompts", 64), run.key("rollout.samples", 4)
     if prompts * samples > 12 or learning(run):
         return None
     return Finding(
         "warning",
         f"rollout.prompts={prompts}: a step has {prompts * samples} responses, and its gradient is "
-        f"mostly noise; the reward goes {course(run)}.",
+        f"mostly noise; reward {course(run)}.",
         "Raise rollout.prompts to 16 or more.",
         {"responses": prompts * samples},
     )
@@ -250,7 +250,7 @@ def batch_too_small(run: Record) -> Finding | None:
 
 @rule(explains=("held_out_falls",))
 def evaluation_too_small(run: Record) -> Finding | None:
-    """An evaluation on so few prompts that it can tell nothing."""
+    """An evaluation has too few prompts."""
     n = run.key("eval.samples", 1024)
     if not run.evaluations:
         return None
@@ -261,39 +261,39 @@ def evaluation_too_small(run: Record) -> Finding | None:
     if n >= 48:
         return Finding(
             "note",
-            f"eval.samples={n} are of {different} different prompts. What an evaluation says holds "
-            f"for these; of others, an accuracy of one half is known as [{low:.2f}, {high:.2f}].",
-            "More held-out prompts, if there are any: task.test_fraction or task.test_path.",
+            f"eval.samples={n} are of {different} different prompts. For other "
+            f"prompts, an accuracy of 0.5 has the interval [{low:.2f}, {high:.2f}].",
+            "Add held-out prompts if possible: task.test_fraction or task.test_path.",
             {"samples": n, "prompts": different, "half_width": (high - low) / 2},
         )
     return Finding(
         "warning",
-        f"eval.samples={n}: an accuracy of one half is then known as [{low:.2f}, {high:.2f}], and "
-        "no change that this run makes can be told from chance.",
-        "Set eval.samples=512: it costs no training.",
+        f"eval.samples={n}: an accuracy of 0.5 then has the interval [{low:.2f}, {high:.2f}], so "
+        "no change of this run can be distinguished from chance.",
+        "Set eval.samples=512.",
         {"samples": n, "half_width": (high - low) / 2},
     )
 
 
 @rule(explains=("held_out_falls", "training_and_held_out_part"))
 def evaluation_cut_off(run: Record) -> Finding | None:
-    """Held-out responses are cut off where those of training are not."""
+    """Held-out responses are truncated where those of training are not."""
     cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
     if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
         return None
     limit = run.key("eval.max_new_tokens") or run.key("rollout.max_new_tokens")
     return Finding(
         "warning",
-        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are cut off there, "
-        f"of those in training {late(run, names.TRUNCATED):.0%}. The evaluation says too little.",
-        "Set eval.max_new_tokens to rollout.max_new_tokens, or leave it out.",
+        f"eval.max_new_tokens={limit}: {cut[-1]:.0%} of the held-out responses are truncated "
+        f"there, but {late(run, names.TRUNCATED):.0%} in training. The evaluation reads too low.",
+        "Remove eval.max_new_tokens, or set it to rollout.max_new_tokens.",
         {"held_out": cut[-1], "training": late(run, names.TRUNCATED)},
     )
 
 
 @rule(names.TRUNCATED, least=SHORTEST_TREND)
 def truncation_rising(run: Record) -> Finding | None:
-    """More and more responses run into the length limit, or most do."""
+    """More and more responses reach the length limit, or most do."""
     span = spans(run, names.TRUNCATED)
     before, tail = early(run, names.TRUNCATED), late(run, names.TRUNCATED)
     rising = tail > 0.2 and tail - before > 0.1
@@ -303,9 +303,9 @@ def truncation_rising(run: Record) -> Finding | None:
     length = f" (mean length {late(run, names.LENGTH):.1f})" if lengths else ""
     return Finding(
         "note" if learning(run) else "warning",
-        f"{tail:.0%} of the responses are cut off at rollout.max_new_tokens="
+        f"{tail:.0%} of the responses are truncated at rollout.max_new_tokens="
         f"{run.key('rollout.max_new_tokens')} in {span[1]}{length}, after {before:.0%} "
         f"in {span[0]}.",
-        "Make length cost: rollout.truncation=penalty.",
+        "Penalize length: rollout.truncation=penalty.",
         {"first": before, "last": tail},
     )

@@ -1,4 +1,4 @@
-"""Rules of a policy that stays where it is: not trained, held by a setting, no gradient."""
+"""Rules about a policy that does not move: not trained, held by a setting, no gradient."""
 
 import math
 from statistics import median
@@ -12,16 +12,16 @@ from rlzoo_lab.doctor.suspects import against_default, compare_first, default, u
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))
 def actor_not_trained(run: Record) -> Finding | None:
-    """The critic's warm-up lasts as long as the run, or most of it."""
+    """The critic's warm-up takes all or most of the run."""
     trained, warmup = len(run.series(names.PG_LOSS)), run.key("train.critic_warmup", 0)
     if not run.steps or not warmup or trained > 0.4 * len(run.steps):
         return None
     return Finding(
         "problem",
-        f"train.critic_warmup={warmup} trains the critic alone in all but {trained} of the "
+        f"train.critic_warmup={warmup} trains only the critic in all but {trained} of the "
         f"{len(run.steps)} steps: the policy "
-        + ("has hardly begun." if trained else "has not been updated."),
-        f"Lower train.critic_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
+        + ("was hardly updated." if trained else "was never updated."),
+        f"Lower train.critic_warmup to a tenth of the run: {max(1, len(run.steps) // 10)}.",
         {"critic_warmup": warmup, "steps": len(run.steps), "trained": trained},
     )
 
@@ -44,7 +44,7 @@ def learning_rate_zero(run: Record) -> Finding | None:
 
 
 def _why_still(run: Record) -> tuple[str, str, str]:
-    """(what holds the policy: its key, or a component; why; what to do)."""
+    """(the key or component that holds the policy; why; advice)."""
     rate = min(late(run, "actor/lr"), run.key("actor.lr", math.inf))
     norm = median(run.series("actor/grad_norm") or [0.0])
     limit, eps = run.key("actor.max_grad_norm") or norm, run.key("actor.eps", 1e-6)
@@ -55,66 +55,66 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     if warmup and rate < 0.3 * run.key("actor.lr", 0.0):
         return (
             against(run, "actor.lr_warmup"),
-            f"the rate has only come to {rate:.2g} by the end",
-            f"Set actor.lr_warmup to a tenth of the run, {max(1, len(run.steps) // 10)}.",
+            f"the learning rate only reached {rate:.2g} by the end",
+            f"Set actor.lr_warmup to a tenth of the run: {max(1, len(run.steps) // 10)}.",
         )
     if norm == 0 and run.has("actor/grad_norm"):
         return (
             f"policy_loss {run.key('policy_loss.name')}",
             "its gradient is exactly 0: the loss is detached from the weights, or none is trained",
-            "Look at the loss (`rlzoo check NAME`) and at which weights are trained "
-            "(model.lora.targets). No learning rate mends it.",
+            "Check the loss (`rlzoo check NAME`) and which weights are trained "
+            "(model.lora.targets). No learning rate helps.",
         )
     if rank and (scale := run.key("model.lora.alpha", 16.0) / rank) < 0.2:
         return (
             against(run, "model.lora.alpha"),
-            f"at model.lora.rank={rank} the adapter counts for {scale:.2g} of itself, and so do "
-            f"its gradients (length {norm:.2g})",
+            f"with model.lora.rank={rank} the adapter and its gradients (norm {norm:.2g}) are "
+            f"scaled by {scale:.2g}",
             "Set model.lora.alpha to once or twice model.lora.rank.",
         )
     if cut and swallowed:
         both = f" and {against(run, 'actor.eps')}" if eps > 10 * default("actor.eps") else ""
         return (
             against(run, "actor.max_grad_norm") + both,
-            f"gradients of length {norm:.2g} (median) are cut to {limit:.2g}, which AdamW's "
-            f"eps={eps:g} swallows",
+            f"gradients of norm {norm:.2g} (median) are clipped to {limit:.2g}, which is too small "
+            f"next to AdamW's eps={eps:g}",
             f"Leave {'both at their defaults' if both else 'actor.max_grad_norm at its default'}.",
         )
     if eps >= 1e-4 and swallowed:
         return (
             against(run, "actor.eps"),
-            f"AdamW divides by it: gradients of length {norm:.2g} make no step",
+            f"AdamW divides by it: gradients of norm {norm:.2g} make almost no step",
             "Leave actor.eps at its default.",
         )
     if run.key("model.dtype") in ("bfloat16", "float16") and not rank:
         return (
             against(run, "model.dtype"),
-            "steps of this rate are lost in rounding such weights",
+            "optimizer steps of this size are lost when such weights are rounded",
             "Set model.dtype=float32 (model.autocast=bfloat16 computes in half precision).",
         )
     if swallowed or 0 < norm < 5e-3:
         return (
             "The loss is too small",
-            f"gradients have length {norm:.1g}, which AdamW's eps swallows, or a KL or entropy "
-            f"term outweighs: policy_loss {run.key('policy_loss.name')}, "
+            f"gradients have norm {norm:.1g}, too small next to AdamW's eps or to a KL or entropy "
+            f"term: policy_loss {run.key('policy_loss.name')}, "
             f"aggregation.name={run.key('aggregation.name')} or the "
             f"advantages (standard deviation {late(run, 'raw_advantages/std', 0.0):.2g}) scale it "
             "down." + unknown(run),
             compare_first(run),
         )
-    spent = f"{updates(run) * len(run.steps)} optimizer steps of it are nothing"
+    spent = f"{updates(run) * len(run.steps)} optimizer steps at this rate have no effect"
     if rate < 0.3 * default("actor.lr") and (not pull or median(pull) > 0.3):
         return (
             against(run, "actor.lr"),
             spent,
             "Raise actor.lr, tenfold at a time, until actor/ppo_kl is about 0.001 to 0.01.",
         )
-    return "The policy stays where it was", f"{spent}.{unknown(run)}", compare_first(run)
+    return "No single setting explains it", f"{spent}.{unknown(run)}", compare_first(run)
 
 
 @rule(names.PPO_KL, "actor/lr", least=3, explains=SYMPTOMS)
 def policy_does_not_move(run: Record) -> Finding | None:
-    """After all these updates the policy is where it began."""
+    """After all updates the policy is where it began."""
     moved = movement(run)
     same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
     if moved is None:
@@ -131,8 +131,8 @@ def policy_does_not_move(run: Record) -> Finding | None:
     return Finding(
         "problem",
         f"{what}: the policy {'does not move' if moved < 3e-4 else 'hardly moves'}, "
-        f"for {why.removesuffix('.')}. In {len(run.steps)} steps it went {moved:.1g} nats per token"
-        + (", and evaluations are the same to the digit." if same else "."),
+        f"because {why.removesuffix('.')}. In {len(run.steps)} steps it moved {moved:.1g} nats per "
+        "token" + (", and all evaluations are identical." if same else "."),
         advice,
         {"moved": moved, "rate": late(run, "actor/lr"), "grad_norm": norm},
     )
@@ -147,8 +147,8 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"{against_default(run, 'actor.weight_decay')}: AdamW takes lr x weight_decay of each "
-        f"weight at each optimizer step, which comes to a factor exp(-{shrunk:.2g}) in this run. "
+        f"{against_default(run, 'actor.weight_decay')}: AdamW removes lr x weight_decay of each "
+        f"weight at each optimizer step, a factor of exp(-{shrunk:.2g}) over this run. "
         f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},

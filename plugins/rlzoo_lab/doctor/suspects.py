@@ -1,4 +1,4 @@
-"""What a run has that its recipe has not: where to look first when no rule knows the cause."""
+"""Where a run differs from its recipe: the first suspects when no rule knows the cause."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from rlzoo.recipe.files import Flat, config_dirs, find_config, read_layer
 from rlzoo.runs.provenance import FILE
 from rlzoo.runs.record import Record
 
-# Keys that decide what is learnt, and not how much, of what, or where.
+# Keys that decide how a policy learns; not for how long, from which data, or on which device.
 LEARNT_BY = (
     "actor.", "critic.", "kl.", "estimator.", "policy_loss.", "value_loss.", "aggregation.",
     "whiten", "correction.", "rewards.", "sampler.", "model.dtype", "model.autocast",
@@ -58,8 +58,8 @@ def _apart(value: Any, usual: Any) -> float:
 
 
 def changed_settings(run: Record) -> list[str]:
-    """`actor.eps=0.001 (grpo: 1e-06)`, those furthest from the recipe first; of a recipe that is
-    not there, none."""
+    """`actor.eps=0.001 (grpo: 1e-06)`, those furthest from the recipe first;
+    empty for a recipe that cannot be found."""
     usual = _recipe(str(run.key("recipe", ""))) or {}
     lora = run.key("model.lora.rank", 0) > 0
     found = []
@@ -84,19 +84,19 @@ def foreign(run: Record) -> Iterator[str]:
 
 
 def unknown(run: Record) -> str:
-    """A sentence: the cause is not known, and what the run has that its recipe has not."""
+    """A sentence: the cause is not known, and where the run differs from its recipe."""
     listed = [*foreign(run), *changed_settings(run)][:4]
     if listed:
-        return f" The cause is not known; not the recipe's own: {', '.join(listed)}."
+        return f" The cause is unknown. The run differs from its recipe in: {', '.join(listed)}."
     if _recipe(str(run.key("recipe", ""))) is None:
-        return " The cause is not known."
-    return " The cause is not known: all settings and components are the recipe's own."
+        return " The cause is unknown."
+    return " The cause is unknown: all settings and components are those of the recipe."
 
 
 def compare_first(run: Record) -> str:
-    """What to do where the cause is not known: nothing that could do harm."""
+    """Advice for an unknown cause; it must be harmless."""
     if any(foreign(run)):
         return "Run `rlzoo check NAME` on that component, and train once without it."
     if changed_settings(run):
-        return "Set these back, one at a time, and train again."
-    return "Compare with the same recipe at another seed, and read samples.jsonl."
+        return "Restore these settings one at a time and train again."
+    return "Train the same recipe with another seed, compare, and read samples.jsonl."

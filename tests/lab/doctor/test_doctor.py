@@ -423,9 +423,9 @@ def test_each_rule_fires_where_it_should_and_not_where_it_should_not(name):
         ({**FLAT, "actor/kl_coef": lambda x: 0.01 + 5 * x, "actor/ref_kl": 1e-3},
          {"kl.controller": "adaptive", "kl.target": 1e-4}, "kl.target=0.0001, which"),
         ({"score/right_corr": -1.0}, {"rewards.verifier.weight": -1.0},
-         "pays for what is wrong (rewards.verifier.weight=-1)"),
-        ({"sampler/log_prob_gap": lambda x: 0.3 * x**2}, {}, "the sampler draws from old weights"),
-        ({"sampler/log_prob_gap": 0.3}, {"rollout.top_p": 0.5}, "rollout.top_p=0.5 cut"),
+         "pays for wrong answers (rewards.verifier.weight=-1)"),
+        ({"sampler/log_prob_gap": lambda x: 0.3 * x**2}, {}, "the sampler uses old weights"),
+        ({"sampler/log_prob_gap": 0.3}, {"rollout.top_p": 0.5}, "rollout.top_p=0.5 truncate"),
         ({"critic/lr": 0.0, **LEANS}, {"critic.lr": 0.0}, "critic.lr=0 (default 0.001)"),
         (LEANS, {"critic.weight_decay": 500.0}, "critic.weight_decay=500"),
         (LEANS, {"critic.max_grad_norm": 1e-7}, "critic.max_grad_norm=1e-07"),
@@ -454,7 +454,7 @@ HARM = ("Raise actor.lr", "Turn the sign", "Raise kl.coef", "lam", "More samples
             "differently",
         ),
         # The verdict of another answer: right ones are not paid, few others are.
-        ({**FALLS, "score/right_corr": -0.24}, {}, "pays for what is wrong"),
+        ({**FALLS, "score/right_corr": -0.24}, {}, "pays for wrong answers"),
         # An estimator without lambda whose baseline has seen the action.
         ({**LEANS, "critic/last_corr": 0.2}, {"estimator.lam": None}, "last action"),
         # All rows are drawn by the same random numbers.
@@ -463,18 +463,18 @@ HARM = ("Raise actor.lr", "Turn the sign", "Raise kl.coef", "lam", "More samples
         (
             {**FLAT, "group/no_signal": 1.0, "response/right": 0.4, "critic/vf_loss": None},
             {},
-            "whatever the response",
+            "ignores the response",
         ),
         # The adapter counts for 500 times itself, at the recipe's own rate.
         ({"actor/ppo_kl": 0.5}, {"model.lora.rank": 4, "model.lora.alpha": 4e3}, "lora.alpha=4000"),
-        ({"actor/ppo_kl": 0.5}, {}, "not known"),
+        ({"actor/ppo_kl": 0.5}, {}, "unknown"),
         # A critic that no gradient reaches.
         ({**LEANS, "critic/grad_norm": 0.0}, {}, "exactly 0"),
         # No response ever ends.
         ({"response/truncated": 1.0}, {}, "end-of-sequence"),
         # Flat, with settings of the update that are not the recipe's.
         (FLAT, {"actor.betas": 0.99, "kl.coef": 0.09, "recipe": "ppo_gae"}, "kl.coef=0.09"),
-        (FLAT, {"actor.lr": 4e-4}, "not known"),
+        (FLAT, {"actor.lr": 4e-4}, "unknown"),
     ],
 )
 def test_a_cause_that_no_rate_mends_gets_no_harmful_remedy(changes, recipe, says):
@@ -518,7 +518,7 @@ def test_a_limit_that_ceased_to_bind_is_not_to_blame_for_a_fall():
 
 def test_of_training_and_held_out_prompts_the_worse_are_named():
     learnt = record({"response/right": 0.9}, accuracy=(0.4, 0.5, 0.4))
-    assert "by heart" in names(learnt)["training_and_held_out_part"].what
+    assert "memorizes" in names(learnt)["training_and_held_out_part"].what
     mislabelled = record({"response/right": lambda x: 0.2 + 0.1 * x}, accuracy=(0.3, 0.6, 0.8))
     assert "labels" in names(mislabelled)["training_and_held_out_part"].what
     other = record({"response/right": 0.9}, accuracy=(0.4, 0.5), recipe={"eval.temperature": 0.0})
@@ -658,7 +658,7 @@ def test_a_healthy_run_yields_no_alarm(healthy, capsys):
     assert document["folder"] == []
     assert set(document["not_judged"]) <= {"reward_is_noisy"}  # few texts come twice
     assert [f for f in document["findings"] if f["severity"] != "note"] == []
-    assert "nothing wrong found" in ask(capsys, healthy)[1]
+    assert "no fault found" in ask(capsys, healthy)[1]
 
 
 def copy_of(healthy, path, *, lines=None, summary=True):
