@@ -26,7 +26,7 @@ def rlzoo(*words: str) -> str:
 
 
 def plan_of(name: str, zoo: Zoo) -> Plan:
-    """The plan of a shipped recipe; several pages ask for each."""
+    """The plan of a shipped recipe; several pages use each."""
     if (name, id(zoo)) not in PLANS:
         PLANS[name, id(zoo)] = make_plan(compose([f"recipe={name}", "device=cpu"], zoo), zoo)
     return PLANS[name, id(zoo)]
@@ -62,8 +62,7 @@ def recorded(file: Path) -> list[dict[str, Any]]:
 
 
 def with_block(text: str, name: str, block: str) -> str:
-    """`text` with what stands between `<!-- NAME -->` and `<!-- /NAME -->` replaced; as it is where
-    it has none."""
+    """`text` with the part between `<!-- NAME -->` and `<!-- /NAME -->` replaced, if it has one."""
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     if begin not in text or end not in text:
         return text

@@ -1,6 +1,6 @@
 """Run the conversations of docs/conversations.md again and write their table into the page.
 
-    python docs/conversations.py [FOLDER]      some six minutes; goes on where it stopped
+    python docs/conversations.py [FOLDER]      about six minutes; resumes where it stopped
 
 Runs land in FOLDER, runs/conversations by default; the text around the table stays as it is.
 """

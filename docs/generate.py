@@ -1,4 +1,4 @@
-"""Writes what the docs say of the code out of the code: `python docs/generate.py [--check]`.
+"""Writes the parts of the docs that follow from the code: `python docs/generate.py [--check]`.
 
 Whole files: a page for each component under docs/components/, their index, and the gallery of
 recipes (`docs/gallery.py` draws its curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
@@ -49,7 +49,7 @@ TITLES = {
     "executors": "Executors",
 }
 REACH = {
-    "row": "that response alone",
+    "row": "that response only",
     "group": "the samples of the same prompt",
     "batch": "the whole mini-batch",
 }
@@ -57,7 +57,7 @@ AT_ROLLOUT = ("estimators", "columns")  # these see the whole batch, losses a mi
 IN_WORDS = ("tasks", "samplers", "loggers", "executors")  # their docstrings begin with no formula
 
 
-# ---------------------------------------------------------------- what there is
+# ---------------------------------------------------------------- components and recipes
 
 
 def shipped(zoo: Zoo, kind: str | None = None) -> list[Component]:
@@ -157,23 +157,23 @@ def page(c: Component, zoo: Zoo) -> str:
     agreed = agreement(c)
     if agreed:
         head = ["verl 0.9.1", "float64", "note"]
-        more = "More, and where the two differ: [agreement](../../agreement.md)."
+        more = "[Agreement](../../agreement.md) has more, and the differences."
         out.append("## Agreement with verl\n\n" + table(head, agreed) + "\n\n" + more)
     asking = [o for o in shipped(zoo) if c.kind == "columns" and c.name in o.needs]
     if asking:
         links = ", ".join(f"[{o.name}](../{o.kind}/{o.name}.md)" for o in asking)
-        out.append(f"## Asked for by\n\n{links}")
+        out.append(f"## Used by\n\n{links}")
     using = recipes_with(c)
     if using:
         names = ", ".join(f"`{name}`" for name in using)
-        out.append(f"## Recipes that choose it\n\n{names}")
+        out.append(f"## Recipes with it\n\n{names}")
     out.append("## Source\n\n" + prose(source(c)))
     out.append("[All components](../README.md)")
     return "\n\n".join(out) + "\n"
 
 
 def source(c: Component) -> str:
-    """All of the citation: it may go on over several lines."""
+    """The whole citation, which may have several lines."""
     return " ".join(c.doc.partition("Source:")[2].split()) or c.source or "none given"
 
 
@@ -190,19 +190,19 @@ def article(singular: str) -> str:
 
 
 def chosen(c: Component) -> str:
-    """How a recipe or the command line asks for it."""
+    """How a recipe or the command line selects it."""
     key = KINDS[c.kind].key
     if c.kind == "columns":
-        asked = (
-            f"where a component has a parameter of this name, or `columns=[{c.name}]` asks for it"
+        weighs = f"; `correction={c.name}` weights the policy loss by it" if c.shape == "BT" else ""
+        return (
+            "Computed if a component has a parameter of this name, or with "
+            f"`columns=[{c.name}]`{weighs}."
         )
-        weighs = f"; `correction={c.name}` weighs the policy loss by it" if c.shape == "BT" else ""
-        return f"Made {asked}{weighs}."
     if c.kind in ("rewards", "loggers"):
-        return f"Chosen with `{key}=[{c.name}]`."
+        return f"Select it with `{key}=[{c.name}]`."
     if c.kind == "executors":
-        return f"Chosen with `rlzoo sweep ... --on {c.name}`."
-    return f"Chosen with `{key}={c.name}`."
+        return f"Select it with `rlzoo sweep ... --on {c.name}`."
+    return f"Select it with `{key}={c.name}`."
 
 
 def needs_text(c: Component, zoo: Zoo) -> str:
@@ -211,16 +211,16 @@ def needs_text(c: Component, zoo: Zoo) -> str:
     if c.kind == "loggers":
         return "`path`, the run's folder."
     if c.kind == "executors":
-        return "Nothing: it is made with its options alone."
+        return "Nothing but its options."
     rows = [[f"`{n}`", *(cell(x) for x in need(n, zoo))] for n in c.needs]
     text = table(["name", "shape", "meaning"], rows) if rows else "Nothing."
     if c.kind in ("samplers", "rewards"):
         return text
     whole = c.couples == "batch" and c.kind in AT_ROLLOUT
     reach = "the whole batch" if whole else REACH[c.couples]
-    text += f"\n\nWhat it gives for a response depends on {reach}."
+    text += f"\n\nIts output for a response depends on {reach}."
     if c.shape:
-        text += f" It has the shape {shape_text(c.shape)}."
+        text += f" Its shape is {shape_text(c.shape)}."
     return text
 
 
@@ -242,15 +242,11 @@ def task_needs(c: Component) -> str:
         names = list(inspect.signature(getattr(c.function, method)).parameters)[1:]
         return ", ".join(f"`{n}`" for n in names)
 
-    lines = [f"- `score` asks for {asks('score')}."]
+    lines = [f"- `score` uses {asks('score')}."]
     if hasattr(c.function, "is_correct"):
-        lines.append(
-            f"- `is_correct` asks for {asks('is_correct')}: evaluations report an accuracy."
-        )
+        lines.append(f"- `is_correct` uses {asks('is_correct')}; evaluations report an accuracy.")
     if hasattr(c.function, "demonstrate"):
-        lines.append(
-            "- `demonstrate` gives right and wrong responses for the warm start of a base."
-        )
+        lines.append("- `demonstrate` returns right and wrong responses for a warm start.")
     return "\n".join(lines)
 
 
@@ -282,11 +278,17 @@ def agreement(c: Component) -> list[list[str]]:
 
 def index(zoo: Zoo) -> str:
     total = len(shipped(zoo))
+    kinds = [
+        [f"[{title}](#{title.lower().replace(' ', '-')})", str(len(shipped(zoo, kind))),
+         f"`{KINDS[kind].key}`"]
+        for kind, title in TITLES.items()
+    ]  # fmt: skip
     out = [
         "# Components",
-        f"The {total} components that ship with rlzoo. Each is one file under "
-        "[plugins/rlzoo_zoo](../../plugins/rlzoo_zoo); its page is written from its docstring and "
-        "signature. What is installed on your machine beside them: `rlzoo plugins`.",
+        f"rlzoo ships {total} components. Each is one file under "
+        "[plugins/rlzoo_zoo](../../plugins/rlzoo_zoo); its docstring and signature make its page. "
+        "`rlzoo plugins` also lists the components of plugins that you installed.",
+        table(["kind", "components", "recipe key"], kinds),
     ]
     for kind, title in TITLES.items():
         rows = [
@@ -371,7 +373,7 @@ READING = (
 
 
 def reading_block(zoo: Zoo) -> str:
-    """What one training step goes through, as files to read one after the other."""
+    """The files that a training step enters, in the order to read them."""
     rows = [
         [
             f"[{name}](../rlzoo/{name})",
@@ -409,7 +411,7 @@ def first_line(path: Path) -> str:
 
 
 def public_block(zoo: Zoo) -> str:
-    """What a plugin may import, module by module, with the first line of each docstring."""
+    """The names that a plugin may import, by module, with the first line of each docstring."""
     out = []
     for module, names in PUBLIC.items():
         home = import_module(module)
@@ -452,15 +454,6 @@ SAID = {
 def own_functions(module: ModuleType) -> list[str]:
     own = {n: x for n, x in vars(module).items() if inspect.isfunction(x) and n[0] != "_"}
     return [name for name, x in own.items() if x.__module__ == module.__name__]
-
-
-def components_block(zoo: Zoo) -> str:
-    rows = []
-    for kind, title in TITLES.items():
-        found = shipped(zoo, kind)
-        links = ", ".join(f"[{c.name}](docs/components/{kind}/{c.name}.md)" for c in found)
-        rows.append([title, str(len(found)), f"`{KINDS[kind].key}`", links])
-    return table(["kind", "", "recipe key", "components"], rows)
 
 
 def keys_block(zoo: Zoo) -> str:
@@ -515,7 +508,7 @@ def resources_block(zoo: Zoo) -> str:
 
 def stages_block(zoo: Zoo) -> str:
     rows = [[KINDS[k].singular.replace("_", " "), stage] for k, stage in STAGE_OF_KIND.items()]
-    return table(["kind", "latest stage whose columns it may ask for"], rows)
+    return table(["kind", "latest stage whose columns it may use"], rows)
 
 
 def metrics_block(*makers: str) -> Callable[[Zoo], str]:
@@ -528,7 +521,7 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
              "=" if m.verl else "", cell(m.meaning)]
             for m in METRICS if m.maker in makers
         ]  # fmt: skip
-        if len(makers) == 1:  # the heading says it
+        if len(makers) == 1:  # as the heading has it
             head, rows = ([[*r[:2], r[3], r[5]] for r in x] for x in ([head], rows))
             return table(head[0], rows)
         return table(head, rows)
@@ -541,7 +534,7 @@ def metrics_block(*makers: str) -> Callable[[Zoo], str]:
 
 
 def rules_block(zoo: Zoo) -> str:
-    """What `rlzoo doctor` knows, a line for each rule."""
+    """The rules of `rlzoo doctor`, a line each."""
     rows = [[r.name.replace("_", " "), cell(first_line_of(r.judge))] for r in RULES]
     return table(["finding", "when"], rows)
 
@@ -574,11 +567,11 @@ def bridges_block(zoo: Zoo) -> str:
     told = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
     return "\n\n".join([
         components("estimators", every),
-        f"A policy loss is given {told}.",
+        f"A policy loss receives {told}.",
         components("policy_losses", [h for h in every if h.losses]),
-        "What makes a column be there, where `with` names it above:",
+        "These settings provide the columns that follow `with` above:",
         by_column("asks"),
-        "And what each column is made of there:",
+        "Each column is made of:",
         by_column("feeds"),
     ])  # fmt: skip
 
@@ -628,58 +621,50 @@ def vllm_block(zoo: Zoo) -> str:
         row = [f"`{name}`", f"{mean(runs, 'before'):.3f}", f"{mean(runs, 'after'):.3f} ({each})"]
         rows.append([*row, apart, f"{gap:.0e}"])
     head = ["sampler", "accuracy before", "after 20 steps (each seed)",
-            "less transformers', 95 %", "largest gap, nats"]  # fmt: skip
+            "minus transformers', 95 %", "largest gap, nats"]  # fmt: skip
     lead = f"`grpo` on `tiny` with `correction=tis`, vLLM {found['version']} on a CPU in float32:"
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
-        "A server killed by SIGKILL after step 4 of 8, for good: the run ended with status "
-        f"{killed['status']} and this line; resumed with a new server, its metrics are "
-        f"{ends[killed['resumed_equal']]} to those of a run that nothing befell. Killed and "
-        f"started again: status {killed['waited_status']}, metrics {ends[killed['waited_equal']]}."
+        "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
+        f"{killed['status']} and this line. Resumed with a new server, its metrics are "
+        f"{ends[killed['resumed_equal']]} to those of an undisturbed run. With a server that was "
+        f"restarted in time: status {killed['waited_status']}, metrics "
+        f"{ends[killed['waited_equal']]}."
     )
     line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
     return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"
 
 
 def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo_lab.api`: what each is for, its signature and its docstring."""
-    found = {name: getattr(rlzoo, name) for name in sorted(rlzoo.__all__)}
-    found = {
-        name: f
-        for name, f in found.items()
-        if inspect.isfunction(f) and f.__module__.startswith("rlzoo_lab.api.")
-    }
-    docs = {name: inspect.getdoc(f) or "" for name, f in found.items()}
-    rows = [[f"[{n}](#{n})", cell(" ".join(docs[n].split("\n\n")[0].split()))] for n in found]
-    out = [table(["function", "what it is for"], rows)]
-    for name, function in found.items():
-        whole = f"rlzoo.{name}{signature(function)}".replace(" ", "\0").replace(",\0", ", ")
-        said = textwrap.fill(whole, 96, subsequent_indent="    ").replace("\0", " ")
-        doc = textwrap.indent(docs[name], "    ")
-        out.append(f"### {name}\n\n```text\n{said}\n\n{doc}\n```")
+    """The functions of `rlzoo_lab.api`: the signature and the docstring of each."""
+    out = []
+    for name in sorted(rlzoo.__all__):
+        function = getattr(rlzoo, name)
+        if inspect.isfunction(function) and function.__module__.startswith("rlzoo_lab.api."):
+            call = textwrap.fill(f"rlzoo.{name}{arguments(function)}", 96, subsequent_indent="    ")
+            doc = textwrap.indent(inspect.getdoc(function) or "", "    ")
+            out.append(f"### {name}\n\n```text\n{call}\n\n{doc}\n```")
     return "\n\n".join(out)
 
 
-def signature(function: Callable) -> str:
-    """Annotations without their modules, the longest by their name."""
-    said = re.sub(r"\b(?:\w+\.)+(?=\w)", "", str(inspect.signature(function)))
-    said = said.replace("str | Iterable[str] | Mapping[str, Any]", "Overrides")
-    return said.replace("str | PathLike[str]", "PathOrRun").replace("Sequence[str]", "Words")
+def arguments(function: Callable) -> str:
+    """Its parameters and their defaults, without types."""
+    signature = inspect.signature(function)
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
 
 
 def run_block(zoo: Zoo) -> str:
     """What a `Run` has."""
-    rows = [["`path`, `summary`", "its folder, as given; what summary.json says, empty while it is "
-             "not finished"]]  # fmt: skip
+    rows = [["`path`, `summary`", "its folder; summary.json, empty until the run has finished"]]
     for name in dir(rlzoo.Run):
         found = inspect.getattr_static(rlzoo.Run, name)
         if name[0] == "_" or name == "summary":
             continue
         call = name
         if inspect.isfunction(found):
-            call += signature(found).replace("self, ", "").replace("self", "")
+            call += arguments(found).replace("self, ", "").replace("self", "")
         doc = inspect.getdoc(getattr(found, "func", found)) or ""
-        call = call.replace(" -> Any", "").replace("|", "\\|")
         rows.append([f"`{call}`", cell(doc.split("\n\n")[0])])
     return table(["name", "what it is"], rows)
 
@@ -703,7 +688,6 @@ def families_block(name: str) -> Callable[[Zoo], str]:
 
 # file -> the blocks in it
 BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
-    "README.md": {"components": components_block},
     "docs/recipes.md": {"keys": keys_block, "recipes": recipes_block, "presets": presets_block},
     "docs/design.md": {
         "reading": reading_block,

@@ -91,9 +91,7 @@ def seeds(folder: Path, n: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("own-task"))
-    parser.add_argument(
-        "--seeds", type=int, default=0, help="the claim with so many seeds, no walk"
-    )
+    parser.add_argument("--seeds", type=int, default=0, help="only the claim, with N seeds")
     asked = parser.parse_args()
     asked.dir.mkdir(parents=True)
     shutil.copy(DOCS / "examples" / "sort3.py", asked.dir)

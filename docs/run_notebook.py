@@ -17,7 +17,7 @@ NOTEBOOK = Path(__file__).with_name("first-half-hour.ipynb")
 def executed(folder: str | Path, changes: dict[str, str] | None = None, more: Any = ()) -> Any:
     """The notebook after its cells have run in `folder`.
 
-    changes: text of a cell -> what stands there instead; each must be found. more: cells to run
+    changes: text of a cell -> its replacement; each must be found. more: cells to run
     after its own, (source, tags).
     """
     book = nbformat.read(NOTEBOOK, as_version=4)
@@ -35,7 +35,7 @@ def executed(folder: str | Path, changes: dict[str, str] | None = None, more: An
 
 
 def stable(book: Any) -> Any:
-    """Without times and names of this machine, and without what is said of how busy it was."""
+    """Without times, names of this machine and messages about its load."""
     book.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

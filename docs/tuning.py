@@ -14,7 +14,7 @@ def objective(trial):
     lr = trial.suggest_float("actor.lr", 1e-6, 1e-1, log=True)
     words = [f"actor.lr={lr}", "loggers=optuna", f"run.dir={FOLDER}/{trial.number}", "seed=0",
              "train.steps=32", "eval.every=4", "eval.samples=256", "device=cpu"]  # fmt: skip
-    with for_trial(trial):  # raises optuna.TrialPruned where the run was ended early
+    with for_trial(trial):  # raises optuna.TrialPruned if the run was pruned
         run = rlzoo.run("grpo", words)
     return run.summary["eval_after"]
 
@@ -22,7 +22,7 @@ def objective(trial):
 study = optuna.create_study(
     direction="maximize",
     sampler=optuna.samplers.RandomSampler(seed=0),
-    # Rungs at 4, 8 and 16 steps; of those that come to one, the better half goes on.
+    # Rungs at 4, 8 and 16 steps; at each, the better half continues.
     pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=4, reduction_factor=2),
 )
 study.optimize(objective, n_trials=16)

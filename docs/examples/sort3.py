@@ -1,4 +1,4 @@
-"""sort3: three digits in order, a task of one's own."""
+"""sort3: sort three digits; an example of a custom task."""
 
 import zlib
 
@@ -8,16 +8,16 @@ from rlzoo import Example, hookimpl
 
 
 class Sort3:
-    """Three digits are to be sorted: the prompt is `312>`, the right response `123`, EOS.
+    """Sort three digits: for the prompt `312>`, the right response is `123` and EOS.
 
-    Score (B,): 1.0 where the text is right and the row terminated, else 0.0.
+    Score (B,): 1.0 if the text is right and the row terminated, else 0.0.
     Source: the documentation of rlzoo.
     """
 
-    one_answer = True  # right is `Example.answer`, then EOS, and nothing else
+    one_answer = True  # the only right response is `Example.answer`, then EOS
 
     def draw(self, split, n, generator):
-        """n examples; which fifth of the prompts is held out depends on the prompt alone."""
+        """n examples. A fifth of the prompts is held out, by a hash of the prompt."""
         examples = []
         while len(examples) < n:
             number = int(torch.randint(1000, (), generator=generator))
@@ -33,7 +33,7 @@ class Sort3:
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        """A right and a wrong response, for the warm start of a base model."""
+        """A right and a wrong response, for the warm start."""
         return example.answer, "?" + example.answer[1:]
 
 

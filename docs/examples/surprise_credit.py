@@ -1,4 +1,4 @@
-"""Surprise credit: a column of its own, and an estimator that asks for it."""
+"""Surprise credit: a column plugin, and an estimator that uses it."""
 
 import torch
 
