@@ -34,7 +34,7 @@ SETTINGS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
         ("gae lam=1", "rloo"), "showcase.md",
     ),
 }  # fmt: skip
-RULES = {"always GRPO": "grpo", "always GAE .95": "gae lam=0.95"}
+RULES = {"always GRPO": "grpo", "always GAE 0.95": "gae lam=0.95"}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Coverage, family-wise error and power of every interval and verdict that `rlzoo compare` prints.
 
-    python docs/coverage.py            # 30 CPU seconds; writes the tables of compare.md
+    python docs/coverage.py            # 30 CPU seconds; prints all tables, writes compare.md's
     python docs/coverage.py --quick    # a tenth of the repetitions, printed only
 
 Rows that are paired by seed: score = row + seed + noise, and the noise is of one of the kinds
@@ -203,9 +203,9 @@ def family(rng, repetitions: int) -> str:
 def powers(rng, repetitions: int) -> str:
     """How often a true difference of 3 standard deviations of a run is shown, against one row."""
     lines = [
-        "| rows | seeds | verdict | reference named | heavy tails, skewed, bounded, collapsing | "
-        "pooled alone | its error, one row x10 | sign flips |",
-        "|--:|--:|--:|--:|:--|--:|--:|--:|",
+        "| rows | seeds | verdict | reference named | heavy tails | skewed | bounded | collapsing "
+        "| pooled only | its error, one row x10 | sign flips |",
+        "|" + "--:|" * 11,
     ]
     for rows in ROWS:
         first = pairs_of(rows)[0] == 0
@@ -226,7 +226,7 @@ def powers(rng, repetitions: int) -> str:
                     signs = f"{rate(by_signs(y[: max(20, repetitions // 200)])[:, first]):.0f}"
             d, half = pooled_only(one_noisy(rng, (repetitions, n, rows)))
             error = f"{rate((abs(d) > half).any(1)):.0f}"
-            cells += [", ".join(v for k, v in found.items() if k != "normal"), pooled, error, signs]
+            cells += [*(v for k, v in found.items() if k != "normal"), pooled, error, signs]
             lines.append(f"| {rows} | {n} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -265,6 +265,19 @@ def prompts(rng, repetitions: int) -> str:
 
 TABLES = {"rows": single_intervals, "pairs": pair_intervals, "family": family, "power": powers,
           "stated": stated, "prompts": prompts}  # fmt: skip
+ON_PAGE = {
+    "family": ("bounded", "two rows x10"),
+    "power": ("heavy tails", "skewed", "bounded", "collapsing"),
+    "stated": (),
+}  # without
+
+
+def for_page(table: str, without: tuple[str, ...]) -> str:
+    """The rows of 3, 5 and 10 seeds, and all columns but those named."""
+    head, *lines = [[cell.strip() for cell in line.split("|")] for line in table.splitlines()]
+    seeds, kept = head.index("seeds"), [i for i, name in enumerate(head) if name not in without]
+    shown = [head, lines[0], *(line for line in lines[1:] if line[seeds] in ("3", "5", "10"))]
+    return "\n".join(" | ".join(line[i] for i in kept).strip() for line in shown)
 
 
 def main() -> None:
@@ -275,10 +288,10 @@ def main() -> None:
     for name, make in TABLES.items():
         table = make(np.random.default_rng(0), 400 if quick else 10_000)
         print(f"\n{name}\n\n{table}", flush=True)
-        mark = f"coverage-{name}"
-        text = re.sub(
-            f"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)", rf"\1\n{table}\n\n\2", text, flags=re.S
-        )
+        if name in ON_PAGE:
+            mark, shown = f"coverage-{name}", for_page(table, ON_PAGE[name])
+            old = f"(<!-- {mark} -->\n).*?(<!-- /{mark} -->)"
+            text = re.sub(old, rf"\1\n{shown}\n\n\2", text, flags=re.S)
     if not quick:
         PAGE.write_text(text, encoding="utf-8")
 

@@ -23,12 +23,12 @@ from typing import Any
 import gallery
 import rlzoo
 from common import DOCS, ROOT, parts_of, prose, table, with_block
-from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND
+from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
-from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS, WEIGHT
+from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo.stats import t_interval
 from rlzoo_lab.doctor.rules import RULES
@@ -415,14 +415,28 @@ def public_block(zoo: Zoo) -> str:
     out = []
     for module, names in PUBLIC.items():
         home = import_module(module)
-        rows = []
+        rows, elsewhere = [], dict[str, list[str]]()
         for name in names or getattr(home, "__all__", ()) or own_functions(home):
-            said = SAID.get(name) or (inspect.getdoc(getattr(home, name)) or "").split("\n\n")[0]
-            if not name.startswith("_"):
-                rows.append([f"`{name}`", cell(" ".join(said.split()))])
+            found = getattr(home, name)
+            other = OTHERS.get(getattr(found, "__module__", "")) if module == "rlzoo" else None
+            if name.startswith("_"):
+                continue
+            if other:
+                elsewhere.setdefault(other, []).append(f"`{name}`")
+                continue
+            text = SAID.get(name) or (inspect.getdoc(found) or "").split("\n\n")[0]
+            rows.append([f"`{name}`", cell(" ".join(text.split()))])
+        rows += [[", ".join(several), where] for where, several in elsewhere.items()]
         out.append(f"### `{module}`\n\n" + table(["name", "what it is"], rows))
     return "\n\n".join(out)
 
+
+# Where the functions of these modules are described.
+OTHERS = {
+    "rlzoo.ops": "see `rlzoo.ops`",
+    "rlzoo_lab.api.verbs": "commands as functions: [Python](python.md)",
+    "rlzoo_lab.api.runs": "commands as functions: [Python](python.md)",
+}
 
 # What a plugin may import: all of `__all__`, or of a module's own functions, or these names.
 PUBLIC: dict[str, tuple[str, ...]] = {
@@ -458,48 +472,76 @@ def own_functions(module: ModuleType) -> list[str]:
 
 def keys_block(zoo: Zoo) -> str:
     defaults = recipe_values(CONFIGS / "defaults.yaml")
+
+    def row(key: str) -> list[str]:
+        option, default = KEYS[key], value_text(defaults.get(key))
+        return [f"`{key}`", short_type(option.type_text), default, cell(option.meaning)]
+
+    rows: list[list[str]] = []
+    for key in KEYS:
+        actor = row("actor." + key.removeprefix("critic.")) if is_shared(key) else None
+        if actor and actor in rows:  # the critic's: after the actor's, with its default if another
+            same, own = rows[rows.index(actor)], row(key)
+            same[0] += f" `{own[0].strip('`')}`"
+            same[2] += "" if same[2] == own[2] else f", {own[2]}"
+        else:
+            rows.append(row(key))
+    weight = [f"`rewards.NAME.{WEIGHT.name}`", short_type(WEIGHT.type_text), f"`{WEIGHT.default}`"]
     head = ["key", "type and range", "default", "meaning"]
-    rows = []
-    for key, option in KEYS.items():
-        default = value_text(defaults.get(key))
-        rows.append([f"`{key}`", cell(option.type_text), default, cell(option.meaning)])
-    weight = [f"`rewards.NAME.{WEIGHT.name}`", WEIGHT.type_text, f"`{WEIGHT.default}`"]
     return table(head, [*rows, [*weight, WEIGHT.meaning]])
 
 
+def short_type(text: str) -> str:
+    """Without articles, and without the bound above which nothing fits into a machine."""
+    text = re.sub(r"^(an?|one of) ", "", text)
+    return cell(re.sub(rf"{MANY}]|{2**63 - 1}]", "inf)", text))
+
+
+def is_shared(key: str) -> bool:
+    """Whether a key of the critic means what the actor's does."""
+    actor = KEYS.get("actor." + key.removeprefix("critic."))
+    return key.startswith("critic.") and actor is not None and actor.meaning == KEYS[key].meaning
+
+
 def recipes_block(zoo: Zoo) -> str:
-    rows = [[f"`{name}`", cell(describe(path))] for name, path in recipes().items()]
-    return table(["recipe", "what"], rows)
+    default = recipe_values(CONFIGS / "defaults.yaml")["estimator.name"]
+    by: dict[str, list[str]] = {}
+    for name, path in recipes().items():
+        estimator = recipe_values(path).get("estimator.name", default)
+        by.setdefault(estimator, []).append(f"[`{name}`](gallery.md#{name})")
+    rows = [
+        [f"[`{name}`](components/estimators/{name}.md)", ", ".join(found)]
+        for name, found in sorted(by.items())
+    ]
+    return table(["estimator", "recipes"], rows)
 
 
 def presets_block(zoo: Zoo) -> str:
     rows = []
-    for section in ("model", "task"):
-        for path in sorted((CONFIGS / section).glob("*.yaml")):
-            layer = recipe_values(path)
-            sets = ", ".join(f"`{k}={plain(v)}`" for k, v in layer.items())
-            rows.append([f"`{section}={path.stem}`", cell(describe(path)), sets])
+    for path in sorted((CONFIGS / "task").glob("*.yaml")):
+        values = recipe_values(path).items()
+        sets = ", ".join(
+            f"`{k}={plain(v)}`" for k, v in values if (k, v) != ("task.name", path.stem)
+        )
+        rows.append([f"`task={path.stem}`", cell(describe(path)), sets])
     return table(["preset", "what", "sets"], rows)
 
 
 def columns_block(zoo: Zoo) -> str:
-    rows = [
-        [f"`{c.name}`", shape_text(c.shape), c.stage, cell(c.meaning)] for c in COLUMNS.values()
-    ]
-    return table(["column", "shape", "stage", "meaning"], rows)
+    def rows(stage: str) -> list[list[str]]:
+        some = [c for c in COLUMNS.values() if c.stage == stage]
+        return [[f"`{c.name}`", shape_text(c.shape), cell(c.meaning)] for c in some]
+
+    head = ["column", "shape", "meaning"]
+    return "\n\n".join(f"### Stage `{s}`\n\n" + table(head, rows(s)) for s in STAGES)
 
 
 def plugin_columns_block(zoo: Zoo) -> str:
     rows = [
-        [
-            f"[{c.name}](components/columns/{c.name}.md)",
-            shape_text(c.shape),
-            " ".join(f"`{n}`" for n in c.needs),
-            cell(idea(c)),
-        ]
+        [f"[{c.name}](components/columns/{c.name}.md)", shape_text(c.shape), cell(idea(c))]
         for c in shipped(zoo, "columns")
     ]
-    return table(["column", "shape", "made from", "idea"], rows)
+    return table(["column", "shape", "idea"], rows)
 
 
 def resources_block(zoo: Zoo) -> str:
@@ -512,23 +554,24 @@ def stages_block(zoo: Zoo) -> str:
 
 
 def metrics_block(*makers: str) -> Callable[[Zoo], str]:
-    """A table of the metrics that these make."""
+    """A table for each of these makers of metrics."""
 
     def block(zoo: Zoo) -> str:
-        head = ["key", "unit", "made by", "there with", "verl", "meaning"]
-        rows = [
-            [" ".join(f"`{key}`" for key in keys(m.name)), m.unit, m.maker, cell(m.when),
-             "=" if m.verl else "", cell(m.meaning)]
-            for m in METRICS if m.maker in makers
-        ]  # fmt: skip
-        if len(makers) == 1:  # as the heading has it
-            head, rows = ([[*r[:2], r[3], r[5]] for r in x] for x in ([head], rows))
-            return table(head[0], rows)
-        return table(head, rows)
+        head = ["key", "unit", "requires", "meaning"]
+        parts = []
+        for maker in makers:
+            rows = [
+                [keys(m.name) + " =" * m.verl, m.unit, cell(m.when), cell(m.meaning)]
+                for m in METRICS
+                if m.maker == maker
+            ]
+            heading = f"### {maker.capitalize()}\n\n" if len(makers) > 1 else ""
+            parts.append(heading + table(head, rows))
+        return "\n\n".join(parts)
 
-    def keys(name: str) -> list[str]:
+    def keys(name: str) -> str:
         parts = ("mean", "std", "min", "max") if name.endswith("/*") else ("",)
-        return [name.removesuffix("*") + part for part in parts]
+        return " ".join(f"`{name.removesuffix('*')}{part}`" for part in parts)
 
     return block
 
@@ -552,27 +595,22 @@ def bridges_block(zoo: Zoo) -> str:
         return f"with {', '.join(asked)}" if asked else "yes"
 
     def components(kind: str, hosts: list[Any]) -> str:
-        rows = [
-            [f"[`{c.name}`](components/{kind}/{c.name}.md)", *(said(c, h) for h in hosts)]
-            for c in shipped(zoo, kind)
-        ]
-        return table([KINDS[kind].singular.replace("_", " "), *(h.title for h in hosts)], rows)
-
-    def by_column(part: str) -> str:
-        names = sorted({name for h in every for name in getattr(h, part)})
-        rows = [[f"`{name}`", *(getattr(h, part).get(name, "") for h in every)] for name in names]
-        return table(["column", *(h.title for h in every)], rows)
+        rows: dict[tuple[str, ...], list[str]] = {}  # components that fare alike share a row
+        for c in shipped(zoo, kind):
+            link = f"[`{c.name}`](components/{kind}/{c.name}.md)"
+            rows.setdefault(tuple(said(c, h) for h in hosts), []).append(link)
+        head = [TITLES[kind].lower(), *(h.title for h in hosts)]
+        return table(head, [[", ".join(links), *cells] for cells, links in rows.items()])
 
     every = list(HOSTS.values())
-    told = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
+    asked = [[h.title, f"`{c}`", text] for h in every for c, text in h.asks.items()]
+    columns = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
     return "\n\n".join([
         components("estimators", every),
-        f"A policy loss receives {told}.",
+        f"A policy loss receives {columns}.",
         components("policy_losses", [h for h in every if h.losses]),
-        "These settings provide the columns that follow `with` above:",
-        by_column("asks"),
-        "Each column is made of:",
-        by_column("feeds"),
+        "`with COLUMN` requires a setting:",
+        table(["trainer", "column", "requires"], asked),
     ])  # fmt: skip
 
 

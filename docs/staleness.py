@@ -81,7 +81,7 @@ def wanted() -> Iterator[str]:
 
 def table(rows: dict[str, dict]) -> str:
     lines = [
-        "| loss | staleness | sampled accuracy | 95 % | greedy | worst seed | fell apart | "
+        "| loss | staleness | sampled accuracy | 95 % | greedy | worst seed | collapsed | "
         "nats from the sampler |",
         "|---|---|---|---|---|---|---|---|",
     ]

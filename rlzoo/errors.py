@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class RlzooError(Exception):
-    """An error a user can mend: one line that names the place.
+    """An error that the user can fix: one line that names the place.
 
     status: the process's exit status: 2 where nothing was done, 1 where work had begun.
     key: the recipe key, option or file that it is about, where that is known.
@@ -30,7 +30,7 @@ class RlzooError(Exception):
 
 
 class UsageError(RlzooError):
-    """What a verb is asked for and cannot do, and what would make it possible."""
+    """A command cannot do what was requested; the message names the remedy."""
 
 
 class RecipeError(RlzooError):
@@ -54,7 +54,7 @@ class ConversationError(RlzooError):
 
 
 class DataError(RlzooError):
-    """Data that is not there, or cannot be read."""
+    """Data is missing or cannot be read."""
 
 
 class NotCached(DataError):
@@ -66,11 +66,11 @@ class ModelError(RlzooError):
 
 
 class RunError(RlzooError):
-    """A folder of a run or sweep that is taken or is none; ranks that do not belong together."""
+    """A run folder is taken or invalid, or ranks do not belong together."""
 
 
 class StoreError(RlzooError):
-    """A URL that a run is kept at cannot be reached, read or written."""
+    """A store's URL cannot be reached, read or written."""
 
 
 class CheckpointError(RlzooError):
@@ -78,14 +78,14 @@ class CheckpointError(RlzooError):
 
 
 class Unfinished(RlzooError):
-    """Work that began and did not come through; the message says how to go on."""
+    """Work was interrupted; the message names the command that continues it."""
 
     status = 1
 
 
 def nearest(word: str, words: Iterable[str]) -> str:
-    """`; did you mean 'x'?` for the same word in another case, else up to three that begin with it,
-    else the most similar of `words`; or an empty string."""
+    """`; did you mean 'x'?` for the same word in another case, up to three with this prefix, or the
+    most similar of `words`; otherwise an empty string."""
     known = list(words)
     close = [w for w in known if w.lower() == word.lower()][:1]
     if not close and len(word) > 1:
@@ -96,12 +96,12 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says; its class's name where it says nothing."""
+    """The first line of an error's message, or its class's name."""
     return (words_of(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def in_short(value: object, most: int = 60) -> str:
-    """`repr(value)`, of a long one the beginning."""
+    """`repr(value)`, shortened."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
@@ -146,7 +146,7 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Also as safetensors says it, and where it is what a component raised."""
+    """Whether an error means a full disk, also from safetensors or inside a component's error."""
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)

@@ -12,8 +12,7 @@ from torch import Tensor
 
 
 def on_host(x: Tensor) -> Tensor:
-    """x in the host's memory: x itself if it lies there, else a copy, which x carries from then
-    on. To be read only: it is the same one for all who ask."""
+    """x in the host's memory: x itself, or a copy that x caches. Read-only, as callers share it."""
     if x.device.type == "cpu":
         return x
     known = carried(x)
@@ -24,7 +23,7 @@ def on_host(x: Tensor) -> Tensor:
 
 
 def carried(x: Tensor) -> Tensor | None:
-    """x as the host knows it without waiting for x's device; None where it does not."""
+    """The cached host copy of x, without waiting for the device; None without one."""
     if x.device.type == "cpu":
         return x
     known, version = getattr(x, "_on_host", (None, 0))
@@ -32,21 +31,21 @@ def carried(x: Tensor) -> Tensor | None:
 
 
 def carry(x: Tensor, known: Tensor | None) -> Tensor:
-    """x, which carries what the host knows of it until it is written to."""
+    """x with a host copy attached, valid until x is written to."""
     if known is not None and known is not x:
         x._on_host = (known, x._version)  # type: ignore[attr-defined]
     return x
 
 
 def put(x: Tensor, device: torch.device | str) -> Tensor:
-    """x of the host's on a device, which nobody waits for; what arrives there carries x along."""
+    """Copy x from the host to a device without waiting; the result has x attached."""
     cuda = torch.device(device).type == "cuda" and x.device.type == "cpu"
     there = x.pin_memory() if cuda else x  # from other memory the driver may wait for the device
     return carry(there.to(device, non_blocking=True), x)
 
 
 def pick(x: Tensor, rows: Tensor) -> Tensor:
-    """x[rows], rows (R,) int64 of the host, with what the host knows of x."""
+    """x[rows], with rows (R,) int64 on the host; keeps the host copy of x."""
     if x.device.type == "cpu":
         return x[rows]
     known = carried(x)
@@ -54,32 +53,32 @@ def pick(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def numbers(found: Sequence[Tensor]) -> list[float]:
-    """Tensors () as numbers; the host waits for their device once."""
+    """Scalar tensors as numbers; waits for the device once."""
     if all(x.device.type == "cpu" for x in found):
         return [x.item() for x in found]
     return torch.stack([x.detach().double() for x in found]).tolist()
 
 
 def masked_sum(x: Tensor, mask: Tensor) -> Tensor:
-    """Sum over action tokens of each row, (B, T) -> (B,). Where, not a product: NaN stays out."""
+    """Sum over each row's action tokens, (B, T) -> (B,); ignores NaN off the mask."""
     return torch.where(mask.bool(), x, 0).sum(-1)
 
 
 def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean over all action tokens, (B, T) -> (); 0 where there is none."""
+    """Mean over all action tokens, (B, T) -> (); 0 without any."""
     mask = mask.bool()
     return torch.where(mask, x, 0).sum() / mask.sum().clamp(min=1)
 
 
 def masked_var(x: Tensor, mask: Tensor, *, ddof: int = 0) -> Tensor:
-    """Variance over all action tokens, (B, T) -> (); 0 where there are at most `ddof`."""
+    """Variance over all action tokens, (B, T) -> (); 0 with at most `ddof`."""
     mask = mask.bool()
     square = torch.where(mask, x - masked_mean(x, mask), 0).square().sum()
     return square / (mask.sum() - ddof).clamp(min=1)
 
 
 def absolute(x: Tensor, width: float = 1e-3) -> Tensor:
-    """abs(x); its gradient is the sign of x, but x / width within `width` of 0.
+    """abs(x) whose gradient is the sign of x, or x / width within `width` of 0.
 
     A log-ratio that is 0 but for rounding, as before the first step, has a sign by chance.
     """
@@ -88,7 +87,7 @@ def absolute(x: Tensor, width: float = 1e-3) -> Tensor:
 
 
 def last_action(mask: Tensor) -> Tensor:
-    """Index of each row's last action, (B, T) -> (B,) int64; -1 where a row has none."""
+    """Index of each row's last action, (B, T) -> (B,) int64; -1 without one."""
     steps = torch.arange(1, mask.shape[1] + 1, device=mask.device)
     return (mask.bool() * steps).amax(1, keepdim=False) - 1 if mask.shape[1] else steps.new_full(
         (mask.shape[0],), -1
@@ -96,7 +95,7 @@ def last_action(mask: Tensor) -> Tensor:
 
 
 def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
-    """Put x (B,) at each row's last action, (B, T), 0 elsewhere; a row without one stays 0."""
+    """x (B,) placed at each row's last action, (B, T), 0 elsewhere."""
     last = last_action(mask)
     out = x.new_zeros(mask.shape)
     if mask.shape[1]:
@@ -106,16 +105,16 @@ def at_last_action(x: Tensor, mask: Tensor) -> Tensor:
 
 def less_penalty(scores: Tensor, penalty: Tensor, mask: Tensor, *, coef: float,
                  spread: str = "token") -> Tensor:  # fmt: skip
-    """Rewards (B, T): `scores` less coef times a penalty (B, T), each token's own (spread
-    "token") or a row's sum at its last action ("last")."""
+    """Rewards (B, T): `scores` minus coef times a penalty (B, T), per token (spread "token") or
+    summed at the last action ("last")."""
     if spread == "last":
         penalty = at_last_action(masked_sum(penalty, mask), mask)
     return scores - coef * penalty
 
 
 def group_index(group_ids: Tensor, *more: Tensor) -> Tensor:
-    """A number >= 0 for each group, (B,) int64; some may be left out. Further (B,) keys split
-    the groups: equal in all of them."""
+    """A number >= 0 for each group, (B,) int64, with possible gaps. Further (B,) keys split the
+    groups."""
     index = _small(group_ids)
     for key in more:
         part = _small(key)
@@ -158,7 +157,7 @@ def _beside(per_row: Tensor, x: Tensor) -> Tensor:
 
 
 def group_sum(x: Tensor, group_ids: Tensor) -> Tensor:
-    """Sum of x (B, ...) over the rows of the same group, given back to each row, (B, ...).
+    """Sum of x (B, ...) over each row's group, (B, ...).
 
     Summed in float64, so that the order of rows matters as little as it can.
     """
@@ -178,7 +177,7 @@ def group_count(group_ids: Tensor) -> Tensor:
 
 
 def group_mean(x: Tensor, group_ids: Tensor) -> Tensor:
-    """Mean of x (B, ...) over the rows of the same group, given back to each row, (B, ...)."""
+    """Mean of x (B, ...) over each row's group, (B, ...)."""
     return group_sum(x, group_ids) / _beside(group_count(group_ids), x)
 
 
@@ -208,7 +207,7 @@ def leave_one_out_mean(x: Tensor, group_ids: Tensor, weight: Tensor | None = Non
 
 
 def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
-    """True (B, ...) where a group's x are equal up to rounding, and where it has one row.
+    """True (B, ...) where a group's x are equal up to rounding, or a group has one row.
 
     Equal means max - min <= 4 eps max(1, |x|), eps that of x's dtype (1.2e-7 of float32, 2.2e-16 of
     float64), but float32's in half precision, where 1.00 and .98 are 2 numbers apart: .1 + .2 and
@@ -223,7 +222,7 @@ def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
 
 def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: int = 0,
            eps: float = 1e-8) -> Tensor:  # fmt: skip
-    """Zero mean and unit variance over action tokens, (B, T): of the batch, or of each group.
+    """Standardize x over action tokens, (B, T), of the batch or of each group.
 
     Off the mask 0; finite for a single token. Population variance unless `ddof` says otherwise;
     `eps` is added to it, so that rounding noise (a spread below 1e-4) is not blown up to 1.
@@ -301,8 +300,8 @@ def _positions(mask: Tensor) -> Tensor:
 
 
 def has_holes(mask: Tensor) -> bool:
-    """Whether an action follows a token that is none (an observation inside a response). Of a mask
-    that only a device knows: True, so that nobody waits; what is right with holes is without."""
+    """Whether an observation interrupts a response's actions; True without waiting if the mask is
+    only on a device, since code for holes is also right without them."""
     known = carried(mask)
     if known is None:
         return True
@@ -312,13 +311,13 @@ def has_holes(mask: Tensor) -> bool:
 
 
 def collapse(x: Tensor, mask: Tensor) -> Tensor:
-    """Move each row's actions to its front, (B, T); what follows them is 0."""
+    """Move each row's actions to its front, (B, T), with 0 after them."""
     out = x.new_zeros(x.shape[0], x.shape[1] + 1)
     return out.scatter_(1, _positions(mask), torch.where(mask.bool(), x, 0))[:, :-1]
 
 
 def expand(x: Tensor, mask: Tensor) -> Tensor:
-    """Undo `collapse`: give each action its entry back, 0 elsewhere, (B, T)."""
+    """Undo `collapse`: entries back at their actions, 0 elsewhere, (B, T)."""
     spare = torch.nn.functional.pad(x, (0, 1))
     return torch.where(mask.bool(), spare.gather(1, _positions(mask)), 0)
 
@@ -377,20 +376,20 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
 
 
 def run_starts(ids: Tensor, mask: Tensor) -> Tensor:
-    """True (B, T) at each action whose id differs from the action's before it, and at the first."""
+    """True (B, T) at the first action and wherever the id changes between actions."""
     ids = ids.double()
     before = ids.amax(1) + 1 if ids.numel() else ids.sum(1)  # what no id of the row equals
     return mask.bool() & (next_action(ids.flip(1), mask.flip(1), before).flip(1) != ids)
 
 
 def at_run_start(x: Tensor, starts: Tensor) -> Tensor:
-    """x (B, T) at the last start at or before each token, x_0 where there is none."""
+    """x (B, T) at the latest start up to each token; x_0 without one."""
     columns = torch.arange(x.shape[1], device=x.device)
     return x.gather(1, torch.where(starts, columns, 0).cummax(1).values)
 
 
 def reward_to_go(rewards: Tensor, response_mask: Tensor, *, gamma: float = 1.0) -> Tensor:
-    """sum_k gamma^k r_{t+k} over the actions from t on, (B, T)."""
+    """sum_k gamma^k r_{t+k} over actions from t, (B, T)."""
     nothing = torch.zeros_like(rewards)
     return td_lambda(rewards, nothing, nothing[:, 0], response_mask, gamma=gamma)
 

@@ -134,8 +134,7 @@ HOSTS: dict[str, Host] = {
                 "ref_log_probs": "a KL penalty, for which a reference is built",
                 "sum_pi_squared": "actor_rollout_ref.actor.calculate_sum_pi_squared=true and "
                 "trainer.use_v1=false",
-                "greedy_scores": "a trainer that makes reward_baselines, as verl's does for its "
-                "own remax alone",
+                "greedy_scores": "reward_baselines, which verl computes only for its own remax",
                 "score_components": "algorithm.gdpo_reward_keys and trainer.use_v1=false",
                 "score_weights": "algorithm.gdpo_reward_keys",
             },

@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
 
 def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") -> Iterator[Row]:
-    """The rows of a file, a folder or a hub id; raises DataError where there is none.
+    """The rows of a file, a folder or a hub id; raises DataError if missing.
 
     format: auto (by what `path` is and how it ends), jsonl, parquet, folder (of `save_to_disk`, or
         of data files) or hub.
@@ -183,7 +183,7 @@ def reachable(url: str) -> bool:
 def hold_out(
     rows: Sequence[Item], prompt: Callable[[Item], Any], fraction: float, seed: int
 ) -> tuple[list[Item], list[Item]]:
-    """(training rows, held-out rows): all rows of a prompt are on one side."""
+    """(training rows, held-out rows), with all rows of a prompt on one side."""
     prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
     if len(prompts) < 2:
         raise UsageError(

@@ -29,44 +29,44 @@ STAGES = ("rollout", "score", "column", "estimate", "update")
 _TABLE = """
 prompts           | list | rollout  | prompt texts, as the policy reads them
 messages          | list | rollout  | prompts as chat messages: lists of role and content
-answers           | list | rollout  | what the task says is right
+answers           | list | rollout  | the right answers
 responses         | list | rollout  | response texts, without EOS
 response_tokens   | list | rollout  | each action token decoded by itself; EOS reads ""
-turns             | list | rollout  | texts of each turn, policy and environment in turn
+turns             | list | rollout  | texts of the turns, policy and environment alternating
 prompt_ids        | BP   | rollout  | prompt tokens, left-padded (int64)
 prompt_mask       | BP   | rollout  | 1 on prompt tokens, 0 on padding
 response_ids      | BT   | rollout  | response tokens, right-padded (int64)
 response_mask     | BT   | rollout  | 1 where the policy chose the token
-response_attention | BT  | rollout  | 1 on every response token, observations too, 0 on padding
-domains           | list | rollout  | the domain that the task says a prompt is of, or ""
+response_attention | BT  | rollout  | 1 on response tokens and observations, 0 on padding
+domains           | list | rollout  | the domain of a prompt, or ""
 prompt_index      | B    | rollout  | the prompt's index in its data set
 group_ids         | B    | rollout  | equal for samples of the same draw of a prompt
 terminated        | B    | rollout  | the episode ended with EOS, or its environment ended it
-truncated         | B    | rollout  | the episode ran into the length limit
+truncated         | B    | rollout  | the episode reached the length limit
 noise             | BT   | rollout  | uniform in [0, 1), a function of (seed, step, row, position)
 turn_ids          | BT   | rollout  | the turn of a conversation that a token belongs to, from 1
 state_keys        | BT   | rollout  | equal where the environment's state is the same (int64)
-sampler_log_probs | BT   | rollout  | log-probability of the token under what was sampled from
+sampler_log_probs | BT   | rollout  | log-probability under the sampling distribution
 old_log_probs     | BT   | rollout  | log softmax(logits / temperature) of the policy at rollout
-task_scores       | BT   | score    | what the task's own verifier gave
+task_scores       | BT   | score    | score of the task's own verifier
 score_components  | BK   | score    | masked sum of each reward, before its weight
 score_weights     | K    | score    | the weight of each reward
-scores            | BT   | score    | weighted rewards before KL; an outcome sits at the last action
+scores            | BT   | score    | weighted rewards before KL; an outcome is at the last action
 sequence_scores   | B    | score    | masked sum of `scores`
 ref_log_probs     | BT   | column   | log-probability under the frozen reference
 full_kl           | BT   | column   | KL(policy, reference) over the whole vocabulary
 teacher_log_probs | BT   | column   | log-probability under the frozen teacher
 teacher_kl        | BT   | column   | KL(policy, teacher) over the whole vocabulary
 sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
-old_entropy       | BT   | column   | of the next-token distribution of the policy at rollout, nats
+old_entropy       | BT   | column   | entropy of the policy's next-token distribution at rollout
 values            | BT   | column   | V(s_t), read before token t is chosen
 bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
 rewards           | BT   | estimate | `scores` minus coef * KL where KL is placed in the reward
 sequence_rewards  | B    | estimate | masked sum of `rewards`
-raw_advantages    | BT   | update   | what the estimator returned
+raw_advantages    | BT   | update   | output of the estimator
 advantages        | BT   | update   | after whitening
 returns           | BT   | update   | the critic's target
-log_probs         | BT   | update   | of the current policy, with gradient
+log_probs         | BT   | update   | under the current policy, with gradient
 entropy           | BT   | update   | of the current policy's next-token distribution, with gradient
 value_preds       | BT   | update   | of the current critic, with gradient
 value_logits      | BTK  | update   | of a critic with K bins, with gradient
@@ -89,13 +89,13 @@ WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")
 
 # What a column plugin or a sampler may ask for beside columns: handles supplied by the core.
 RESOURCES: dict[str, str] = {
-    "uniforms": "the noise (B, max_new_tokens) that a sampler is to draw with",
+    "uniforms": "noise (B, max_new_tokens) for a sampler",
     "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
-    "policy": "the policy being trained, frozen while columns are made; its "
-    "log_prob_stats(columns, want=('entropy',)) -> log_probs and entropy (B, T) of responses",
+    "policy": "the policy, frozen while columns are made; "
+    "`log_prob_stats(columns, want=('entropy',))` -> log_probs and entropy (B, T)",
     "reference": "the frozen reference policy",
-    "teacher": "the frozen teacher, of the policy's tokenizer",
+    "teacher": "the frozen teacher, with the policy's tokenizer",
     "tokenizer": "the tokenizer",
 }
 

@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 
 class Example(NamedTuple):
-    """A prompt, what is right for it, and its index in the data set (-1: it has none)."""
+    """A prompt, its right answer, and its index in the data set (-1 without one)."""
 
     prompt: str
     answer: Any = None

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 @dataclass(frozen=True)
 class Range:
-    """The interval an option must lie in; `closed` as in scikit-learn's `Interval`.
+    """The interval of an option; `closed` as in scikit-learn's `Interval`.
 
     Infinity is in none but one that has it for an end, as Range(0, math.inf).
     """

@@ -19,8 +19,8 @@ def is_allowed(name: str) -> bool:
 
 
 def secret(name: str) -> str:
-    """The value of an environment variable that a recipe names. Raises RecipeError where it is not
-    set, or where the command line does not allow the name."""
+    """The value of an environment variable that a recipe names. Raises RecipeError if it is not set
+    or the command line does not allow the name."""
     if not is_allowed(name):
         raise RecipeError(
             f"a recipe reads no environment variable by itself; --allow-env {name} lets it"

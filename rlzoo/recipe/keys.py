@@ -16,6 +16,9 @@ else:
 
 MANY = 2**24  # more rows, tokens or parts than a machine holds: refused before any is made
 
+FROM_0, FROM_1, SOME = Range(0), Range(1), Range(1, MANY)
+POSITIVE, SHARE = Range(0, closed="neither"), Range(0, 1, closed="right")
+
 
 class Section:
     """What every section can besides, as omegaconf's DictConfig: `config["actor"]`."""
@@ -28,26 +31,24 @@ class Section:
 class Optimizer(Section):
     """AdamW, the actor's or the critic's."""
 
-    lr: Annotated[float, Range(0), "learning rate"]
+    lr: Annotated[float, FROM_0, "learning rate"]
     lr_schedule: Annotated[
-        Literal["constant", "linear", "cosine"], "of the learning rate, to the end of the budget"
+        Literal["constant", "linear", "cosine"], "schedule until the end of the budget"
     ]
-    lr_warmup: Annotated[int, Range(0), "steps over which the learning rate rises"]
-    weight_decay: Annotated[float, Range(0), "AdamW's"]
-    betas: Annotated[list[float], "AdamW's two"]
-    eps: Annotated[float, Range(0, closed="neither"), "AdamW's"]
-    max_grad_norm: Annotated[float | None, Range(0), "clips the gradient; null: never"]
+    lr_warmup: Annotated[int, FROM_0, "steps over which the learning rate rises"]
+    weight_decay: Annotated[float, FROM_0, "AdamW's weight decay"]
+    betas: Annotated[list[float], "AdamW's two betas"]
+    eps: Annotated[float, POSITIVE, "AdamW's epsilon"]
+    max_grad_norm: Annotated[float | None, FROM_0, "limit of the gradient norm; null: none"]
 
 
 class Run(Section):
     """The run folder and the process."""
 
     dir: Annotated[str | None, "the run's folder; null: runs/<recipe>-<task>-<time>"]
-    overwrite: Annotated[
-        bool, "replace a run folder that exists; only the command line sets it true"
-    ]
-    save_batches: Annotated[int, Range(0), "keep the last N batches as safetensors"]
-    samples: Annotated[int, Range(0), "samples written to samples.jsonl each step"]
+    overwrite: Annotated[bool, "replace an existing run folder; only the command line can set it"]
+    save_batches: Annotated[int, FROM_0, "keep the last N batches as safetensors"]
+    samples: Annotated[int, FROM_0, "samples written to samples.jsonl each step"]
     threads: Annotated[
         int | None,
         Range(1, 1024),
@@ -58,10 +59,10 @@ class Run(Section):
 class ModelLora(Section):
     """LoRA adapters."""
 
-    rank: Annotated[int, Range(0, MANY), "of LoRA adapters; 0: all weights are trained"]
-    alpha: Annotated[float, Range(0, closed="neither"), "adapters are scaled by alpha / rank"]
+    rank: Annotated[int, Range(0, MANY), "LoRA rank; 0: train all weights"]
+    alpha: Annotated[float, POSITIVE, "adapters are scaled by alpha / rank"]
     targets: Annotated[
-        list[str] | None, "layers with an adapter; null: all linear ones but the head"
+        list[str] | None, "layers with an adapter; null: all linear layers but the head"
     ]
 
 
@@ -70,34 +71,26 @@ class Model(Section):
 
     name: Annotated[str | None, "a preset of configs/model/"]
     path: Annotated[str | None, "a folder with a transformers causal LM, or a hub id"]
-    shape: Annotated[
-        Tree | None, "sizes as in config.json, for the memory estimate of a model not at hand"
-    ]
+    shape: Annotated[Tree | None, "sizes as in config.json, to estimate memory without the model"]
     dtype: Annotated[
         Literal["float32", "float64", "bfloat16", "float16"],
-        "of the stored weights; below float32 small steps are lost, but for LoRA's",
+        "dtype of the weights; below float32 small steps are lost, except with LoRA",
     ]
     autocast: Annotated[
-        Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, none elsewhere"
+        Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"
     ]
     attention: Annotated[
         str, "auto, or an implementation of transformers': sdpa, eager, flash_attention_2, ..."
     ]
-    gradient_checkpointing: Annotated[
-        bool, "compute activations again in the backward pass: less memory, a third more time"
-    ]
+    gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
     compile: Annotated[bool, "torch.compile the passes over whole responses"]
-    tf32: Annotated[
-        bool, "on CUDA, products of float32 weights in TF32: faster, 10 bits of each factor"
-    ]
-    trust_remote_code: Annotated[
-        bool, "run code that comes with the model; only the command line sets it true"
-    ]
+    tf32: Annotated[bool, "multiply float32 weights in TF32 on CUDA: faster, 10 bits per factor"]
+    trust_remote_code: Annotated[bool, "run the model's own code; only the command line can set it"]
     chat: Annotated[
         Literal["auto", "always", "never"],
-        "the chat template is for prompts that are messages, for all prompts, for none",
+        "apply the chat template to prompts that are messages, to all, to none",
     ]
-    system: Annotated[str | None, "a system message before what goes through the template"]
+    system: Annotated[str | None, "a system message, added before the template is applied"]
     lora: ModelLora
 
 
@@ -105,21 +98,21 @@ class Teacher(Section):
     """Frozen models whose log-probs a recipe asks for."""
 
     name: Annotated[
-        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe asks for"
+        str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe uses"
     ]
     path: Annotated[
-        str | None, "a folder with a transformers causal LM, or a hub id, of the policy's tokenizer"
+        str | None,
+        "a folder with a transformers causal LM or a hub id; same tokenizer as the policy",
     ]
     domains: Annotated[
-        Tree | None,
-        "a teacher's path for each domain of the task's prompts; teacher.path is for those left",
+        Tree | None, "a teacher's path for each domain of prompts; teacher.path for the others"
     ]
 
 
 class Parallel(Section):
     strategy: Annotated[
         Literal["replicate", "shard"],
-        "of several processes, each holds all weights, or a share of them (FSDP2)",
+        "with several processes, each holds all weights or a shard (FSDP2)",
     ]
 
 
@@ -130,54 +123,40 @@ class Task(Section):
 class Rollout(Section):
     """How responses are sampled."""
 
-    prompts: Annotated[int, Range(1, MANY), "prompts per step"]
-    samples: Annotated[int, Range(1, MANY), "samples per prompt: the group size"]
-    max_new_tokens: Annotated[int, Range(1, MANY), "the length limit of a response"]
-    temperature: Annotated[
-        float, Range(0, closed="neither"), "the policy is softmax(logits / temperature)"
-    ]
-    top_k: Annotated[int, Range(0), "sample among the k likeliest; 0: all"]
-    top_p: Annotated[
-        float,
-        Range(0, 1, closed="right"),
-        "sample among the likeliest of this mass, of what top_k leaves",
-    ]
+    prompts: Annotated[int, SOME, "prompts per step"]
+    samples: Annotated[int, SOME, "samples per prompt: the group size"]
+    max_new_tokens: Annotated[int, SOME, "the length limit of a response"]
+    temperature: Annotated[float, POSITIVE, "the policy is softmax(logits / temperature)"]
+    top_k: Annotated[int, FROM_0, "sample from the k most likely tokens; 0: all"]
+    top_p: Annotated[float, SHARE, "nucleus sampling, after top_k"]
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        "of a copy of the policy that samples, adapters merged; auto: bfloat16 on CUDA under "
-        "autocast, else no copy",
+        "dtype of a copy for sampling; auto: bfloat16 on CUDA with autocast, else no copy",
     ]
     cache: Annotated[
         Literal["auto", "static", "dynamic"],
-        "of keys and values: of a fixed shape, its steps CUDA graphs on a GPU, or one that grows; "
-        "auto: static on CUDA",
+        "static: of fixed shape, with CUDA graphs on a GPU; auto: static on CUDA",
     ]
     staleness: Annotated[
-        int,
-        Range(0, 1000),
-        "batches are sampled by the policy of so many steps ago, of which copies are kept; 0: of "
-        "now",
+        int, Range(0, 1000), "sample with the policy from N steps ago; 0: the current policy"
     ]
     old_log_probs: Annotated[
         Literal["auto", "sampled", "recomputed"],
-        "auto: recomputed in half precision, where a copy samples or sampling is not as scoring, "
-        "and after rollout.staleness",
+        "auto: recomputed if the sampler's may differ: half precision, a copy, staleness",
     ]
     truncation: Annotated[
         Literal["bootstrap", "zero", "drop", "penalty"],
-        "what follows the last token of a truncated row: V(s_T), 0, no loss at all, a penalty",
+        "how a truncated row ends: with V(s_T), with 0, dropped, with a penalty",
     ]
-    truncation_penalty: Annotated[float, Range(0), "taken off a truncated row's score"]
+    truncation_penalty: Annotated[float, FROM_0, "subtracted from a truncated row's score"]
 
 
 class Sampler(Section):
-    name: Annotated[str, "what draws responses"]
+    name: Annotated[str, "the sampler"]
 
 
 class Correction(Section):
-    name: Annotated[
-        str | None, "a (B, T) column that weighs the policy loss, against off-policy samples"
-    ]
+    name: Annotated[str | None, "a (B, T) column that weights the loss of off-policy samples"]
 
 
 class Estimator(Section):
@@ -188,12 +167,12 @@ class Kl(Section):
     """The penalty to the reference."""
 
     name: Annotated[str, "the KL penalty to the reference"]
-    coef: Annotated[float, Range(0), "of the penalty; 0: none, and no reference model"]
-    place: Annotated[Literal["reward", "loss", "none"], "where the penalty enters"]
+    coef: Annotated[float, FROM_0, "coefficient; 0: no penalty and no reference model"]
+    place: Annotated[Literal["reward", "loss", "none"], "where the penalty is added"]
     spread: Annotated[Literal["token", "last"], "in the reward: at each token, or summed"]
-    controller: Annotated[Literal["fixed", "adaptive"], "of the coefficient"]
-    target: Annotated[float, Range(0, closed="neither"), "adaptive: nats per response"]
-    horizon: Annotated[float, Range(0, closed="neither"), "adaptive: in responses"]
+    controller: Annotated[Literal["fixed", "adaptive"], "whether the coefficient adapts"]
+    target: Annotated[float, POSITIVE, "adaptive: target in nats per response"]
+    horizon: Annotated[float, POSITIVE, "adaptive: horizon in responses"]
 
 
 class PolicyLoss(Section):
@@ -205,42 +184,39 @@ class ValueLoss(Section):
 
 
 class Aggregation(Section):
-    name: Annotated[str, "a weight per token of the policy loss"]
+    name: Annotated[str, "weights of tokens in the policy loss"]
 
 
 class Actor(Optimizer):
     """The policy's optimizer and loss."""
 
-    entropy_coef: Annotated[float, Range(0), "of the entropy bonus, in nats"]
+    entropy_coef: Annotated[float, FROM_0, "coefficient of the entropy bonus, in nats"]
 
 
 class CriticAggregation(Section):
-    name: Annotated[str, "a weight per token of the value loss"]
+    name: Annotated[str, "weights of tokens in the value loss"]
 
 
 class Critic(Optimizer):
     """The critic, its optimizer and loss."""
 
     trunk: Annotated[
-        Literal["own", "shared"], "a network of its own, or a value head on the policy's trunk"
+        Literal["own", "shared"], "a separate network, or a value head on the policy's trunk"
     ]
     init: Annotated[
         str,
-        "what a critic's own network starts from: actor, a reward of the recipe that has a path, "
-        "or a model's folder",
+        "initial weights of a separate critic: actor, a reward with a path, or a folder",
     ]
     privileged: Annotated[
-        Literal["none", "answer"], "answer: the critic reads a line with the answer before a prompt"
+        Literal["none", "answer"], "answer: the critic reads the answer before the prompt"
     ]
-    epochs: Annotated[
-        int | None, Range(1), "the critic's passes over each batch; null: train.epochs"
-    ]
+    epochs: Annotated[int | None, FROM_1, "the critic's passes over each batch; null: train.epochs"]
     minibatches: Annotated[
-        int | None, Range(1, MANY), "the critic's optimizer steps per pass; null: train.minibatches"
+        int | None, SOME, "the critic's optimizer steps per pass; null: train.minibatches"
     ]
-    coef: Annotated[float, Range(0), "of the value loss, where the trunk is shared"]
+    coef: Annotated[float, FROM_0, "coefficient of the value loss with a shared trunk"]
     aggregation: CriticAggregation
-    bins: Annotated[int, Range(2, 2**16), "of a critic that predicts a distribution"]
+    bins: Annotated[int, Range(2, 2**16), "bins of a distributional critic"]
     low: Annotated[float, "the lowest bin's value"]
     high: Annotated[float, "the highest bin's value"]
 
@@ -248,52 +224,42 @@ class Critic(Optimizer):
 class Train(Section):
     """The budget, and how a batch is learned from."""
 
-    steps: Annotated[int | None, Range(1), "budget: rollout-and-update steps"]
-    tokens: Annotated[int | None, Range(1), "budget: tokens generated, all of them"]
-    minutes: Annotated[float | None, Range(0), "budget: wall time"]
-    epochs: Annotated[int, Range(1), "passes over each batch"]
-    minibatches: Annotated[int, Range(1, MANY), "optimizer steps per pass"]
-    microbatch: Annotated[
-        int | None, Range(1), "rows per forward pass; null: by train.token_budget"
-    ]
+    steps: Annotated[int | None, FROM_1, "budget: rollout-and-update steps"]
+    tokens: Annotated[int | None, FROM_1, "budget: tokens generated, all of them"]
+    minutes: Annotated[float | None, FROM_0, "budget: wall time"]
+    epochs: Annotated[int, FROM_1, "passes over each batch"]
+    minibatches: Annotated[int, SOME, "optimizer steps per pass"]
+    microbatch: Annotated[int | None, FROM_1, "rows per forward pass; null: by train.token_budget"]
     token_budget: Annotated[
         int | None,
-        Range(1),
-        "positions per forward pass, prompts and padding included; null: what the model's size "
-        "suggests",
+        FROM_1,
+        "positions per forward pass, with prompts and padding; null: by the model's size",
     ]
     skip_no_signal: Annotated[
         bool,
-        "read rows whose advantages are all 0 without a gradient, for the metrics alone, where "
-        "they give none",
+        "skip the backward pass of rows whose advantages are all 0, if they have no gradient",
     ]
-    critic_warmup: Annotated[int, Range(0), "first steps that update the critic only"]
+    critic_warmup: Annotated[int, FROM_0, "number of first steps that update only the critic"]
 
 
 class Eval(Section):
     """Evaluations on held-out prompts."""
 
-    every: Annotated[int, Range(0), "steps between evaluations; 0: before and after only"]
-    samples: Annotated[int, Range(1, MANY), "held-out samples of an evaluation"]
-    temperature: Annotated[
-        float, Range(0, closed="neither"), "of evaluations, whatever training samples at"
-    ]
-    top_k: Annotated[int, Range(0), "evaluations sample among the k likeliest; 0: all"]
-    top_p: Annotated[
-        float,
-        Range(0, 1, closed="right"),
-        "evaluations sample among the likeliest of this mass, of what top_k leaves",
-    ]
+    every: Annotated[int, FROM_0, "steps between evaluations; 0: before and after only"]
+    samples: Annotated[int, SOME, "held-out samples of an evaluation"]
+    temperature: Annotated[float, POSITIVE, "temperature of evaluations"]
+    top_k: Annotated[int, FROM_0, "top-k of evaluations; 0: all"]
+    top_p: Annotated[float, SHARE, "nucleus of evaluations, after top_k"]
     max_new_tokens: Annotated[
-        int | None, Range(1, MANY), "length limit of evaluations; null: rollout.max_new_tokens"
+        int | None, SOME, "length limit of evaluations; null: rollout.max_new_tokens"
     ]
 
 
 class Checkpoint(Section):
     """What is kept on disk."""
 
-    every: Annotated[int, Range(0), "steps between checkpoints; 0: at the end only"]
-    keep: Annotated[int, Range(1), "checkpoints kept"]
+    every: Annotated[int, FROM_0, "steps between checkpoints; 0: at the end only"]
+    keep: Annotated[int, FROM_1, "checkpoints kept"]
     best: Annotated[bool, "keep the model of the best evaluation, in best/"]
 
 
@@ -301,16 +267,14 @@ class Stop(Section):
     """What ends a run early."""
 
     patience: Annotated[
-        int | None,
-        Range(1),
-        "end after so many evaluations in a row without a new best; null: go on",
+        int | None, FROM_1, "end after N evaluations without a new best; null: never"
     ]
-    min_delta: Annotated[float, Range(0), "a new best is better by at least this"]
-    target: Annotated[float | None, "end when an evaluation's headline reaches this"]
+    min_delta: Annotated[float, FROM_0, "a new best is better by at least this"]
+    target: Annotated[float | None, "end when an evaluation's accuracy or score reaches this"]
     max_kl: Annotated[
         float | None,
-        Range(0, closed="neither"),
-        "end when a step's KL to the reference is over this, in nats per response",
+        POSITIVE,
+        "end when a step's KL to the reference exceeds this, in nats per response",
     ]
 
 
@@ -318,8 +282,8 @@ class Config(Section):
     """Every key of the core, as `recipe.config.rollout.samples`. Options of components are in the
     sections of the components that a recipe chooses; `Plan` has them bound."""
 
-    seed: Annotated[int, Range(0, 2**63 - 1), "of weights, prompts and sampling noise"]
-    device: Annotated[str, "auto (CUDA where there is one), cpu, cuda, cuda:1, ..."]
+    seed: Annotated[int, Range(0, 2**63 - 1), "seed of weights, prompts and sampling noise"]
+    device: Annotated[str, "auto (CUDA if available), cpu, cuda, cuda:1, ..."]
     run: Run
     model: Model
     teacher: Teacher
@@ -379,4 +343,4 @@ SECTIONS: dict[str, str] = {
 # Where several may be chosen, `KEY.NAME.option`; `KEY=[a,b]` is short and replaces the set.
 COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "loggers": "loggers"}
 
-WEIGHT = Option.read("weight", Annotated[float, "of a reward in the sum"], 1.0)
+WEIGHT = Option.read("weight", Annotated[float, "weight of a reward in the sum"], 1.0)

@@ -54,7 +54,7 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
 
 
 def open_recipe(recipe: str, overrides: Sequence[str] = (), *, zoo: Zoo | None = None) -> "Trainer":
-    """The models of a recipe and what trains them, a step at a time; nothing is written.
+    """A recipe's models and trainer, to run a step at a time; writes nothing.
 
     recipe: a name or a file. overrides: as words of the command line, "estimator.lam=0.9".
     Raises RecipeError before any model loads.

@@ -70,7 +70,7 @@ CHECKS: dict[str, tuple[Check, ...]] = {
 
 @dataclass(frozen=True)
 class CheckResult:
-    """passed: None where the check does not apply; message: the fault, the reason, or a finding."""
+    """passed: None if the check does not apply; message: the fault, reason or finding."""
 
     name: str
     passed: bool | None
@@ -80,7 +80,7 @@ class CheckResult:
 def run_checks(
     component: Component, zoo: Zoo | None = None, options: Mapping[str, Any] | None = None
 ) -> list[CheckResult]:
-    """Judge one component; `zoo` (default: the installed one) has the shapes of exotic columns.
+    """Check one component; `zoo` (default: the installed one) gives the shapes of columns.
 
     options: in place of defaults, for a component that does nothing until one is set.
     """
@@ -115,7 +115,7 @@ def _judge(check: Check, subject: Subject) -> CheckResult:
 
 
 def parametrize(what: Any) -> Any:
-    """A pytest decorator: the test gets `check`, to be called, once for each check of `what`.
+    """A pytest decorator: runs the test once per check of `what`, passed as the callable `check`.
 
     what: a component's name, a Component, a Zoo, or several of these.
     """
@@ -131,7 +131,7 @@ def parametrize(what: Any) -> Any:
 
 
 def named(name: str, zoo: Zoo) -> list[Component]:
-    """The components of that name, one of each kind that has it; raises UnknownName if none."""
+    """The components of that name, at most one of each kind; raises UnknownName without any."""
     components = [shelf[name] for shelf in zoo.shelves.values() if name in shelf]
     if components:
         return components

@@ -1,4 +1,4 @@
-"""SDPO's self-teacher: what the policy would say of its own tokens, had it seen a right answer."""
+"""SDPO's self-teacher: the policy's log-probs of its own tokens, given a right answer."""
 
 from string import Formatter
 from typing import Annotated
