@@ -83,6 +83,17 @@ class Unfinished(RlzooError):
     status = 1
 
 
+class Stopped(KeyboardInterrupt):
+    """Work that ended as a signal asked: a training with a checkpoint, anything else where it was.
+
+    status: an exit status of 128 + the signal's number, as a shell has it of one that died by it.
+    """
+
+    def __init__(self, text: str, number: int):
+        super().__init__(text)
+        self.status = 128 + number
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """`; did you mean 'x'?` for the same word in another case, up to three with this prefix, or the
     most similar of `words`; otherwise an empty string."""

@@ -31,6 +31,7 @@ from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.format.text import say
 from rlzoo.plugin.installed import installed
 from rlzoo.plugin.permissions import allow_env
+from rlzoo.train.interrupt import stopped_in_words
 
 VERBS = {
     "run": Verb(
@@ -281,9 +282,10 @@ def main(argv: list[str] | None = None) -> int:
         complete(every_verb(), parser_of)
     try:
         try:
-            arguments = parse(sys.argv[1:] if argv is None else argv)
-            with allow_env(arguments.allow_env):
-                return perform(find_verb(arguments.command), arguments)
+            with stopped_in_words():
+                arguments = parse(sys.argv[1:] if argv is None else argv)
+                with allow_env(arguments.allow_env):
+                    return perform(find_verb(arguments.command), arguments)
         finally:
             sys.stdout.flush()
     except RlzooError as error:
@@ -298,7 +300,10 @@ def main(argv: list[str] | None = None) -> int:
             raise  # a bug: its traceback is what helps
         say(f"rlzoo: {said}")
         return 1
-    except KeyboardInterrupt as stopped:
+    except KeyboardInterrupt as last:
+        stopped: BaseException = last
+        while isinstance(stopped.__context__, KeyboardInterrupt):  # another came as it ended
+            stopped = stopped.__context__
         how = getattr(stopped, "__notes__", [])  # to go on
         say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
         return getattr(stopped, "status", 128 + signal.SIGINT)

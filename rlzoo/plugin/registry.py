@@ -24,7 +24,7 @@ from typing import Any
 
 import pluggy
 
-from rlzoo.errors import ComponentError, RlzooError, UnknownName, nearest
+from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, nearest
 from rlzoo.plugin import hookspecs
 from rlzoo.plugin.border import put_back, this_process, told
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
@@ -281,13 +281,15 @@ class _Loader:
 
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
-        """A plugin that raises, whatever it raises, is left out: but for the user's own Ctrl-C."""
+        """Leave out a plugin that raises anything but the user's Ctrl-C or such a signal."""
         self.watch.at(origin)
         before = this_process()
         try:
             yield
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and self.watch.interrupted:
+            if isinstance(error, Stopped) or (
+                isinstance(error, KeyboardInterrupt) and self.watch.interrupted
+            ):
                 raise
             reason = str(error) if isinstance(error, RlzooError) else told(error)
             self.broken.append(Broken(origin, reason))

@@ -4,13 +4,16 @@ import json
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, RunError, UsageError, first_line
+from rlzoo.errors import RlzooError, RunError, UsageError, first_line, typed_path
 from rlzoo.runs.lock import locked
+
+DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /dev/stdout
 
 
 def write_json(path: Path, data: Any) -> None:
@@ -38,7 +41,12 @@ def read_mapping(path: Path) -> dict[str, Any]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` whole: a reader, or a crash, sees the old file or the new one."""
+    """Replace `path` whole: a reader, or a crash, sees the old file or the new one. A device or a
+    pipe (/dev/null) is written to, and never replaced."""
+    odd = path.exists() and not path.is_file() and not path.is_dir() and not path.is_symlink()
+    if odd or (path.parent in DEVICES and path.exists()):  # /dev/stdout is a link
+        path.write_bytes(data)
+        return
     aside = path.with_name(f".{path.name}.partial")
     aside.unlink(missing_ok=True)
     write_synced(aside, data, "xb")
@@ -84,6 +92,48 @@ def check_free(place: Path, option: str) -> None:
         raise UsageError(f"{option}: {place} exists already and is not empty")
 
 
+def refuse_unwritable(
+    path: str, option: str, *, folder: bool = False, suffixes: Sequence[str] = ()
+) -> None:
+    """Raise UsageError, which names the `option`, where no file, or with `folder` no folder, can be
+    written at `path`, or its name ends in none of the `suffixes`. Nothing is left there."""
+    try:
+        fault = _unwritable(typed_path(path) and Path(path), folder)
+    except OSError as error:
+        fault = f"cannot write {path}: {error.strerror}"
+    except RlzooError as error:  # no file has such a name
+        fault = str(error)
+    if not fault and suffixes and not path.endswith(tuple(suffixes)):
+        fault = f"must end in {' or '.join(suffixes)}. Got {path!r}"
+    if fault:
+        raise UsageError(f"{option}: {fault}", key=option, kind="not-writable")
+
+
+def _unwritable(place: Path, folder: bool) -> str:
+    """What is wrong with a place that is to be written, or an empty string; raises OSError."""
+    if place.parent in DEVICES and place.exists():
+        return ""
+    if place.is_symlink():
+        return f"{place} is a link to {os.readlink(place)}; name that {_kind(folder)}"
+    if place.exists() and place.is_dir() != folder:
+        return f"{place} is a {_kind(not folder)}; name a {_kind(folder)}"
+    if place.is_file():
+        if place.stat().st_nlink > 1:
+            return f"{place} has a second name, a hard link; put a copy in its place"
+        os.close(os.open(place, os.O_WRONLY | os.O_NOFOLLOW))
+    elif not place.exists():
+        if not place.parent.is_dir():
+            return f"there is no folder {place.parent}; make it first"
+        tempfile.TemporaryFile(dir=place.parent).close()
+    elif folder:
+        tempfile.TemporaryFile(dir=place).close()
+    return ""
+
+
+def _kind(folder: bool) -> str:
+    return "folder" if folder else "file"
+
+
 def write_synced(path: Path, data: bytes, mode: str = "wb") -> None:
     """Write a file that is on disk when this returns; a link is not followed."""
     with open(path, mode, opener=no_link) as file:
@@ -98,12 +148,16 @@ def no_link(path: str, flags: int) -> int:
 
 def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     """Raise `error` where writing below a folder could change something outside: at a link that
-    leads out of it, at a file with a second name, and where `refuse_devices` does."""
+    leads out of it, or directly in it to nothing, at a file with a second name, and where
+    `refuse_devices` does."""
     root = os.path.realpath(place)
     for path, found in _below(root):
         if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
             raise error(f"{path}: is a link to {os.readlink(path)}, out of the folder that is "
                         "to be written; put there what it leads to, or remove it")  # fmt: skip
+        direct = stat.S_ISLNK(found.st_mode) and os.path.dirname(path) == root
+        if direct and not os.path.exists(path):  # a folder of a run cannot be made there
+            raise error(f"{path}: is a link to nothing; remove it")
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
             raise error(f"{path}: has a second name, a hard link; put a copy in its place")
     refuse_devices(place, error)

@@ -4,9 +4,11 @@ stops at once."""
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from rlzoo.errors import Stopped
 
 # What asks a run to stop, and the handler of a process that has set none: a terminal's Ctrl-C; what
 # Slurm, Kubernetes and `kill` send; a terminal that was closed; the end of a CPU limit.
@@ -19,23 +21,12 @@ DEFAULT: dict[int, Any] = {
 TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group, which is once
 
 
-class Stopped(KeyboardInterrupt):
-    """A training that ended as a signal asked, with a checkpoint.
-
-    status: an exit status of 128 + the signal's number, as a shell has it of one that died by it.
-    """
-
-    def __init__(self, text: str, number: int):
-        super().__init__(text)
-        self.status = 128 + number
-
-
 class Asked:
     """Whether a signal has asked to stop, and the first one's `number`. say: is called at each, in
-    the handler."""
+    the handler. former: the handlers that were there."""
 
-    def __init__(self, say: Callable[[], None]) -> None:
-        self.number, self.say = 0, say
+    def __init__(self, say: Callable[[], None], former: Mapping[int, Any]) -> None:
+        self.number, self.say, self.former = 0, say, former
 
     @property
     def now(self) -> bool:
@@ -43,24 +34,56 @@ class Asked:
 
     def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number
-        signal.signal(number, signal.SIG_IGN)
-        self.say()
-        time.sleep(TOGETHER)
-        if number != signal.SIGXCPU:  # which comes again with each second, up to the hard limit
-            signal.signal(number, DEFAULT[number])
+        _once(number, self.former[number], self.say)
+
+
+def _once(number: int, then: Any, say: Callable[[], None] = lambda: None) -> None:
+    """What comes together counts once; the next of its kind meets the handler `then`."""
+    signal.signal(number, signal.SIG_IGN)
+    say()
+    time.sleep(TOGETHER)
+    if number != signal.SIGXCPU:  # which comes again with each second, up to the hard limit
+        signal.signal(number, then)
+
+
+def stop_here(number: int, frame: object) -> None:
+    """A handler: raises Stopped, as Ctrl-C raises KeyboardInterrupt, wherever the process is."""
+    _once(number, stop_here)
+    raise Stopped(f"stopped by {signal.Signals(number).name}", number)
+
+
+@contextmanager
+def stopped_in_words() -> Iterator[None]:
+    """Within, what would end the process without a line raises Stopped. Only `asked_to_stop` waits
+    for a step's end; handlers of others stay, as there."""
+    ours = [n for n, former in _found().items() if former is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, stop_here)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _found() -> dict[int, Any]:
+    """The handlers that are nobody's own; none off the main thread, where none can be set."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    found = {number: signal.getsignal(number) for number in DEFAULT}
+    return {n: former for n, former in found.items() if former in (DEFAULT[n], stop_here)}
 
 
 @contextmanager
 def asked_to_stop(say: Callable[[], None]) -> Iterator[Asked]:
     """Within, each of these signals sets `now`; as ever where this is no main thread, or where it
     is ignored (`nohup`) or somebody else's to handle. Handlers are put back at the end."""
-    asked = Asked(say)
-    main = threading.current_thread() is threading.main_thread()
-    ours = [n for n, former in DEFAULT.items() if main and signal.getsignal(n) is former]
-    for number in ours:
+    former = _found()
+    asked = Asked(say, former)
+    for number in former:
         signal.signal(number, asked.hear)
     try:
         yield asked
     finally:
-        for number in ours:
-            signal.signal(number, DEFAULT[number])
+        for number, handler in former.items():
+            signal.signal(number, handler)

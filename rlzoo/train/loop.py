@@ -7,7 +7,7 @@ from typing import Any
 
 from rlzoo.accel import threads
 from rlzoo.accel.ranks import ALONE, Ranks
-from rlzoo.errors import RlzooError, RunError, Unfinished, disk_is_full
+from rlzoo.errors import RlzooError, RunError, Stopped, Unfinished, disk_is_full
 from rlzoo.lm.build import build_models
 from rlzoo.plugin.border import border
 from rlzoo.plugin.protocols import Display
@@ -30,7 +30,7 @@ from rlzoo.train.checkpoint import (
     prune,
     save_checkpoint,
 )
-from rlzoo.train.interrupt import Stopped, asked_to_stop
+from rlzoo.train.interrupt import asked_to_stop
 from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
 
 LINES = ("metrics.jsonl", "samples.jsonl")

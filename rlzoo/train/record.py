@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 
 from rlzoo.accel.shard import whole_tensors
-from rlzoo.errors import RunError, first_line
+from rlzoo.errors import RunError, Unfinished, first_line
 from rlzoo.format.text import token_texts
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
@@ -64,7 +64,10 @@ def whole_weights(models: Models) -> dict[str, torch.Tensor] | None:
 def save_model(models: Models, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
     """The policy as a folder that transformers loads, synced; `weights` where they are not in
     it."""
-    models.policy.model.save_pretrained(place, state_dict=weights)
+    try:
+        models.policy.model.save_pretrained(place, state_dict=weights)
+    except SafetensorError as error:  # its own error of what is an OSError elsewhere
+        raise Unfinished(f"{place} cannot be written: {first_line(error)}") from None
     models.tokenizer.save_pretrained(place)
     for path in [*place.rglob("*"), place]:
         sync(path)
@@ -95,8 +98,11 @@ def saved_batches(path: Path) -> list[Path]:
 def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
     """The columns of a saved batch; raises RunError where it is damaged."""
     try:
-        columns = {**load_file(file, device=str(device)), **read_json(file.with_suffix(".json"))}
-        return {"response_mask": columns["response_mask"], **columns}
+        tensors = load_file(file, device=str(device))
+        texts = dict(read_json(file.with_suffix(".json")))
+        if tensors["response_mask"].dim() != 2:
+            raise ValueError("its response_mask is not (B, T)")
+        return {"response_mask": tensors["response_mask"], **texts, **tensors}
     except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
         raise RunError(f"{file} cannot be read: {first_line(error)}") from None
 

@@ -32,23 +32,25 @@ class Sender(Killer):
         super().count(name, path, half)
         number = self.sends.pop(len(self.seen), None)
         if number is not None:
-            os.kill(os.getpid(), number)
+            os.killpg(0, number)
 
 
 def sent(words, root, sends, after=None):
-    """`rlzoo WORDS` in the folder `root`, which gets these signals; after: (seconds, signal)."""
+    """`rlzoo WORDS` in the folder `root`, whose group gets these signals; after: (seconds,
+    signal)."""
 
     def work():
         from rlzoo.cli import main
 
         os.chdir(root)
+        os.setpgid(0, 0)  # with the processes that its rewards judge in
         signal.signal(
             signal.SIGINT, signal.default_int_handler
         )  # as where a shell has not begun it
         sender = Sender(root, sends)
         sender.install()
         if after:
-            timer = threading.Timer(after[0], os.kill, (os.getpid(), after[1]))
+            timer = threading.Timer(after[0], os.killpg, (0, after[1]))
             timer.daemon = True
             timer.start()
         status = main([str(word) for word in words])
@@ -66,6 +68,13 @@ def _commands(place):
     run = ["run", "recipe=ppo_gae", *small(model), "checkpoint.every=0", "checkpoint.keep=1",
            "run.dir=run"]  # fmt: skip
     yield "run", run, ["resume", "run"]
+    form = place / "form.json"
+    form.write_text('{"minimum": 1}')
+    judged = ["rewards=[json_schema,python]", f"rewards.json_schema.schema={form}", "eval.every=2",
+              "rewards.python.function=helpers.rewards_for_tests:judged_at_length"]  # fmt: skip
+    yield "judged", [*run, *judged], ["resume", "run"]
+    math = ["rewards=math_verify", "eval.every=2", "rollout.max_new_tokens=1"]
+    yield "mathematics", [*(w for w in run if "max_new" not in w), *math], ["resume", "run"]
     sft = next(iter(supervised(place, model))).words
     yield "sft", sft, sft
 
@@ -82,7 +91,7 @@ def signals(place, trials, seed):
         known[name] = words, again, contents(whole), int((place / "operations").read_text()), end
     for trial in range(trials):
         draw = random.Random(f"{seed} {trial}")
-        name = draw.choice(["run", "run", "run", "sft"])
+        name = draw.choice(["run", "run", "judged", "mathematics", "sft"])
         words, again, reference, operations, end = known[name]
         first, second = draw.sample(STOPS, 2)
         at, after = draw.randrange(1, operations + 1), None
@@ -119,14 +128,16 @@ def _lost(run, end, *numbers):
     """What is wrong with how it ended, or an empty string."""
     if "Traceback" in end.said:
         return f"a traceback: {end.said[-300:]}"
-    if end.status not in {0, *(128 + n for n in numbers), *(-n for n in numbers)}:
+    if end.status not in {0, *(128 + n for n in numbers)}:
         return f"no such status is due: {end.said[-300:]}"
+    if end.status and not end.said.splitlines()[-1].startswith("rlzoo: "):
+        return f"it ends without a line: {end.said[-300:]}"
     if not (run / "metrics.jsonl").exists():
         return ""
     lines = (run / "metrics.jsonl").read_text().split("\n")
     done = max((json.loads(line)["step"] for line in lines if line), default=0)
     saved = max((int(p.name[5:]) for p in run.glob("checkpoints/step-*")), default=0)
-    if done and end.status > 128 and "goes on" not in end.said:
+    if (run / "provenance.json").exists() and end.status > 128 and "goes on" not in end.said:
         return f"it does not say how to go on: {end.said[-300:]}"
     return f"steps lost: {done} done, {saved} saved" if done != saved else ""
 
@@ -211,6 +222,8 @@ def outputs(place, trials, seed):
     place.mkdir(parents=True)
     counts, faults, known = Counter(), [], {}
     for name, words, _ in _commands(place):
+        if name in ("judged", "mathematics"):
+            continue
         whole = place / name
         whole.mkdir()
         assert rlzoo(words, whole).status == 0

@@ -48,6 +48,15 @@ READERS = (["report", "run"], ["doctor", "run"], ["compare", "run"], ["export", 
            ["compare", "run", "--html", "run/report.html"],
            ["eval", "run", "--responses", "4", "--out", "run/samples.jsonl"],
            ["trace", "run"], ["diagnose", "run"])  # fmt: skip
+# Verbs that write where an option says; {out} is one of OUTS.
+OUTPUTS = (["compare", "run", "--html", "{out}"], ["compare", "run", "--plots", "{out}"],
+           ["report", "run", "--out", "{out}"], ["trace", "run", "--html", "{out}"],
+           ["eval", "run", "--responses", "4", "--out", "{out}"],
+           ["diagnose", "ppo_gae", "estimator=mc", "--horizon", "2", "--vocabulary", "3",
+            "--html", "{out}"])  # fmt: skip
+OUTS = ["out", "out.html", "run/link", "run/new", "run/no/new", "run", "run/samples.jsonl", "best",
+        "run/metrics.jsonl/x", "project", "project/thesis.tex/x", "project/no/x", "/proc/x", ".",
+        "..", "\x00", "x" * 300, "run/checkpoints", ""]  # fmt: skip
 WRITERS = (["resume", "run"], ["resume", "run"], ["resume", "run"],
            ["resume", "run", "--store", "file://{here}/project"],
            ["resume", "run", "--store", "file://{here}/best"],
@@ -135,6 +144,11 @@ def folder(place, here, draw, small):
     """A run's folder, or a sweep's, with one to three things that reach for more."""
     kind = draw.choice(["done", "cut", "cut", "sweep"])
     words = [*draw.choice(READERS if kind != "cut" and draw.random() < 0.7 else WRITERS)]
+    if draw.random() < 0.15:
+        words, out = draw.choice(OUTPUTS), draw.choice(OUTS)
+        if "--plots" in words and os.path.isdir(here / out.strip("\x00")):
+            out = "out"  # a folder of mine that I name is mine to fill
+        words = [word.replace("{out}", out) for word in words]
     if words[0] in ("run", "sweep"):
         words[2:2] = small
     run = here / "run"
@@ -144,6 +158,9 @@ def folder(place, here, draw, small):
         at = run / "ppo_gae--seed0" if kind == "sweep" and draw.random() < 0.6 else run
         put = draw.choice([link, link, link, odd_file, note, note, paths])
         told.append(put(at, here, draw))
+    if "run/link" in words:
+        (run / "link").unlink(missing_ok=True)
+        told.append(put_link(run / "link", here, draw))
     return words, f"{kind}: {'; '.join(told)}"
 
 
@@ -161,8 +178,11 @@ def cleared(at, draw):
 
 
 def link(at, here, draw):
+    return put_link(cleared(at, draw), here, draw)
+
+
+def put_link(path, here, draw):
     target = draw.choice(TARGETS)
-    path = cleared(at, draw)
     whole = os.path.join(here, target)
     if draw.random() < 0.15 and os.path.isfile(whole):
         os.link(whole, path)

@@ -11,3 +11,11 @@ def letters(prompts, responses, answers):
 
 def one_argument(responses):
     """Not what a reward takes."""
+
+
+def judged_at_length(prompts, responses, answers):
+    """1 for each, by the process of `json_schema`, which takes most of a step."""
+    from rlzoo_zoo.rewards.json_schema import json_schema
+
+    right = [json_schema(["1"] * 60, schema='{"const": 1}').mean() for _ in responses]
+    return [float(share) for share in right]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
@@ -44,8 +44,10 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--against", metavar="DIR", help="another checkout of rlzoo, measured beside this one")
     add("--peer", choices=["trl"], help="measure steps in TRL as well")
     add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
-    add("--plot", metavar="FILE", help="of scaling: .svg or .png")
-    add("--out", metavar="FILE", help="write the JSON document there, tables beside it as .md")
+    add("--plot", action=Written, suffixes=(".svg", ".png"), metavar="FILE",
+        help="of scaling: .svg or .png")  # fmt: skip
+    add("--out", action=Written, metavar="FILE",
+        help="write the JSON document there, tables beside it as .md")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -138,12 +140,6 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
             raise UsageError(f"--peer-python: no such file {python!r}")
     if arguments.plot and "scaling" not in parts:
         raise UsageError(f"--plot draws `bench scaling`. Got bench {' '.join(parts)}")
-    if arguments.plot and Path(arguments.plot).suffix not in (".svg", ".png"):
-        raise UsageError(f"--plot: {arguments.plot!r} must end in .svg or .png")
-    for name in ("plot", "out"):
-        file = getattr(arguments, name)
-        if file and not Path(file).parent.is_dir():
-            raise UsageError(f"--{name}: {file!r} is to lie in a folder that does not exist")
 
 
 def _check_device(name: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import (
     Comparison,
@@ -108,8 +108,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--markdown", action="store_true", help="tables as markdown")
     add("--csv", action="store_true", help="a line for each row, comma-separated")
     add("--latex", action="store_true", help="the table of outcomes in LaTeX")
-    add("--html", metavar="FILE", help="write a report with plots")
-    add("--plots", metavar="DIR", help="write the plots as SVG and PNG")
+    add("--html", action=Written, metavar="FILE", help="write a report with plots")
+    add("--plots", action=Written, folder=True, metavar="DIR",
+        help="write the plots as SVG and PNG")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:

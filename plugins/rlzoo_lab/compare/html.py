@@ -37,7 +37,6 @@ tr.failed td, tr.failed th { color: var(--bad); white-space: normal; text-align:
 
 def write_report(c: Comparison, path: Path, tables: Sequence[TwoWay] = ()) -> None:
     """Write the report of a comparison, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page(c, tables).encode())
 
 

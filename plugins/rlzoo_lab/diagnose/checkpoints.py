@@ -107,9 +107,8 @@ def _check(words: list[str], arguments: argparse.Namespace) -> None:
     for word in words[1:]:
         if "=" not in word:
             raise RunError(f"--checkpoints: one RUN, then key=value. Got {word!r}")
-    for flag in ("plot", "html", "parameters"):
-        if getattr(arguments, flag):
-            raise RunError(f"--{flag}: not with --checkpoints; --json has all its numbers")
+    if arguments.parameters:
+        raise RunError("--parameters: not with --checkpoints; --json has all its numbers")
     if arguments.fixed_length:
         raise RunError("--fixed-length: a model may always end its response")
 

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError
+from rlzoo.cli.verb import Result, Written
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo.recipe.words import is_run
 from rlzoo_lab.diagnose.asked import CRITICS, SIZES
 from rlzoo_lab.diagnose.branch_tables import branch_tables
@@ -41,14 +41,20 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
     add("--branches", type=int, metavar="K", help="of a RUN: K fresh rollouts from chosen states")
     add("--states", type=int, metavar="N", help="how many states --branches starts from; 64")
-    add("--plot", metavar="FILE", help="frontier and cosine curves, .png or .svg")
-    add("--html", metavar="FILE", help="table and plots in one self-contained page")
+    add("--plot", action=Written, suffixes=(".png", ".svg"), metavar="FILE",
+        help="frontier and cosine curves, .png or .svg")  # fmt: skip
+    add("--html", action=Written, metavar="FILE",
+        help="table and plots in one self-contained page")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:
     words = arguments.words
     if not words:
         raise RlzooError("diagnose: give recipe=NAME [estimator=a,b ...], or a RUN folder")
+    of_run = is_run(words[0]) or arguments.checkpoints or arguments.branches is not None
+    for option in ("plot", "html") if of_run else ():
+        if getattr(arguments, option):
+            raise UsageError(f"--{option}: is for a recipe; of a RUN --json has all numbers")
     if arguments.checkpoints:
         from rlzoo_lab.diagnose.checkpoints import diagnose_checkpoints
 

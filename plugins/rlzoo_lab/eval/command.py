@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import UsageError
 from rlzoo.recipe.words import is_run
 from rlzoo_lab.eval.policy import DEFAULT_SHOWN, evaluate_policy
@@ -23,7 +23,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--greedy", action="store_true", help="the likeliest token each time")
     add("--split", default="test", metavar="NAME", help="of the task: test or train")
     add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
-    add("--out", metavar="FILE", help="all samples, as JSON lines")
+    add("--out", action=Written, metavar="FILE", help="all samples, as JSON lines")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -62,8 +62,6 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
         raise UsageError(f"eval: one RUN at a time. Got {', '.join(runs)}")
     if not runs and arguments.checkpoint is not None:
         raise UsageError("--checkpoint is for a RUN; a model folder is model.path=DIR")
-    if arguments.out and not Path(arguments.out).resolve().parent.is_dir():
-        raise UsageError(f"--out: there is no folder {Path(arguments.out).resolve().parent}")
     return evaluate_policy(
         runs[0] if runs else None,
         words,

@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, open_folder
@@ -23,7 +23,6 @@ def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> t
         raise RlzooError(f"{folder.path}: cannot be read: {error}") from None
     text = page(shown, refresh if shown.state == "running" else None)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(place, text.encode("utf-8"))
     except OSError as error:
         raise RlzooError(f"--out: cannot write {place}: {error.strerror}") from None
@@ -33,7 +32,8 @@ def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="RUN", help="a run folder, finished or not")
-    add("--out", metavar="FILE", help=f"where the page goes; default: RUN/{NAME}")
+    add("--out", action=Written, metavar="FILE",
+        help=f"where the page goes; default: RUN/{NAME}")  # fmt: skip
     again = "while the run goes on, write the page anew every so many seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
 

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.format.text import folded
 from rlzoo.plugin.protocols import abilities
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", metavar="TASK|NAME", help="a task that demonstrates, or one of configs/base/")
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
-    add("--out", required=True, metavar="DIR", help="where the model goes")
+    add("--out", action=Written, folder=True, required=True, metavar="DIR",
+        help="where the model goes")  # fmt: skip
     add("--accuracy", type=float, metavar="X",
         help=f"stop where sampled held-out answers are right so often ({ACCURACY:g})")  # fmt: skip
     add("--steps", type=int, metavar="N", help=f"stop after so many at the latest ({STEPS})")

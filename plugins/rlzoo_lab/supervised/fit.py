@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.data import hold_out
-from rlzoo.errors import UsageError, nearest
+from rlzoo.errors import Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
 from rlzoo.runs.display import Silent
 from rlzoo.stats import wilson
-from rlzoo.train.interrupt import Stopped, asked_to_stop
+from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.supervised.pairs import Reader
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
@@ -42,7 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser, columns: Sequence[str], *, lr
     add = parser.add_argument
     add("data", metavar="DATA", help="JSONL, Parquet, or a folder or hub id of `datasets`")
     add("--model", required=True, metavar="PATH", help="a causal LM's folder, or a preset's name")
-    add("--out", required=True, metavar="DIR", help="where the trained model goes")
+    add("--out", action=Written, folder=True, required=True, metavar="DIR",
+        help="where the trained model goes")  # fmt: skip
     add(
         "--epochs",
         type=float,
@@ -195,7 +196,11 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
                     "goes on, without that folder this one begins anew"
                 )
         write_json(file, asked)
-        yield aside
+        try:
+            yield aside
+        except KeyboardInterrupt as stopped:
+            stopped.add_note("the same command goes on")
+            raise
         shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
         file.unlink()
 
@@ -344,9 +349,7 @@ def fit(
     with asked_to_stop(Silent().stopping) as asked:
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
     if asked.now:
-        stopped = Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
-        stopped.add_note("the same command goes on")
-        raise stopped
+        raise Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
     model.to(device).eval()
 
 

@@ -86,8 +86,10 @@ def run(arguments: argparse.Namespace) -> Result:
     try:
         with locked(sweep.path):
             return _run(sweep, executor, arguments)
-    except KeyboardInterrupt:
-        raise Unfinished(f"interrupted; {again}") from None
+    except KeyboardInterrupt as stopped:
+        error = Unfinished(f"{str(stopped) or 'interrupted'}; {again}")
+        error.status = getattr(stopped, "status", error.status)
+        raise error from None
     except OSError as error:
         if not disk_is_full(error):
             raise

@@ -19,6 +19,7 @@ from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import taken_up
 from rlzoo.runs.lock import locked
 from rlzoo.runs.metrics import REWARD, evaluation_text
+from rlzoo.train.interrupt import stopped_in_words
 from rlzoo.train.start import prepare
 from rlzoo_lab.sweep.plan import Job
 
@@ -64,7 +65,8 @@ def work(job: Job, tell: Tell) -> tuple[str, Any]:
     Raises OSError where the disk is full: then nothing else would go better.
     """
     try:
-        return "done", do(job, _zoo(os.getpid()), Told(tell))
+        with stopped_in_words():
+            return "done", do(job, _zoo(os.getpid()), Told(tell))
     except Exception as error:  # the border of an executor: told, not lost
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, "no space left on device", str(job.path)) from error

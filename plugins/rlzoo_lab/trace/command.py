@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result
+from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
@@ -49,7 +49,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
     add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
     add("--explain", action="store_true", help="spell the arithmetic out")
-    add("--html", metavar="FILE", help="write a page with shaded tokens")
+    add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
 
 
 def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:

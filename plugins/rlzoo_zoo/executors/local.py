@@ -56,6 +56,9 @@ class Local:
         crew = Crew(jobs, at_a_time, work, folder, board, self.patience)
         try:
             crew.run()
+        except KeyboardInterrupt as stopped:  # or SIGTERM, say
+            crew.stop(getattr(stopped, "status", 0))
+            raise
         finally:
             crew.kill()
 
@@ -185,6 +188,27 @@ class Crew:
         place = self.workers.index(worker)
         self.workers[place] = self.hire(place)
         self.give(self.workers[place])
+
+    def stop(self, status: int) -> None:
+        """Every run ends after its step, with a checkpoint. status: 128 + the number of the signal
+        that asked for it."""
+        # The whole group may have had that one, and the same again stops a run at once.
+        number = signal.SIGHUP if status == 128 + signal.SIGTERM else signal.SIGTERM
+        at_work = [w for w in self.workers if w.job]
+        for worker in at_work:
+            self.board.news(worker.job, "note", "stops after this step, with a checkpoint")
+            os.kill(worker.process.pid, number)
+        while at_work:
+            ready: Any = connection.wait([w.pipe for w in at_work])
+            for worker in [w for w in at_work if w.pipe in ready]:
+                try:
+                    word, *rest = worker.pipe.recv()
+                except (EOFError, ConnectionError):
+                    at_work.remove(worker)
+                    continue
+                if word in ("done", "failed"):  # before the signal came
+                    getattr(self.board, word)(worker.job, *rest)
+                    at_work.remove(worker)
 
     def kill(self) -> None:
         """A run can be cut off anywhere: it goes on from its checkpoint."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl
-from rlzoo_zoo.rewards.math_verify import Worker
+from rlzoo_zoo.rewards.worker import Worker
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 # What holds the same value to another schema; other keywords go on to a part of the value.
@@ -26,7 +26,7 @@ def json_schema(
     *,
     schema: Annotated[str, "a file, or the schema itself"] = "",
     fenced: Annotated[bool, "the JSON stands in the last ``` block"] = False,
-    timeout: Annotated[float, Range(0.1), "seconds for one response"] = 1.0,
+    timeout: Annotated[float, Range(0.1), "seconds of CPU for one response"] = 1.0,
 ):
     """1 where the response is valid JSON that the schema accepts, else 0, (B,).
 

@@ -13,18 +13,21 @@ MEMORY = 4 * 2**30  # bytes of address space
 
 
 def serve(judge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer jobs until stdin ends. `judge` has its libraries imported: memory is limited here."""
+    """Answer jobs until stdin ends. `judge` has its libraries imported: memory is limited here.
+
+    It starts with signals blocked (`worker.signals_blocked`); its own limits end it.
+    """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what libraries print is no verdict
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the run, which then closes stdin
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print("ready", file=out, flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        # Nobody handles this signal, so that it ends the process whatever it computes.
-        signal.setitimer(signal.ITIMER_REAL, job["timeout"])
+        # Seconds of CPU: a busy machine, or a run that is stopped for a while, changes no score.
+        # The process has no handler for this signal, which ends it whatever it computes.
+        signal.setitimer(signal.ITIMER_PROF, job["timeout"])
         reply = judge(job)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         print(json.dumps(reply), file=out, flush=True)
 
 

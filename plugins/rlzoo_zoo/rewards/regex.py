@@ -11,6 +11,7 @@ import torch
 from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import in_short
 from rlzoo_zoo.rewards.exact_match import accepted
+from rlzoo_zoo.rewards.worker import signals_blocked
 
 ANSWER = "{answer}"
 DEEPEST = 100  # brackets in each other
@@ -95,7 +96,8 @@ def _refuse_endless(pattern: str, flags: int) -> None:
         data = pattern.encode(errors="surrogatepass")
         endless = False
         try:
-            ended = subprocess.run(command, input=data, timeout=PATIENCE, capture_output=True)
+            with signals_blocked():
+                ended = subprocess.run(command, input=data, timeout=PATIENCE, capture_output=True)
             endless = ended.returncode < 0 or b"MemoryError" in ended.stderr
         except subprocess.TimeoutExpired:
             endless = True

@@ -245,7 +245,7 @@ def test_all_rows_of_a_step_are_one_optimizer_step():
         (["step", "--against", "/"], "/ is no checkout of rlzoo"),
         (["step", "--plot", "x.svg"], "--plot draws `bench scaling`"),
         (["scaling", "--plot", "x.pdf"], "must end in .svg or .png"),
-        (["step", "--out", "no/such/x.json"], "a folder that does not exist"),
+        (["step", "--out", "no/such/x.json"], "there is no folder no/such"),
     ],
 )
 def test_what_cannot_be_measured_is_said_at_once(words, text, capsys):

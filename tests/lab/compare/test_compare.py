@@ -394,8 +394,8 @@ def test_json_is_one_document(eight, capsys):
 
 def test_the_report_stands_alone(eight, tmp_path):
     (tmp_path / "runs").mkdir()
-    assert command(eight, "--html", tmp_path / "deep" / "report.html", "--by", "lam") == 0
-    page = (tmp_path / "deep" / "report.html").read_text()
+    assert command(eight, "--html", tmp_path / "report.html", "--by", "lam") == 0
+    page = (tmp_path / "report.html").read_text()
     assert page.count("<svg") == 5
     assert "prefers-color-scheme: dark" in page
     # nothing is fetched: no address but namespaces' names, no script, no link

@@ -11,6 +11,7 @@ import rlzoo
 from helpers.diagnosis import parse, subject
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
+from rlzoo.errors import UsageError
 from rlzoo_lab.diagnose import command as diagnose
 from rlzoo_lab.diagnose import tables
 from rlzoo_lab.oracle.episodes import enumerate_episodes
@@ -330,6 +331,15 @@ def test_a_damaged_checkpoint_is_left_out_and_said(trained, tmp_path):
         along(path, "--checkpoints", *NARROW)
 
 
+@pytest.mark.parametrize("more", [(), ("--checkpoints",), ("--branches", 2)])
+@pytest.mark.parametrize("option", ["--plot", "--html"])
+def test_a_file_that_no_reading_of_a_run_writes_is_refused(option, more, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "recipe.yaml").touch()
+    with pytest.raises(UsageError, match=option):
+        perform(diagnose, parse(tmp_path / "run", option, tmp_path / "a.png", *more))
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [
@@ -337,7 +347,7 @@ def test_a_damaged_checkpoint_is_left_out_and_said(trained, tmp_path):
         (("estimator=gea",), "did you mean 'gae'"),
         (("more",), "one RUN, then key=value"),
         (("model=tiny",), "does not fit the model"),
-        (("--plot", "a.png"), "--plot: not with --checkpoints"),
+        (("--plot", "a.png"), "--plot: is for a recipe"),
         (("--fixed-length",), "may always end its response"),
         (("--vocabulary", 30), "too many states"),
         (("--vocabulary", 3, "--horizon", 1), "nothing to learn"),

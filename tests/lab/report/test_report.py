@@ -239,7 +239,7 @@ def test_a_page_is_loaded_anew_only_while_its_run_goes_on(tmp_path, capsys):
 
 def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
-    page = read(page_of(run, tmp_path / "there" / "page.html"))
+    page = read(page_of(run, tmp_path / "page.html"))
     assert_sound(page)
     assert page.text.count("Train with run.save_batches=2") == 2
     assert "Samples through the run" in page.text
@@ -276,7 +276,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     with pytest.raises(RunError, match="is no run folder"):
         page_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
-    with pytest.raises(RlzooError, match="--out: cannot write"):
+    with pytest.raises(RlzooError, match="--out: there is no folder"):
         page_of(run, tmp_path / "file" / "page.html")
     assert main(["report", str(run), "--watch", "0"]) == 2
     assert "--watch: seconds, 1 or more" in capsys.readouterr().err

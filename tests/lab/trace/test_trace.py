@@ -535,7 +535,7 @@ def test_the_page_is_whole_and_needs_nothing_else(zoo, run_folder, tmp_path, cap
     assert "A_0 = delta_0 + gamma * lam * A_1" in parser.text
     traced.tokens[0].text = "<script>"
     assert "<script>" not in page(traced)
-    with pytest.raises(RlzooError, match="cannot write"):
+    with pytest.raises(RlzooError, match="there is no folder"):
         perform(command, parse(*EXAMPLE, "--html", str(tmp_path / "no" / "file.html")))
     capsys.readouterr()
 

@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import rlzoo
 from helpers.runs import StopAt, untimed
@@ -150,6 +152,41 @@ def test_a_pipe_or_a_device_is_refused_before_it_is_read(stranger, tmp_path, cap
     assert said.startswith("rlzoo: ")
     assert "device" in said
     assert "\n" not in said
+
+
+def test_a_link_to_nothing_within_the_folder_is_refused_before_a_store_is_claimed(
+    stranger, tmp_path, capsys
+):
+    kept = shutil.copytree(stranger, tmp_path / "kept")
+    before = held(kept)
+    shutil.rmtree(stranger / "checkpoints")
+    (stranger / "checkpoints").symlink_to("model")
+    assert main(["resume", str(stranger), "--store", f"file://{kept}"]) == 2
+    assert "checkpoints: is a link to nothing" in capsys.readouterr().err
+    assert held(kept) == before
+
+
+def test_a_folder_where_weights_go_is_one_line(stranger, capsys):
+    (stranger / "model" / "model.safetensors").mkdir(parents=True)
+    assert main(["resume", str(stranger)]) == 1
+    said = capsys.readouterr().err.strip().splitlines()
+    assert "model cannot be written" in said[-1]
+    (stranger / "model" / "model.safetensors").rmdir()
+    assert main(["resume", str(stranger)]) == 0
+
+
+@pytest.mark.parametrize("mask", [".", [["x"]], 3])
+def test_a_batch_s_texts_replace_none_of_its_tensors(stranger, mask, capsys):
+    file = max((stranger / "batches").glob("*.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"response_mask": mask}))
+    assert main(["trace", str(stranger)]) == 0
+    columns = load_file(file.with_suffix(".safetensors"))
+    save_file(columns | {"response_mask": torch.ones(3)}, file.with_suffix(".safetensors"))
+    assert main(["trace", str(stranger)]) == 2
+    del columns["response_mask"]
+    save_file(columns, file.with_suffix(".safetensors"))
+    assert main(["trace", str(stranger)]) == 2
+    assert capsys.readouterr().err.count(f"{file.stem}.safetensors cannot be read") == 2
 
 
 def test_an_option_s_file_that_is_a_link_is_not_followed(stranger, mine, capsys):

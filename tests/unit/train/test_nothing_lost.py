@@ -12,11 +12,11 @@ import rlzoo
 from helpers.forks import finished
 from helpers.runs import StopAt, lines, untimed
 from rlzoo.cli import main
-from rlzoo.errors import RunError, Unfinished
+from rlzoo.errors import RunError, Stopped, Unfinished
 from rlzoo.runs.folder import saved_steps
 from rlzoo.runs.lock import locked
 from rlzoo.train import checkpoint
-from rlzoo.train.interrupt import DEFAULT, TOGETHER, Stopped, asked_to_stop
+from rlzoo.train.interrupt import DEFAULT, TOGETHER, asked_to_stop
 from rlzoo.train.start import resume
 
 pytestmark = pytest.mark.process  # trainings that are cut off and go on

@@ -246,14 +246,6 @@ def test_math_verify_works_in_any_thread_and_survives_a_response_without_end():
     assert found == [[0, 1, 0]] * 2
 
 
-@pytest.mark.process
-def test_math_verify_starts_again_after_its_process_died():
-    assert scores(math_verify.math_verify, ["5"], ["5"]) == [1]
-    math_verify._WORKER.process.kill()
-    math_verify._WORKER.process.wait()
-    assert scores(math_verify.math_verify, ["5", "5"], ["5", "5"])[1] == 1
-
-
 def test_a_missing_package_is_named(zoo, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     options = {"schema": SCHEMA, "fenced": False}

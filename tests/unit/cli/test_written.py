@@ -1,0 +1,130 @@
+"""An option that names a file to write is refused before the verb begins to work."""
+
+import argparse
+import os
+from contextlib import suppress
+
+import pytest
+
+from rlzoo.cli import every_verb, find_verb, main, parser_of
+from rlzoo.cli.verb import Written
+from rlzoo.errors import UsageError
+from rlzoo.runs.disk import write_atomically
+
+NAMES = {"out", "html", "plot", "plots"}
+
+
+def options():
+    """(verb, option, its action) of every verb's options that name what is written."""
+    for verb in every_verb():
+        parsers = [parser_of(verb)]
+        for parser in parsers:
+            for action in parser._actions:
+                if isinstance(action, argparse._SubParsersAction):
+                    parsers += action.choices.values()
+                if action.option_strings and (
+                    action.dest in NAMES or str(action.metavar) == "FILE"
+                ):
+                    yield verb, action.option_strings[0], action
+
+
+def places(root):
+    """Where no file can be written: what it is -> the path."""
+    (root / "mine").write_text("mine")
+    (root / "folder").mkdir()
+    (root / "full").mkdir()
+    (root / "full" / "x").write_text("x")
+    (root / "link").symlink_to("mine")
+    (root / "to nothing").symlink_to("nothing")
+    (root / "to a folder").symlink_to("folder")
+    os.link(root / "mine", root / "second name")
+    found = {
+        "a link": "link", "a link to nothing": "to nothing", "a link to a folder": "to a folder",
+        "a second name": "second name", "a missing folder": "no/such/x.svg",
+        "below a file": "mine/x.svg", "a name with a zero byte": "\0", "a long name": "x" * 300,
+    }  # fmt: skip
+    return {what: root / path for what, path in found.items()} | {
+        "a place that cannot be written": "/proc/x.svg"
+    }
+
+
+def test_every_option_that_names_what_is_written_says_so():
+    found = {(verb, option): action for verb, option, action in options()}
+    assert ("compare", "--plots") in found
+    assert ("sft", "--out") in found
+    assert ("reward", "--out") in found
+    loose = [name for name, action in found.items() if not isinstance(action, Written)]
+    assert not loose
+
+
+def test_what_cannot_be_written_is_refused(tmp_path):
+    bad = places(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    for verb, option, action in options():
+        other = {"a file": tmp_path / "mine"} if action.folder else {"folder": tmp_path / "folder"}
+        for what, path in (bad | other).items():
+            with pytest.raises(UsageError) as error:
+                action(None, argparse.Namespace(), str(path), option)
+            assert "\n" not in str(error.value), (verb, option, what)
+            assert error.value.key == option
+            assert error.value.kind == "not-writable", (verb, option, what)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_what_can_be_written_is_taken_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "old.svg").write_text("old")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe.svg")
+    for verb, option, action in options():
+        fine = ["new.svg"]
+        fine += ["folder"] if action.folder else ["old.svg", "./old.svg", "pipe.svg", "/dev/stdout"]
+        for path in fine[: 1 + 4 * (not action.suffixes)]:
+            given = argparse.Namespace()
+            action(None, given, path, option)
+            assert getattr(given, action.dest) == path, (verb, option)
+    assert (tmp_path / "old.svg").read_text() == "old"
+    assert {p.name for p in tmp_path.iterdir()} == {"old.svg", "folder", "pipe.svg"}
+
+
+def test_a_device_is_written_to_and_not_replaced(tmp_path):
+    """A device of its own kind, so that a failure harms no /dev."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_atomically(pipe, b"page")
+    assert pipe.is_fifo()
+    assert os.read(reader, 9) == b"page"
+    os.close(reader)
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["compare", "RUN", "--html", "LINK"],
+        ["compare", "RUN", "--plots=LINK"],
+        ["diagnose", "ppo_gae", "--plot", "LINK", "estimator=mc"],
+        ["trace", "RUN", "--html", "LINK"],
+        ["report", "RUN", "--out", "LINK"],
+        ["eval", "RUN", "--out", "LINK"],
+        ["bench", "step", "--out", "LINK"],
+        ["sft", "rows.jsonl", "--model", "nano", "--out", "LINK"],
+        ["reward", "train", "rows.jsonl", "--model", "nano", "--out", "LINK"],
+        ["base", "addition", "--out", "LINK"],
+    ],
+)
+def test_no_verb_begins(words, tmp_path, monkeypatch, capsys):
+    (tmp_path / "link.svg").symlink_to("thesis.tex")
+    worked = []
+    monkeypatch.setattr(find_verb(words[0]), "run", worked.append)
+    paths = {"RUN": tmp_path, "LINK": tmp_path / "link.svg"}
+    for word, path in paths.items():
+        words = [w.replace(word, str(path)) for w in words]
+    with suppress(SystemExit):
+        assert main(words) == 2
+    assert not worked
+    said = capsys.readouterr().err
+    assert said.startswith("rlzoo: --")
+    assert said.count("\n") == 1
