@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from common import put, rlzoo, table
-from rlzoo.stats import student_quantile
+from rlzoo_lab.stats import student_quantile
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE / "conversations.md"

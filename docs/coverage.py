@@ -4,7 +4,7 @@
     python docs/coverage.py --quick    # a tenth of the repetitions, printed only
 
 Rows that are paired by seed: score = row + seed + noise, and the noise is of one of the kinds
-below. Every rule is applied to many tables at once, with the critical values of `rlzoo.stats`;
+below. Every rule is applied to many tables at once, with the critical values of `rlzoo_lab.stats`;
 `tests/unit/test_coverage.py` holds it to `stats.block`, table by table.
 """
 

@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
 from common import put, recorded
 from rlzoo.cli import main as command
-from rlzoo.stats import mean_interval
+from rlzoo_lab.stats import mean_interval
 
 HERE = Path(__file__).resolve().parent
 PAGE, RUNS = HERE / "distillation.md", HERE.parent / "runs"

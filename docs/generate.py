@@ -30,8 +30,8 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
-from rlzoo.stats import t_interval
 from rlzoo_lab.doctor.rules import RULES
+from rlzoo_lab.stats import t_interval
 
 CONFIGS = ROOT / "configs"
 

@@ -107,7 +107,7 @@ def mean_ranks(league: League, rows: list[str]) -> tuple[Array, Array, Array]:
 
 def not_told_apart(runs: Mapping[str, list[Played]]) -> set[str]:
     """The rows whose difference to the best mean is not shown: a block model of seed and row,
-    Tukey's correction for all pairs (`rlzoo.stats.block`)."""
+    Tukey's correction for all pairs (`rlzoo_lab.stats.block`)."""
     names, table = list(runs), finals(runs)
     best = int(table.mean(0).argmax())
     model = block(table)

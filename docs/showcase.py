@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from common import put, rlzoo, table
-from rlzoo.stats import student_quantile
+from rlzoo_lab.stats import student_quantile
 
 HERE = Path(__file__).resolve().parent
 PAGES = [HERE / "showcase.md", HERE / "study.md", HERE / "tutorial.md"]

@@ -17,7 +17,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
 from common import put, recorded
-from rlzoo.stats import mean_interval
+from rlzoo_lab.stats import mean_interval
 
 HERE = Path(__file__).resolve().parent
 PAGE, RESULTS = HERE / "staleness.md", HERE.parent / "runs" / "staleness.jsonl"

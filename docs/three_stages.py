@@ -101,7 +101,7 @@ def read_curves(sweep: str) -> dict[str, dict[str, list[list[float]]]]:
 
 def interval(differences: list[float]) -> tuple[float, float, float]:
     """(mean, low, high): Student's 95 % interval of paired differences; one gives none."""
-    from rlzoo.stats import student_quantile
+    from rlzoo_lab.stats import student_quantile
 
     n = len(differences)
     if n < 2:

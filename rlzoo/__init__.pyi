@@ -21,7 +21,9 @@ from rlzoo.plugin.permissions import secret as secret
 from rlzoo.plugin.registry import load_zoo as load_zoo
 from rlzoo.train.start import open_recipe as open_recipe
 from rlzoo_lab import checks as checks
+from rlzoo_lab import display as display
 from rlzoo_lab import oracle as oracle
+from rlzoo_lab import preview as preview
 from rlzoo_lab import reward_models as reward_models
 from rlzoo_lab.api.runs import Run as Run
 from rlzoo_lab.api.runs import load_run as load_run

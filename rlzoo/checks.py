@@ -1,11 +1,7 @@
 """The conformance kit: the lab's `rlzoo_lab.checks` by the name that plugin authors use."""
 
-from typing import Any
+from functools import partial
 
 from rlzoo.plugin.installed import face
 
-
-def __getattr__(name: str) -> Any:
-    if name.startswith("__") and name != "__all__":
-        raise AttributeError(name)
-    return face("checks", name)
+__getattr__ = partial(face, "checks")

@@ -108,12 +108,12 @@ def the_zoo_is_read_once():
     same."""
     from rlzoo.plugin import registry
 
-    load, points, found = registry._load, registry.entry_points, {}
+    load, found = registry._load, {}
 
     def once(plugins):
         own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
         others = plugins or os.environ.get("RLZOO_PLUGINS") or not own_alone
-        if others or registry.entry_points is not points:
+        if others:
             return load(plugins)
         where = tuple(sys.path)
         if where not in found:

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from rlzoo.format.curve import sparkline
-from rlzoo.format.numbers import count, show_bytes, thousands, three_decimals
+from rlzoo_lab.numbers import count, show_bytes, sparkline, thousands, three_decimals
 from rlzoo_lab.pages import figure, page
 
 

@@ -5,18 +5,24 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
 
     advise      which estimator to prefer, by a short pilot
     api         the Python face: a function for each verb, and a run as an object
+    batches     batches that a run saved, read back
     bench       what a step costs
     check       the conformance kit on one component
     checks      the conformance kit
     compare     which configuration is better, by how much, and how sure that is
     diagnose    estimators against the exact truth
+    display     what `rlzoo run` shows on a terminal
     doctor      what a run's metrics say is wrong
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
+    numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
     reward_models  outcome and process reward models, read and asked for scores
+    preview     what `rlzoo show` says of a run before it begins: its memory, its prompts
+    records     runs read back, and which of them can be compared
     report      one page of a run: its trend, a step's groups, a response's tokens
+    staged      a folder that is there whole or not at all
     stats       statistics of several runs
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes
@@ -25,4 +31,5 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     trace       one response, a row per token
     variants    one recipe, and its plan, for each estimator and option that stand side by side
     weights     which weights of a run: at its end, of its best evaluation, of a checkpoint
+    words       words of a command line that are a run, a path or options
 """

@@ -18,9 +18,9 @@ from rlzoo.format.text import folded
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
-from rlzoo.runs.disk import check_free, staged
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
+from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.weights import Weights, choose
 
 DTYPES = ("float32", "bfloat16", "float16")

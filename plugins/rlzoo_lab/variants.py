@@ -1,7 +1,8 @@
 """One recipe and plan for each estimator that is put beside others, with its swept options."""
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -106,3 +107,12 @@ def shown_options(
         for name, value in options.items()
         if name in given or value != component.options[name].default
     }
+
+
+def together(plans: Sequence[Plan]) -> Plan:
+    """A plan whose batch serves all of `plans`, which differ in the estimator only: the union of
+    their needs and columns."""
+    whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
+    columns = {bound.name: bound for plan in plans for bound in plan.columns}
+    needs = frozenset().union(*(plan.needs for plan in plans))
+    return replace(whole, needs=needs, columns=tuple(columns.values()))

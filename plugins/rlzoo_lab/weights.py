@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, first_line
-from rlzoo.recipe.words import quoted
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
+from rlzoo_lab.words import quoted
 
 
 @dataclass(frozen=True)

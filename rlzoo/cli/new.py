@@ -75,19 +75,20 @@ def new(kind: str, name: str, folder: str | Path = ".") -> list[Path]:
         "distribution": distribution,
         "module": module,
     }
-    contents = {
-        "pyproject.toml": _template("pyproject.toml", words),
-        "README.md": _template("README.md", words),
-        f"{module}.py": _template(f"{kind}.py", words),
-        f"test_{module}.py": _template("test.py", words),
+    templates = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        f"{module}.py": f"{kind}.py",
+        f"test_{module}.py": "test.py",
     }
     try:
         package.mkdir(parents=True)
     except OSError as error:
         raise RlzooError(f"cannot make {package}: {error.strerror}") from None
-    for file, content in contents.items():
-        (package / file).write_text(content, encoding="utf-8")
-    return [package / file for file in contents]
+    for file, template in templates.items():
+        text = Template(_raw(template)).substitute(words)
+        (package / file).write_text(text, encoding="utf-8")
+    return [package / file for file in templates]
 
 
 def _check_name(kind: str, name: str) -> None:
@@ -115,10 +116,6 @@ def _class_name(name: str) -> str:
 
 def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-
-
-def _template(file: str, words: dict[str, str]) -> str:
-    return Template(_raw(file)).substitute(words)
 
 
 def _raw(file: str) -> str:

@@ -25,6 +25,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
 RESET_OPTIONS = ("prompt", "answer", "split", "noise")
+Columns = dict[str, Any]  # tensors, or a list of what each row has, by name
 TOLERANCE = 1e-5  # between a score when it was paid and the same at the end
 
 
@@ -39,7 +40,7 @@ class Rules:
         split: str,
         overrides: Sequence[str],
         max_prompt: int | None,
-        task_options: Mapping[str, Any],
+        task_options: Mapping[str, object],
     ):
         chosen = {"task": task, "model": model}
         words = [f"{key}={name}" for key, name in chosen.items() if name is not None]
@@ -65,7 +66,7 @@ class Rules:
         talks = self.plan.conversation
         self.turns = Turns(self.plan, self.tokenizer, self.eos_ids) if talks else None
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Rules":
+    def __deepcopy__(self, memo: dict[int, object]) -> "Rules":
         return self  # nothing in it changes, so that copies of an environment (search) are cheap
 
     @property
@@ -87,7 +88,7 @@ class Episodes:
         self.examples: list[Example] = [Example("")] * rows
         limit = rules.max_new_tokens
 
-        def new(value: Any, *shape: int) -> Tensor:
+        def new(value: float, *shape: int) -> Tensor:
             return torch.full((rows, *shape), value, device=self.device)
 
         self.prompt_ids = new(rules.pad_id, rules.max_prompt)
@@ -181,7 +182,7 @@ class Episodes:
             self.response_ids[i, begun : len(talk.ids)] = new
             self.terminated[i], self.truncated[i] = talk.terminated, talk.truncated
 
-    def _prompt_columns(self, rows: list[int]) -> dict[str, Any]:
+    def _prompt_columns(self, rows: list[int]) -> Columns:
         form, examples = self.rules.form, [self.examples[i] for i in rows]
         return {
             "prompts": [form.text(e.prompt) for e in examples],
@@ -190,7 +191,7 @@ class Episodes:
             "prompt_index": torch.tensor([e.index for e in examples], device=self.device),
         }
 
-    def columns(self, rows: Tensor | None = None) -> dict[str, Any]:
+    def columns(self, rows: Tensor | None = None) -> Columns:
         """The rollout's columns of some rows (R,), or of all, as long as the longest response so
         far: what a policy takes."""
         if rows is None:
@@ -242,7 +243,7 @@ class Episodes:
             print(*texts, sep="\n")
         return texts if mode == "ansi" else None
 
-    def _check_causal(self, rows: Tensor, columns: Mapping[str, Any], scores: Tensor) -> None:
+    def _check_causal(self, rows: Tensor, columns: Columns, scores: Tensor) -> None:
         """What was paid on the way must be what the whole row is worth, token by token."""
         gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
         wrong = (gap.any(1) & self.ended[rows]).nonzero()

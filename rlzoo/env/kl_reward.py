@@ -6,6 +6,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
+from rlzoo.env.episodes import Columns
 from rlzoo.errors import RlzooError
 from rlzoo.lm.policy import Policy
 from rlzoo.plugin.border import Bound
@@ -48,7 +49,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
             penalty = load_zoo().kl_penalties[penalty]
         self.penalty = penalty
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Columns]:
         observation, reward, terminated, truncated, info = self.env.step(action)
         columns = self._columns()
         penalty = self.penalty(columns)  # (1, t + 1)
@@ -61,7 +62,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
         return observation, float(reward) - self.coef * kl, terminated, truncated, info
 
     @torch.no_grad()
-    def _columns(self) -> dict[str, Any]:
+    def _columns(self) -> Columns:
         """The row's columns, with those that a KL penalty may ask for."""
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from gymnasium.error import ResetNeeded
 
-from rlzoo.env.episodes import Episodes, Rules
+from rlzoo.env.episodes import Columns, Episodes, Rules
 
 
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
@@ -46,7 +46,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         overrides: Sequence[str] = (),
         max_prompt: int | None = None,
         render_mode: str | None = None,
-        **task_options: Any,
+        **task_options: object,
     ):
         self.rules = Rules(task, model, split, overrides, max_prompt, task_options)
         self.episodes = Episodes(self.rules, 1, "cpu")
@@ -55,13 +55,13 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         self.render_mode = render_mode
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Columns | None = None
+    ) -> tuple[np.ndarray, Columns]:
         super().reset(seed=seed)
         self.episodes.start(0, self.np_random, options or {})
         return self._observe()
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Columns]:
         if bool(self.episodes.ended):
             raise ResetNeeded("the episode is over; call reset()")
         reward = self.episodes.act(torch.tensor([0]), torch.tensor([int(action)]))
@@ -69,7 +69,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         ends = bool(self.episodes.terminated), bool(self.episodes.truncated)
         return observation, reward.item(), *ends, info
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> Columns:
         """The episode so far as a batch of one row: what a policy takes."""
         return self.episodes.columns()
 
@@ -78,7 +78,7 @@ class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
         texts = self.episodes.render(self.render_mode)
         return texts[0] if texts else None
 
-    def _observe(self) -> tuple[np.ndarray, dict[str, Any]]:
+    def _observe(self) -> tuple[np.ndarray, Columns]:
         episodes, columns = self.episodes, self.columns()
         info = {
             "prompt": columns["prompts"][0],

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
-from rlzoo.env.episodes import Episodes, Rules
+from rlzoo.env.episodes import Columns, Episodes, Rules
 from rlzoo.errors import RlzooError
 
 
@@ -41,7 +41,7 @@ class TokenVectorEnv(VectorEnv):
         overrides: Sequence[str] = (),
         max_prompt: int | None = None,
         render_mode: str | None = None,
-        **task_options: Any,
+        **task_options: object,
     ):
         self.rules = Rules(task, model, split, overrides, max_prompt, task_options)
         self.episodes = Episodes(self.rules, num_envs, device or "cpu")
@@ -60,8 +60,8 @@ class TokenVectorEnv(VectorEnv):
         self,
         *,
         seed: int | Sequence[int | None] | None = None,
-        options: dict[str, Any] | None = None,
-    ) -> tuple[Any, dict[str, Any]]:
+        options: Columns | None = None,
+    ) -> tuple[Any, Columns]:
         options = dict(options or {})
         everyone = np.ones(self.num_envs, dtype=bool)
         chosen = torch.as_tensor(options.pop("reset_mask", everyone), device=self.episodes.device)
@@ -78,7 +78,7 @@ class TokenVectorEnv(VectorEnv):
             self.episodes.start(i, self._random[i], mine)
         return self._out(self.episodes.observations()), self._infos(chosen)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Columns]:
         episodes = self.episodes
         actions = torch.as_tensor(actions, device=episodes.device)
         over = episodes.ended
@@ -90,7 +90,7 @@ class TokenVectorEnv(VectorEnv):
         acting = (~over).nonzero().squeeze(1)
         rewards = episodes.act(acting, actions[acting])
         terminated, truncated = episodes.terminated.clone(), episodes.truncated.clone()
-        infos: dict[str, Any] = {}
+        infos: Columns = {}
         ended = terminated | truncated
         if self.autoreset_mode == AutoresetMode.SAME_STEP and bool(ended.any()):
             final = episodes.observations()
@@ -103,7 +103,7 @@ class TokenVectorEnv(VectorEnv):
         results = (episodes.observations(), rewards, terminated, truncated)
         return *map(self._out, results), infos
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self) -> Columns:
         """The episodes so far as a batch: what a policy takes."""
         return self.episodes.columns()
 
@@ -115,7 +115,7 @@ class TokenVectorEnv(VectorEnv):
         for i in indices(over):
             self.episodes.start(i, self._random[i], {})
 
-    def _infos(self, rows: Tensor) -> dict[str, Any]:
+    def _infos(self, rows: Tensor) -> Columns:
         """gymnasium's form: under `name` a value for each row, under `_name` who has one."""
         episodes = self.episodes
         infos = {
@@ -135,7 +135,7 @@ class TokenVectorEnv(VectorEnv):
             infos |= last | {f"_{name}": self._out(ended) for name in last}
         return infos
 
-    def _list(self, values: Sequence[Any], mask: Tensor) -> Any:
+    def _list(self, values: Sequence[object], mask: Tensor) -> np.ndarray | list[object]:
         """One value for each row, None off the mask: a list, or numpy's array of objects."""
         given = [x if m else None for x, m in zip(values, mask.tolist(), strict=True)]
         return np.array([*given, None], dtype=object)[:-1] if self.numpy else given

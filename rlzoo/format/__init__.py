@@ -1,9 +1,8 @@
-"""Numbers, texts and curves as text, the same wherever a verb shows them.
+"""Numbers and texts as text, the same wherever a verb shows them.
 
 May import `ops`, `stats`, `errors`. No torch.
 
     console  a terminal that shows texts of data and models, and obeys none of them
-    curve    a curve in blocks, for terminals
     numbers  numbers as text: intervals, percents, bytes, thousands
     text     text of a model, made safe and readable in a terminal
     tokens   a response as a table: a row for each token, a column for each number

@@ -78,12 +78,6 @@ def printable(text: str) -> str:
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in odd})
 
 
-def sample_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The texts that a table of samples shows: answers only where there are any."""
-    told = any(row.get("answer") is not None for row in rows)
-    return ["prompt", "response", "answer"][: 3 if told else 2]
-
-
 def say(text: str) -> None:
     """A line to stderr, shown as what a terminal must not obey; lost where none can be written."""
     with suppress(OSError):

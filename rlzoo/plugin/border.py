@@ -58,7 +58,7 @@ class Bound:
             return call(self.component, columns or {}, self.options)
 
 
-def needs_of(method: Callable[..., Any]) -> tuple[str, ...]:
+def needs_of(method: Callable[..., object]) -> tuple[str, ...]:
     """The columns that a bound method (a task's `score`) asks for."""
     return tuple(inspect.signature(method).parameters)
 

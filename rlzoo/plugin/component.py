@@ -33,29 +33,32 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of component: its hook is `register_<plural>`, its recipe key `key`."""
+    """A kind of component: its hook is `register_<plural>`, its recipe key `key`. what: what its
+    components take and give."""
 
     plural: str
     singular: str
     key: str
+    what: str
 
 
-KINDS: dict[str, Kind] = {
-    kind.plural: kind
-    for kind in (
-        Kind("estimators", "estimator", "estimator"),
-        Kind("kl_penalties", "kl_penalty", "kl"),
-        Kind("policy_losses", "policy_loss", "policy_loss"),
-        Kind("value_losses", "value_loss", "value_loss"),
-        Kind("aggregations", "aggregation", "aggregation"),
-        Kind("columns", "column", "columns"),
-        Kind("tasks", "task", "task"),
-        Kind("rewards", "reward", "rewards"),
-        Kind("samplers", "sampler", "sampler"),
-        Kind("loggers", "logger", "loggers"),
-        Kind("executors", "executor", "--on"),
-    )
-}
+_TABLE = """
+estimators | estimator | estimator | columns -> advantages (B, T), or (advantages, returns)
+kl_penalties | kl_penalty | kl | log_probs, ref_log_probs, ... -> penalty per token (B, T)
+policy_losses | policy_loss | policy_loss | log_probs, advantages, ... -> loss (B, T)[, metrics]
+value_losses | value_loss | value_loss | value_preds, returns, ... -> loss (B, T)[, metrics]
+aggregations | aggregation | aggregation | response_mask of a mini-batch -> weights (B, T)
+columns | column | columns | columns -> the column of the function's name; register(f, shape="BT")
+tasks | task | task | classes with `draw`, `score`, optionally `is_correct`, `demonstrate`
+rewards | reward | rewards | columns -> outcome (B,) or score per token (B, T)
+samplers | sampler | sampler | policy, prompt_ids, ... -> response_ids and sampler_log_probs
+loggers | logger | loggers | classes with `log(metrics)`, whose text ends the run, and `close()`
+executors | executor | --on | classes with `capacity(jobs)` and `run(jobs, work, board, ...)`
+"""
+KINDS: dict[str, Kind] = {}
+for _line in _TABLE.strip().splitlines():
+    _kind = Kind(*(part.strip() for part in _line.split("|", 3)))
+    KINDS[_kind.plural] = _kind
 
 
 _ARXIV = re.compile(r"arXiv:\d{4}\.\d{4,5}", re.IGNORECASE)
@@ -106,7 +109,7 @@ class Component:
         """The option that is annotated as `Discount`."""
         return next((o.name for o in self.options.values() if o.discount), None)
 
-    def check_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def check_options(self, options: Mapping[str, object]) -> dict[str, Any]:
         """All options, defaults filled in; raises ComponentError naming the faulty one."""
         for name in options:
             if name not in self.options:
@@ -131,7 +134,7 @@ class Component:
         has = ", ".join(self.options) or "none"
         return f"has no option {name!r} (it has: {has}){nearest(name, self.options)}"
 
-    def refuse(self, options: Mapping[str, Any]) -> None:
+    def refuse(self, options: Mapping[str, object]) -> None:
         """Raise what `check` raises for these options (a file that is not there, say): a
         ValueError or RlzooError of one line. It is cheap: no model, no network."""
         if self.check is not None:
@@ -212,7 +215,7 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
 
 
 @functools.cache
-def _first_line(function: Any) -> int:
+def _first_line(function: Function) -> int:
     code = getattr(function, "__code__", None)  # a function knows it; a class is looked for
     return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
 

@@ -1,9 +1,83 @@
-"""Entry points of what is installed, quickly: `entry_points()` reads the description of every
-distribution there is, some tenth of a second."""
+"""What is installed, found quickly and without an import: entry points and the modules of plugins.
 
+`importlib.metadata.entry_points()` reads the description of every distribution there is, some
+tenth of a second.
+"""
+
+import os
+import pkgutil
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.metadata import Distribution, EntryPoint, distributions
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+GROUP = "rlzoo"
+OWN = "rlzoo-llm"  # the distribution that rlzoo and its zoo come with: its names stay its own
+
+
+class Plugin(NamedTuple):
+    """A plugin before it is imported.
+
+    origin: what errors call it. distribution: what installs it. name: a module's, `module:object`,
+    or a path that ends in `.py`. file: its source; None where there is no such plain file.
+    """
+
+    origin: str
+    distribution: str
+    name: str
+    file: Path | None
+
+
+def plugins() -> Iterator[Plugin]:
+    """Those of the group `rlzoo` and of `RLZOO_PLUGINS`; where `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is
+    set, nothing that others installed. Each module inside a package is a plugin of its own."""
+    own_only = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
+    for point in sorted(installed(GROUP), key=lambda p: (p.name, p.value)):
+        # A distribution reads its file of metadata each time that it is asked.
+        name = point.dist.name if point.dist else "?"
+        if own_only and name != OWN:
+            continue
+        of = f"{name} {point.dist.version}" if point.dist else "?"
+        if ":" in point.value:
+            yield Plugin(f"{point.value} ({of})", name, point.value, None)
+            continue
+        for module, file in _modules(point.value):
+            yield Plugin(f"{module} ({of})", name, module, file)
+    for item in filter(str.strip, os.environ.get("RLZOO_PLUGINS", "").split(",")):
+        yield from named(item.strip())
+
+
+def named(item: str) -> Iterator[Plugin]:
+    """The plugins of a module's name, or of a path that ends in `.py`."""
+    if item.endswith(".py"):
+        yield Plugin(item, Path(item).stem, item, Path(item))
+        return
+    for module, file in _modules(item):
+        yield Plugin(f"{module} (RLZOO_PLUGINS)", item.partition(".")[0], module, file)
+
+
+def _modules(name: str) -> Iterator[tuple[str, Path | None]]:
+    """A module and those inside, with their sources; a spec of a.b would import a."""
+    top, *rest = name.split(".")
+    spec = None
+    with suppress(ValueError):  # a module that was made in a session has none
+        spec = find_spec(top)
+    for part in rest:
+        spec = spec and PathFinder.find_spec(part, spec.submodule_search_locations)
+    yield from _inside(name, spec)
+
+
+def _inside(name: str, spec: ModuleSpec | None) -> Iterator[tuple[str, Path | None]]:
+    origin = str(spec and spec.origin)
+    yield name, Path(origin) if origin.endswith(".py") else None
+    for info in pkgutil.iter_modules((spec and spec.submodule_search_locations) or ()):
+        if info.name != "__main__":  # it is a command: importing it would run it
+            finder: Any = info.module_finder
+            yield from _inside(f"{name}.{info.name}", finder.find_spec(info.name))
 
 
 def installed(group: str) -> list[EntryPoint]:
@@ -23,6 +97,8 @@ def names() -> dict[str, EntryPoint]:
 
 def face(name: str, attribute: str) -> Any:
     """An attribute of the module of that name. Raises ImportError where it is not installed."""
+    if attribute.startswith("__") and attribute != "__all__":  # what Python itself looks for
+        raise AttributeError(attribute)
     if name not in names():
         raise ImportError(f"{attribute} comes with the lab (rlzoo_lab), which is not installed")
     return getattr(names()[name].load(), attribute)

@@ -94,16 +94,12 @@ class Option:
             raise ValueError(f"must be {self.type_text}. Got {value!r}")
         return result
 
-    def fault(self, value: Any) -> str:
+    def fault(self, value: object) -> str:
         """The kind of error that a value is which this option does not allow."""
         return "out-of-range" if replace(self, range=None).allows(value) else "wrong-type"
 
-    def allows(self, value: Any) -> bool:
+    def allows(self, value: object) -> bool:
         return self._coerce(value, self.type)[0]
-
-    def _says_infinite(self, value: float) -> bool:
-        """Whether the range has this very value, which is not finite, for an end."""
-        return self.range is not None and value in (self.range.low, self.range.high)
 
     def _coerce(self, value: Any, kind: Any) -> tuple[bool, Any]:
         origin, args = get_origin(kind), get_args(kind)
@@ -132,7 +128,7 @@ class Option:
         if kind in (int, float):
             fits = type(value) is kind
             if fits and kind is float and not math.isfinite(value):
-                fits = self._says_infinite(value)
+                fits = self.range is not None and value in (self.range.low, self.range.high)
             if fits and kind is int:
                 fits = -(2**63) <= value < 2**63  # what a tensor holds
             return fits and (self.range is None or self.range.holds(value)), value

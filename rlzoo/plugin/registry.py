@@ -16,23 +16,21 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pluggy
 
 from rlzoo.errors import ComponentError, RlzooError, Stopped, UnknownName, nearest
-from rlzoo.plugin import hookspecs
 from rlzoo.plugin.border import put_back, this_process, told
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component, read_component
+from rlzoo.plugin.hookspecs import HOOKS
+from rlzoo.plugin.installed import GROUP, OWN, named, plugins
 from rlzoo.plugin.watch import Watch
-
-GROUP = "rlzoo"
-OWN = "rlzoo-llm"  # the distribution that rlzoo and its zoo come with: its names stay its own
 
 
 class PluginWarning(UserWarning):
@@ -178,7 +176,7 @@ class Zoo:
         return digest.hexdigest()
 
 
-def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
+def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
     plugins: further ones beside the installed: modules, module names or paths of `.py` files.
@@ -190,10 +188,10 @@ def load_zoo(plugins: tuple[Any, ...] | list[Any] = ()) -> Zoo:
         return _load(plugins)
 
 
-def _load(plugins: Any) -> Zoo:
+def _load(plugins: Sequence[object]) -> Zoo:
     zoo = Zoo()
     manager = pluggy.PluginManager(GROUP)
-    manager.add_hookspecs(hookspecs)
+    manager.add_hookspecs(HOOKS)
     with Watch() as watch:
         loader = _Loader(zoo.broken, watch)
         seen = set()
@@ -233,51 +231,35 @@ class _Loader:
     broken: list[Broken]
     watch: Watch
 
-    def discover(self, extra: Any) -> Iterator[Found]:
+    def discover(self, extra: Sequence[object]) -> Iterator[Found]:
         """Each plugin that can be imported."""
-        own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
-        for point in sorted(entry_points(group=GROUP), key=lambda p: (p.name, p.value)):
-            name = point.dist.name if point.dist else "?"
-            if own_alone and name != OWN:
+        paths = [str(item) for item in extra if isinstance(item, str | Path)]
+        files: set[str] = set()
+        failed: list[str] = []  # what is inside such a package needs it
+        for origin, distribution, name, _ in [*plugins(), *(p for x in paths for p in named(x))]:
+            load: Callable[[], Any] = partial(importlib.import_module, name)
+            if name.endswith(".py"):
+                if (real := os.path.realpath(name)) in files:
+                    continue  # a second module of it would take the first one's place
+                files.add(real)
+                load = partial(_import_file, Path(name))
+            elif ":" in name:
+                load = partial(pkgutil.resolve_name, name)
+            elif name.startswith(tuple(failed)):
                 continue
-            dist = f"{name} {point.dist.version}" if point.dist else "?"
-            if ":" in point.value:
-                yield from self.load(f"{point.value} ({dist})", name, point.load)
-            else:
-                yield from self.modules(point.value, name, dist)
-        from_environment = [p for p in os.environ.get("RLZOO_PLUGINS", "").split(",") if p.strip()]
-        files = set()
-        for item in [*from_environment, *extra]:
+            plugin = None
+            with self.attempt(origin):
+                plugin = load()
+            if plugin is None:
+                failed.append(f"{name}.")
+                continue
+            hooks = any(n.startswith("register_") for n in dir(plugin))
+            if hooks or not hasattr(plugin, "__path__"):  # else a package that holds plugins
+                yield origin, distribution, plugin
+        for item in extra:
             if not isinstance(item, str | Path):
                 name = getattr(item, "__name__", repr(item))
                 yield name, name.partition(".")[0], item
-            elif str(item).endswith(".py"):
-                path = Path(item)
-                if (real := os.path.realpath(path)) in files:
-                    continue  # a second module of it would take the first one's place
-                files.add(real)
-                yield from self.load(str(path), path.stem, lambda path=path: _import_file(path))
-            else:
-                name = str(item).strip()
-                yield from self.modules(name, name.partition(".")[0], "RLZOO_PLUGINS")
-
-    def modules(self, name: str, distribution: str, dist: str) -> Iterator[Found]:
-        """The module, or each module inside the package, as a plugin of its own."""
-        found = self.load(f"{name} ({dist})", distribution, lambda: importlib.import_module(name))
-        for origin, _, module in found:
-            hooks = any(a.startswith("register_") for a in vars(module))
-            if hooks or not hasattr(module, "__path__"):
-                yield origin, distribution, module
-            for info in pkgutil.iter_modules(getattr(module, "__path__", [])):
-                if info.name != "__main__":  # it is a command: importing it would run it
-                    yield from self.modules(f"{name}.{info.name}", distribution, dist)
-
-    def load(self, origin: str, distribution: str, load: Any) -> Iterator[Found]:
-        plugin = None
-        with self.attempt(origin):
-            plugin = load()
-        if plugin is not None:
-            yield origin, distribution, plugin
 
     @contextlib.contextmanager
     def attempt(self, origin: str) -> Iterator[None]:
@@ -328,7 +310,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
             raise ComponentError(f"there is no hook {caller.name!r}{nearest(caller.name, hooks)}")
         kind = caller.name.removeprefix("register_")
 
-        def register(function: Any, kind: str = kind, **extra: Any) -> None:
+        def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
             allowed = ("couples", "shape", "example", "caution", "check", "needs_signal")
             for word in extra:
                 if word not in allowed:
@@ -362,7 +344,7 @@ def _drop_unmet_needs(zoo: Zoo) -> None:
                 zoo.shelves[other.kind].remove(other)
 
 
-def _fault(component: Component, need: str, known: Mapping[str, Any]) -> str:
+def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     if need in RESOURCES:
         if component.kind in ("columns", "samplers"):
             return ""

@@ -9,20 +9,19 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from rlzoo.plugin.component import KINDS, Component, name_of, path_below_root
-from rlzoo.plugin.installed import installed
+from rlzoo.plugin.installed import plugins
 from rlzoo.plugin.options import Option
-from rlzoo.plugin.registry import GROUP, OWN, Zoo, load_zoo, normal
+from rlzoo.plugin.registry import Zoo, load_zoo, normal
 
 HOOKS = {f"register_{kind}": kind for kind in KINDS}
+Definition = ast.FunctionDef | ast.ClassDef
 
 
-def load_zoo_after(trial: Callable[[Zoo], Any]) -> Zoo:
+def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
     """The zoo, once `trial` has gone through with its sketch: what it raises costs no torch."""
     rough = sketch()
     if rough is not None:
@@ -37,11 +36,15 @@ def sketch() -> Zoo | None:
     """
     zoo, seen = Zoo(), set()
     try:
-        for origin, distribution, file in _files():
+        for origin, distribution, _, file in plugins():
+            if file is None:
+                raise _Unclear
             if (real := os.path.realpath(file)) in seen:
                 continue
             seen.add(real)
-            components = list(_components(file, origin, distribution))
+            about = file.stat()
+            version = about.st_ino, about.st_mtime_ns, about.st_size
+            components = _drawn(file, version, origin, distribution)
             if not components and origin.endswith(".py"):
                 raise _Unclear  # a file of the user's that registers nothing: that is to be said
             for component in components:
@@ -59,10 +62,10 @@ class _Unclear(Exception):
 class _Unchecked(Option):
     """An option of which only the name is known."""
 
-    def check(self, value: Any) -> Any:
+    def check(self, value: object) -> object:
         return value
 
-    def allows(self, value: Any) -> bool:
+    def allows(self, value: object) -> bool:
         return True
 
     @property
@@ -70,55 +73,8 @@ class _Unchecked(Option):
         return "?"
 
 
-def _files() -> Iterator[tuple[str, str, Path]]:
-    """(origin, distribution, file) of each module that `load_zoo` would import."""
-    own_alone = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
-    for point in installed(GROUP):
-        # A distribution reads its file of metadata each time that it is asked.
-        if ":" in point.value or (dist := point.dist) is None or not (name := dist.name):
-            raise _Unclear
-        if name == OWN or not own_alone:
-            version = dist.version
-            for module, file in _modules(point.value):
-                yield f"{module} ({name} {version})", name, file
-    for item in filter(str.strip, os.environ.get("RLZOO_PLUGINS", "").split(",")):
-        if item.endswith(".py"):
-            yield item, Path(item).stem, Path(item)
-            continue
-        for module, file in _modules(item.strip()):
-            yield f"{module} (RLZOO_PLUGINS)", item.strip().partition(".")[0], file
-
-
-def _modules(name: str) -> Iterator[tuple[str, Path]]:
-    """A module and those inside, found without importing any: a spec of a.b would import a."""
-    top, *rest = name.split(".")
-    spec = find_spec(top)
-    for part in rest:
-        if spec is not None:
-            spec = PathFinder.find_spec(part, spec.submodule_search_locations)
-    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-        raise _Unclear
-    paths = spec.submodule_search_locations
-    yield name, Path(spec.origin)
-    yield from _inside(name, Path(spec.origin).parent) if paths else ()
-
-
-def _inside(name: str, folder: Path) -> Iterator[tuple[str, Path]]:
-    for path in sorted(folder.iterdir()):
-        if (init := path / "__init__.py").is_file():
-            yield f"{name}.{path.name}", init
-            yield from _inside(f"{name}.{path.name}", path)
-        elif path.suffix == ".py" and path.stem not in ("__init__", "__main__"):
-            yield f"{name}.{path.stem}", path
-
-
-def _components(file: Path, origin: str, distribution: str) -> tuple[Component, ...]:
-    about = file.stat()
-    return _drawn(file, (about.st_ino, about.st_mtime_ns, about.st_size), origin, distribution)
-
-
 @cache
-def _drawn(file: Path, _: Any, origin: str, distribution: str) -> tuple[Component, ...]:
+def _drawn(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> tuple[Component, ...]:
     """What a file registers, read again once it is another: a notebook asks many times."""
     return tuple(_read(file, origin, distribution))
 
@@ -128,7 +84,7 @@ def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
     if "register_" not in source:
         return
     tree = ast.parse(source)
-    found: dict[str, Any] = {}
+    found: dict[str, Definition] = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
@@ -157,10 +113,10 @@ def _names(node: ast.stmt) -> Iterator[str]:
                 yield name
 
 
-def _registered(hook: ast.FunctionDef) -> Iterator[str]:
+def _registered(hook: Definition) -> Iterator[str]:
     """What a hook that is a list of `register(NAME, ...)` registers."""
     plain = [ast.unparse(d).rpartition(".")[2] == "hookimpl" for d in hook.decorator_list]
-    if plain != [True] or len(hook.args.args) != 1:
+    if isinstance(hook, ast.ClassDef) or plain != [True] or len(hook.args.args) != 1:
         raise _Unclear
     for statement in hook.body:
         match statement:
@@ -174,15 +130,15 @@ def _registered(hook: ast.FunctionDef) -> Iterator[str]:
                 raise _Unclear
 
 
-def _options(node: Any) -> dict[str, Option]:
+def _options(node: Definition) -> dict[str, Option]:
     if isinstance(node, ast.ClassDef):
         made = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
-        node = made[0] if made else None
-        if node is None:
+        if not made:
             raise _Unclear  # a base class's, a dataclass's
+        node = made[0]
     names = [argument.arg for argument in node.args.kwonlyargs]
     return {name: _Unchecked(name, Any, None) for name in names}
 
 
-def _first_line(node: Any) -> int:
+def _first_line(node: Definition) -> int:
     return min([node.lineno, *(d.lineno for d in node.decorator_list)])

@@ -5,7 +5,6 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
 
 PATIENCE = 10.0  # seconds for a plugin before it is named
 
@@ -19,22 +18,20 @@ class Watch:
         self.interrupted = False
         self._at = ("", time.monotonic())
         self._done = threading.Event()
-        self._handler: Any = None
-        self._thread = 0
+        self._thread = threading.get_ident()
+        main = threading.current_thread() is threading.main_thread()
+        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def __enter__(self) -> "Watch":
-        self._thread = threading.get_ident()
         threading.Thread(target=self._look, daemon=True).start()
-        if threading.current_thread() is threading.main_thread():
-            self._handler = signal.getsignal(signal.SIGINT)
-            if self._handler is signal.default_int_handler:
-                signal.signal(signal.SIGINT, self._interrupt)
+        if self._ours:
+            signal.signal(signal.SIGINT, self._interrupt)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._done.set()
-        if self._handler is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._handler)
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def at(self, origin: str) -> None:
         self._at = (origin, time.monotonic())

@@ -88,7 +88,9 @@ def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
     """
     words = spell_out(name_recipe(words), zoo)
     file, words = _recipe_file(words, need_recipe)
-    defaults = _defaults()
+    defaults = find_config("", "defaults")
+    if defaults is None:
+        raise RecipeError(f"no defaults.yaml in {', '.join(map(str, config_dirs()))}")
     # The defaults name all sets as a saved recipe does; their presets are still to come.
     layers = [replace(read_layer(defaults), saved=False)]
     layers += [*([read_layer(file)] if file else []), _command_line(words)]
@@ -157,13 +159,6 @@ def _name(file: Path) -> str:
     return name.replace("/", "_")
 
 
-def _defaults() -> Path:
-    file = find_config("", "defaults")
-    if file is None:
-        raise RecipeError(f"no defaults.yaml in {', '.join(map(str, config_dirs()))}")
-    return file
-
-
 def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]]:
     """The recipe's file, if one is chosen, and the other words."""
     for word in words:
@@ -229,12 +224,10 @@ def _keep_options_of_the_chosen(layers: list[Layer], section: str) -> list[Layer
         current = layer.values.get(f"{section}.name", current)
         chosen.append(current)
 
-    def options(layer: Layer) -> set[str]:
-        inside = {k for k in layer.values if k.startswith(f"{section}.")}
-        return {k for k in inside if k not in KEYS}
-
     return [
-        _without(layer, options(layer) if name != chosen[-1] else set())
+        layer
+        if name == chosen[-1]
+        else _without(layer, {k for k in layer.values.keys() - KEYS if k.startswith(f"{section}.")})
         for layer, name in zip(layers, chosen, strict=True)
     ]
 
@@ -291,15 +284,11 @@ def _merge(layers: list[Layer]) -> tuple[Flat, dict[str, str]]:
                 continue
             merged[key] = value
             origins[key] = layer.origin
-    for key in [k for k, v in merged.items() if v is None and _in_collection(k)]:
+    one = re.compile(rf"({'|'.join(COLLECTIONS)})\.[^.]+")  # of a collection, as `loggers.wandb`
+    for key in [k for k, v in merged.items() if v is None and one.fullmatch(k)]:
         for old in [k for k in merged if k == key or k.startswith(key + ".")]:
             del merged[old], origins[old]
     return merged, origins
-
-
-def _in_collection(key: str) -> bool:
-    head, _, rest = key.partition(".")
-    return head in COLLECTIONS and bool(rest) and "." not in rest
 
 
 def _nest(flat: Flat) -> dict[str, Any]:

@@ -5,7 +5,7 @@ checker knows `config.rollout.samples`.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
 
 from rlzoo.plugin.options import Option, Range
 
@@ -26,6 +26,12 @@ class Section:
     if TYPE_CHECKING:
 
         def __getitem__(self, key: str) -> Any: ...
+
+
+class Chosen(Section):
+    """A component, by its name; its options stand next to it."""
+
+    name: str
 
 
 class Optimizer(Section):
@@ -116,10 +122,6 @@ class Parallel(Section):
     ]
 
 
-class Task(Section):
-    name: Annotated[str, "a task, or a preset of configs/task/"]
-
-
 class Rollout(Section):
     """How responses are sampled."""
 
@@ -151,16 +153,8 @@ class Rollout(Section):
     truncation_penalty: Annotated[float, FROM_0, "subtracted from a truncated row's score"]
 
 
-class Sampler(Section):
-    name: Annotated[str, "the sampler"]
-
-
 class Correction(Section):
     name: Annotated[str | None, "a (B, T) column that weights the loss of off-policy samples"]
-
-
-class Estimator(Section):
-    name: Annotated[str, "the advantage estimator"]
 
 
 class Kl(Section):
@@ -175,26 +169,10 @@ class Kl(Section):
     horizon: Annotated[float, POSITIVE, "adaptive: horizon in responses"]
 
 
-class PolicyLoss(Section):
-    name: Annotated[str, "the policy loss"]
-
-
-class ValueLoss(Section):
-    name: Annotated[str, "the critic's loss"]
-
-
-class Aggregation(Section):
-    name: Annotated[str, "weights of tokens in the policy loss"]
-
-
 class Actor(Optimizer):
     """The policy's optimizer and loss."""
 
     entropy_coef: Annotated[float, FROM_0, "coefficient of the entropy bonus, in nats"]
-
-
-class CriticAggregation(Section):
-    name: Annotated[str, "weights of tokens in the value loss"]
 
 
 class Critic(Optimizer):
@@ -215,7 +193,7 @@ class Critic(Optimizer):
         int | None, SOME, "the critic's optimizer steps per pass; null: train.minibatches"
     ]
     coef: Annotated[float, FROM_0, "coefficient of the value loss with a shared trunk"]
-    aggregation: CriticAggregation
+    aggregation: Annotated[Chosen, "weights of tokens in the value loss"]
     bins: Annotated[int, Range(2, 2**16), "bins of a distributional critic"]
     low: Annotated[float, "the lowest bin's value"]
     high: Annotated[float, "the highest bin's value"]
@@ -288,17 +266,17 @@ class Config(Section):
     model: Model
     teacher: Teacher
     parallel: Parallel
-    task: Task
+    task: Annotated[Chosen, "a task, or a preset of configs/task/"]
     rollout: Rollout
-    sampler: Sampler
+    sampler: Annotated[Chosen, "the sampler"]
     correction: Correction
-    estimator: Estimator
+    estimator: Annotated[Chosen, "the advantage estimator"]
     whiten: Annotated[Literal["none", "batch", "group"], "standardise advantages over tokens"]
     whiten_ddof: Annotated[Literal[0, 1], "0: population variance, 1: sample variance"]
     kl: Kl
-    policy_loss: PolicyLoss
-    value_loss: ValueLoss
-    aggregation: Aggregation
+    policy_loss: Annotated[Chosen, "the policy loss"]
+    value_loss: Annotated[Chosen, "the critic's loss"]
+    aggregation: Annotated[Chosen, "weights of tokens in the policy loss"]
     actor: Actor
     critic: Critic
     train: Train
@@ -319,6 +297,8 @@ def _read(section: type, prefix: str = "") -> dict[str, Option]:
         key = f"{prefix}{name}"
         if isinstance(kind, type) and issubclass(kind, Section):
             found |= _read(kind, f"{key}.")
+        elif get_args(kind)[:1] == (Chosen,):
+            found[f"{key}.name"] = Option.read(f"{key}.name", Annotated[str, get_args(kind)[1]])
         else:
             found[key] = Option.read(key, kind)
     return found
@@ -343,4 +323,4 @@ SECTIONS: dict[str, str] = {
 # Where several may be chosen, `KEY.NAME.option`; `KEY=[a,b]` is short and replaces the set.
 COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "loggers": "loggers"}
 
-WEIGHT = Option.read("weight", Annotated[float, "weight of a reward in the sum"], 1.0)
+WEIGHT = Option.read("weight", Annotated[float, "of a reward in the sum"], 1.0)

@@ -5,9 +5,8 @@ is loaded.
 """
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from rlzoo.errors import RecipeError, RlzooError, nearest, typed_path
 from rlzoo.plugin.border import Bound, border, needs_of
@@ -28,7 +27,18 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run needs to know before it starts. `needs`: all columns somebody asks for."""
+    """Everything a run needs to know before it starts. `needs`: all columns somebody asks for.
+
+    The last fields follow from the others:
+    critic, reference, teacher: whether the run builds one.
+    teachers: the path of each domain's teacher; None: of the prompts of any other domain.
+    passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in each.
+    one_update: whether one optimizer step of each network, in one piece, follows each rollout.
+    actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
+    gamma: the estimator's discount.
+    conversation: whether the task answers in the middle of an episode.
+    stops: texts that end a turn of a conversation, besides EOS.
+    """
 
     recipe: Recipe
     task: Task
@@ -46,76 +56,57 @@ class Plan:
     loggers: tuple[Bound, ...]
     needs: frozenset[str]
     warnings: tuple[str, ...]
+    task_name: str = field(init=False)
+    critic: bool = field(init=False)
+    reference: bool = field(init=False)
+    teacher: bool = field(init=False)
+    teachers: dict[str | None, str] = field(init=False)
+    passes: dict[str, tuple[int, int]] = field(init=False)
+    one_update: bool = field(init=False)
+    actor_from: int = field(init=False)
+    gamma: float = field(init=False)
+    conversation: bool = field(init=False)
+    stops: tuple[str, ...] = field(init=False)
+    correction: str | None = field(init=False)
 
-    @cached_property
-    def task_name(self) -> str:
-        return self.task_bound.name
+    def __post_init__(self) -> None:
+        config, task = self.recipe.config, self.abilities
+        train, own = config.train, config.critic
+        critic = not self.needs.isdisjoint(CRITIC_COLUMNS)
+        teacher = not self.needs.isdisjoint(teachers.COLUMNS)
+        passes = {
+            "actor": (train.epochs, train.minibatches),
+            "critic": (own.epochs or train.epochs, own.minibatches or train.minibatches),
+        }
+        once = [passes[name] == (1, 1) for name in (("actor", "critic") if critic else ("actor",))]
+        self.__dict__.update(
+            task_name=self.task_bound.name,
+            critic=critic,
+            reference=not self.needs.isdisjoint(REFERENCE_COLUMNS),
+            teacher=teacher,
+            teachers=teachers.given(self.recipe) if teacher else {},
+            passes=passes,
+            one_update=all(once) and train.microbatch is None,
+            actor_from=train.critic_warmup if critic else 0,
+            gamma=self.estimator.gamma,
+            conversation=task.respond is not None,
+            stops=task.stops if task.respond else (),
+            correction=config.correction.name,
+        )
 
-    @cached_property
-    def critic(self) -> bool:
-        return not self.needs.isdisjoint(CRITIC_COLUMNS)
-
-    @cached_property
-    def reference(self) -> bool:
-        return not self.needs.isdisjoint(REFERENCE_COLUMNS)
-
-    @cached_property
-    def teacher(self) -> bool:
-        return not self.needs.isdisjoint(teachers.COLUMNS)
-
-    @cached_property
-    def teachers(self) -> dict[str | None, str]:
-        """The path of each domain's teacher; None: of the prompts of any other domain."""
-        return teachers.given(self.recipe) if self.teacher else {}
-
-    @cached_property
-    def one_update(self) -> bool:
-        """Whether one optimizer step of each network, in one piece, follows each rollout."""
-        networks = ("actor", "critic") if self.critic else ("actor",)
-        once = all(self.passes[name] == (1, 1) for name in networks)
-        return once and self.recipe.config.train.microbatch is None
-
-    @cached_property
-    def passes(self) -> dict[str, tuple[int, int]]:
-        """How many passes `actor` and `critic` make over a batch, and optimizer steps in each."""
-        train, critic = self.recipe.config.train, self.recipe.config.critic
-        own = critic.epochs or train.epochs, critic.minibatches or train.minibatches
-        return {"actor": (train.epochs, train.minibatches), "critic": own}
-
-    @cached_property
-    def actor_from(self) -> int:
-        """The first step (from 0) that trains the actor: after the critic's warm-up, if any."""
-        return self.recipe.config.train.critic_warmup if self.critic else 0
-
-    @cached_property
-    def gamma(self) -> float:
-        """The estimator's discount."""
-        return self.estimator.gamma
+    @property
+    def chosen(self) -> dict[str, Bound]:
+        """The components by the keys that choose them; loggers are apart."""
+        one = ("sampler", "estimator", "kl", "policy_loss", "value_loss", "aggregation")
+        found = {key: bound for key in one if (bound := getattr(self, key)) is not None}
+        found |= {"critic.aggregation": self.critic_aggregation, "task": self.task_bound}
+        found |= {f"rewards.{name}": bound for name, (_, bound) in self.rewards.items()}
+        return found | {f"columns.{bound.name}": bound for bound in self.columns}
 
     @property
     def abilities(self) -> Abilities:
         """What the task has besides `draw` and `score`."""
         return abilities(self.task)
-
-    @cached_property
-    def conversation(self) -> bool:
-        """Whether the task answers in the middle of an episode."""
-        return self.abilities.respond is not None
-
-    @cached_property
-    def stops(self) -> tuple[str, ...]:
-        """Texts that end a turn of a conversation, beside EOS."""
-        return tuple(self.abilities.stops) if self.conversation else ()
-
-    @cached_property
-    def correction(self) -> str | None:
-        return self.recipe.config.correction.name
-
-
-def _needs_of_answers(task: Task) -> tuple[str, ...]:
-    """The columns that a task asks for when it answers in the middle of an episode."""
-    respond = abilities(task).respond
-    return needs_of(respond) if respond else ()
 
 
 def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
@@ -146,29 +137,21 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         where = recipe.blame("rewards")
         raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
-    sampler = bound("sampler")
+    chosen = {name: bound(name) for name in ("sampler", "estimator", "policy_loss", "aggregation")}
+    respond = abilities(task).respond
     wanted: list[tuple[str, Iterable[str]]] = [
         ("task", needs_of(task.score)),
-        ("task", _needs_of_answers(task)),
+        ("task", needs_of(respond) if respond else ()),
         *((f"rewards.{name}", b.needs) for name, (_, b) in rewards.items()),
-        ("sampler", sampler.needs),
-        ("estimator", bound("estimator").needs),
-        ("policy_loss", bound("policy_loss").needs),
-        ("aggregation", bound("aggregation").needs),
+        *((name, b.needs) for name, b in chosen.items()),
     ]
     if kl:
         wanted.append(("kl", kl.needs))
     asked = collection("columns")
     wanted += [(f"columns.{name}", (name,)) for name in asked]
-    if config.correction.name:
-        component = zoo.columns[config.correction.name]
-        if component.shape != "BT":
-            raise RecipeError(
-                f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
-                f"{component.shape}; a correction weighs tokens, (B, T)"
-            )
-        asked[component.name] = Bound(component, recipe.options("correction"))
-        wanted.append(("correction", (component.name,)))
+    if correction := _correction(recipe, zoo):
+        asked[correction.name] = correction
+        wanted.append(("correction", (correction.name,)))
     plugins, needs = _close(wanted, asked, zoo)
     if not needs.isdisjoint((*CRITIC_COLUMNS, "returns")):
         value_loss = bound("value_loss")
@@ -181,14 +164,14 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
         task,
         task_component,
         rewards,
-        sampler,
-        _base_sampler(sampler, recipe, zoo),
+        chosen["sampler"],
+        _base_sampler(chosen["sampler"], recipe, zoo),
         plugins,
-        bound("estimator"),
+        chosen["estimator"],
         kl,
-        bound("policy_loss"),
+        chosen["policy_loss"],
         value_loss,
-        bound("aggregation"),
+        chosen["aggregation"],
         bound("critic.aggregation"),
         tuple(collection("loggers").values()),
         frozenset(needs),
@@ -206,6 +189,20 @@ def _make_task(made_by: Bound) -> Task:
             return made_by.component(**made_by.options)
         except (ValueError, RlzooError) as error:
             raise RecipeError(f"task {made_by.name!r}: {error}") from None
+
+
+def _correction(recipe: Recipe, zoo: Zoo) -> Bound | None:
+    """The column that weighs the policy loss, where the recipe chooses one."""
+    name = recipe.config.correction.name
+    if not name:
+        return None
+    component = zoo.columns[name]
+    if component.shape != "BT":
+        raise RecipeError(
+            f"{recipe.blame('correction.name')}: column {component.name!r} has the shape "
+            f"{component.shape}; a correction weighs tokens, (B, T)"
+        )
+    return Bound(component, recipe.options("correction"))
 
 
 def _base_sampler(sampler: Bound, recipe: Recipe, zoo: Zoo) -> Bound:
@@ -356,19 +353,7 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
 
 def _check_options(plan: Plan) -> None:
     """What components say of their options by themselves, such as a file that is not there."""
-    several = {
-        "rewards": [b for _, b in plan.rewards.values()],
-        "columns": plan.columns,
-        "loggers": plan.loggers,
-    }
-    chosen = [(f"{key}.{b.name}", b) for key, found in several.items() for b in found]
-    chosen += [
-        ("sampler", plan.sampler),
-        ("estimator", plan.estimator),
-        ("policy_loss", plan.policy_loss),
-        ("aggregation", plan.aggregation),
-    ]
-    for key, bound in chosen:
+    for key, bound in {**plan.chosen, **{f"loggers.{b.name}": b for b in plan.loggers}}.items():
         with border(bound.component.label):
             try:
                 bound.component.refuse(bound.options)
@@ -415,12 +400,3 @@ def _warnings(plan: Plan) -> Iterable[str]:
             "are off-policy; correction=NAME weighs the loss against it, and "
             "rollout.old_log_probs=sampled lets the loss's own ratio"
         )
-
-
-def together(plans: Sequence[Plan]) -> Plan:
-    """A plan whose batch serves all of `plans`, which differ in the estimator only: the union of
-    their needs and columns."""
-    whole = next((p for p in plans if p.critic), plans[0])  # a critic brings its loss along
-    columns = {bound.name: bound for plan in plans for bound in plan.columns}
-    needs = frozenset().union(*(plan.needs for plan in plans))
-    return dataclasses.replace(whole, needs=needs, columns=tuple(columns.values()))

@@ -1,8 +1,6 @@
 """Values as they are written on the command line; a value that is several is swept."""
 
-import json
 import os
-from collections.abc import Iterable
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
@@ -33,21 +31,6 @@ def read_value(key: str, text: str) -> Any:
 def _value(text: str) -> Any:
     loaded = OmegaConf.from_dotlist([f"value={text}"])
     return OmegaConf.to_container(loaded)["value"]  # type: ignore[call-overload, index]
-
-
-def quoted(value: Any) -> str:
-    """A text as the value of a word, whatever it holds: `model.path="runs/lam=0,5/model"`."""
-    return json.dumps(str(value), ensure_ascii=False)
-
-
-def is_run(word: str) -> bool:
-    """Whether a word is a run's folder or URL rather than key=value: a sweep's runs have `=` in
-    their names, too."""
-    return (
-        "=" not in word
-        or "://" in word.partition("=")[0]
-        or os.path.isfile(os.path.join(word, "recipe.yaml"))
-    )
 
 
 def name_recipe(words: list[str]) -> list[str]:
@@ -86,20 +69,8 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
 def no_recipe(name: str) -> str:
     """That there is none of the name, with the nearest one, or all."""
     known = list_configs("recipes")
-    return f"no recipe {name!r}{nearest(name, known) or _all(known)}"
-
-
-def _all(names: Iterable[str]) -> str:
-    return f" (there are: {', '.join(names)})"
-
-
-def read_options(words: list[str]) -> dict[str, Any]:
-    """Options of one component from `option=value` words."""
-    for word in words:
-        if "=" not in word:
-            raise RecipeError(f"expected option=value, got {word!r}")
-    pairs = [word.split("=", 1) for word in words]
-    return {key.strip(): read_value(key.strip(), text) for key, text in pairs}
+    hint = nearest(name, known) or f" (there are: {', '.join(known)})"
+    return f"no recipe {name!r}{hint}"
 
 
 def split_values(text: str) -> list[str]:

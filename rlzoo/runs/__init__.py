@@ -2,16 +2,13 @@
 
 May import `recipe`, `parallel` and what lies below. No torch and no model.
 
-    columns      lines of numbers held as columns
     disk         files written aside, synced and renamed; whether the disk is full
     display      what a run tells whoever watches it; `Silent` says nothing
     evaluations  what an evaluation found prompt by prompt, and how it decoded
-    comparable   what makes runs comparable: task, budget, evaluation
     folder       a run's folder: made, opened, listed, appended to
     lock         one writer at a time
     lost         what a folder has lost of what its run wrote
     metrics      metrics by name: what a line of metrics.jsonl may hold
     provenance   what a run was made with: versions and sources; what a resume compares
-    record       a run read back: its steps, evaluations, recipe and summary
     store        a run's folder kept at a URL, by a plugin
 """

@@ -2,16 +2,14 @@
 
 import json
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, UsageError, first_line, typed_path
-from rlzoo.runs.lock import locked
 
 DEVICES = (Path("/dev"), Path("/dev/fd"))  # a file there is written as it is: /dev/stdout
 
@@ -52,44 +50,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     write_synced(aside, data, "xb")
     aside.replace(path)
     sync(path.parent)
-
-
-@contextmanager
-def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
-    """A folder beside `place` that takes its place, whole, when the block ends.
-
-    One process at a time. keep: what is left of a block that did not end stays, for the next.
-    Raises UsageError, which names the `option`, where `place` holds something.
-    """
-    place = Path(os.path.abspath(place))
-    aside = place.with_name(f".{place.name}.partial")
-    check_free(place, option)
-    with locked(place, place.with_name(f".{place.name}.lock")):
-        check_free(place, option)
-        if aside.is_symlink():
-            raise UsageError(f"{option}: {aside} is a link; remove it")
-        refuse_links(aside, UsageError)
-        if aside.exists() and not keep:
-            shutil.rmtree(aside)
-        aside.mkdir(exist_ok=True)
-        try:
-            yield aside
-        except BaseException:
-            if not keep or not any(aside.iterdir()):
-                shutil.rmtree(aside)
-            raise
-        for path in [*aside.rglob("*"), aside]:
-            sync(path)
-        if place.exists():
-            place.rmdir()  # it is empty
-        aside.rename(place)
-        sync(place.parent)
-
-
-def check_free(place: Path, option: str) -> None:
-    """Raises UsageError where `place` is a file, or a folder with something in it."""
-    if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise UsageError(f"{option}: {place} exists already and is not empty")
 
 
 def refuse_unwritable(

@@ -45,37 +45,23 @@ def write_evaluation(folder: RunFolder, step: int, by_prompt: Arrays) -> None:
     arrays = dict(by_prompt)
     if "right" in arrays and (arrays["score"] == arrays["right"]).all():
         del arrays["score"]
-    place = _place(folder.path)
+    place = place_of(folder.path)
     place.mkdir(exist_ok=True)
     write_atomically(place / f"step-{step:08d}.safetensors", save(arrays))
 
 
-def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
-    """The arrays of a run's evaluation after `step`; None where there are none that can be read:
-    runs from before they were kept."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        arrays = load_file(_place(path) / f"step-{step:08d}.safetensors")
-    except (OSError, SafetensorError):
-        return None
-    if "score" not in arrays and "right" in arrays:
-        arrays["score"] = arrays["right"].astype("float32")
-    return arrays
-
-
 def evaluated_steps(folder: RunFolder) -> set[int]:
     """After which steps there are such arrays."""
-    return {step_of(path) for path in saved_steps(_place(folder.path), ".safetensors")}
+    return {step_of(path) for path in saved_steps(place_of(folder.path), ".safetensors")}
 
 
 def forget_evaluations(folder: RunFolder, step: int) -> None:
     """Remove those after `step`: a resumed run writes them again."""
-    for path in saved_steps(_place(folder.path), ".safetensors"):
+    for path in saved_steps(place_of(folder.path), ".safetensors"):
         if step_of(path) > step:
             path.unlink()
 
 
-def _place(path: Path) -> Path:
+def place_of(path: Path) -> Path:
+    """Where the run in `path` keeps them."""
     return path / "evaluations"

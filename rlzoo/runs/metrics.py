@@ -5,7 +5,6 @@ Losses report more, by names of their own, under `actor/` and `critic/`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 # The names that more than one file writes or reads.
 REWARD = "reward/mean"
@@ -191,19 +190,19 @@ for _line in _TABLE.strip().splitlines():
     )
 
 
-def is_evaluation(line: Mapping[str, Any]) -> bool:
+def is_evaluation(line: Mapping[str, float]) -> bool:
     """Whether a line of metrics.jsonl is of an evaluation; the others are of a training step."""
     return any(key.startswith("eval/") for key in line)
 
 
-def evaluation_text(evaluation: Mapping[str, Any]) -> str:
+def evaluation_text(evaluation: Mapping[str, float]) -> str:
     """`accuracy 0.812 [0.787, 0.835], greedy 0.903`"""
     what, value, low, high = headline(evaluation)
     greedy = f", greedy {evaluation[GREEDY]:.3f}" if GREEDY in evaluation else ""
     return f"{what} {value:.3f} [{low:.3f}, {high:.3f}]{greedy}"
 
 
-def headline(evaluation: Mapping[str, Any]) -> tuple[str, float, float, float]:
+def headline(evaluation: Mapping[str, float]) -> tuple[str, float, float, float]:
     """(what, value, low, high): the accuracy where there is one, else the score."""
     key = ACCURACY if ACCURACY in evaluation else SCORE
     value, low, high = (evaluation[f"{key}{suffix}"] for suffix in ("", "_low", "_high"))

@@ -98,14 +98,6 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
     return parts
 
 
-def made_of(path: Path) -> dict[str, Any]:
-    """The first part of a run's provenance.json; empty where there is none that can be read."""
-    try:
-        return dict(read_json(path / FILE)[0])
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-
-
 def _recipe(plan: Plan) -> dict[str, Any]:
     return flatten(plan.recipe.stored())
 
@@ -120,22 +112,9 @@ def _versions() -> dict[str, str]:
 
 def _components(plan: Plan) -> dict[str, str]:
     """Section and name of each component -> where it comes from, and a hash of its file."""
-    named: dict[str, Bound | None] = {
-        "sampler": plan.sampler,
-        "estimator": plan.estimator,
-        "kl": plan.kl,
-        "policy_loss": plan.policy_loss,
-        "value_loss": plan.value_loss,
-        "aggregation": plan.aggregation,
-        "critic.aggregation": plan.critic_aggregation,
-        "task": plan.task_bound,
-        **{f"rewards.{name}": bound for name, (_, bound) in plan.rewards.items()},
-        **{f"columns.{bound.name}": bound for bound in plan.columns},
-    }
     return {
         f"{section} {bound.name}": f"{bound.component.origin}, source {_source_hash(bound)}"
-        for section, bound in named.items()
-        if bound is not None
+        for section, bound in plan.chosen.items()
     }
 
 

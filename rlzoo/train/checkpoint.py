@@ -24,6 +24,8 @@ from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.disk import read_json, sync, write_synced
 from rlzoo.runs.folder import saved_steps, step_of
 
+State = dict[str, Any]  # what state.json holds
+
 # What a file that holds something else raises, whatever its checksum says.
 UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
@@ -42,7 +44,7 @@ def save_checkpoint(
     step: int,
     networks: Mapping[str, nn.Module],
     optimizers: Mapping[str, torch.optim.Optimizer],
-    state: dict[str, Any],
+    state: State,
     first: bool = True,
     more: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> Path:
@@ -65,7 +67,7 @@ def save_checkpoint(
         write_tensors(
             aside / f"{name}.safetensors", _unshared(whole_tensors(_trained(network), keep=True))
         )
-    scalars: dict[str, Any] = {}
+    scalars: State = {}
     for name, optimizer in optimizers.items():
         tensors, scalars[name] = _optimizer_tensors(optimizer)
         write_tensors(aside / f"{name}_optimizer.safetensors", whole_tensors(tensors, keep=True))
@@ -124,7 +126,7 @@ def load_checkpoint(
     return None, troubles
 
 
-def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, Any]:
+def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
     """Put the weights of the checkpoint `path` into networks, by name; returns its state. Raises
     CheckpointError where they do not fit, or a file is damaged or not there."""
     try:
@@ -141,7 +143,7 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> dict[str, An
     return state
 
 
-def _read_state(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> State:
     """What a checkpoint says of itself; raises OSError, ValueError, TypeError, LookupError where it
     says anything else."""
     state = read_json(path / "state.json")
@@ -258,7 +260,7 @@ def _checksum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def keep_best(place: Path, evaluation: Mapping[str, Any], save: Callable[[Path], None]) -> None:
+def keep_best(place: Path, evaluation: Mapping[str, float], save: Callable[[Path], None]) -> None:
     """Replace the folder `place` by what `save(folder)` writes, and best.json.
 
     On disk when it returns, so that a checkpoint that is written after it can rely on it.

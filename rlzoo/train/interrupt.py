@@ -22,15 +22,11 @@ TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group
 
 
 class Asked:
-    """Whether a signal has asked to stop, and the first one's `number`. say: is called at each, in
-    the handler. former: the handlers that were there."""
+    """`number`: of the first signal that asked to stop, 0 before. say: is called at each, in the
+    handler. former: the handlers that were there."""
 
     def __init__(self, say: Callable[[], None], former: Mapping[int, Any]) -> None:
         self.number, self.say, self.former = 0, say, former
-
-    @property
-    def now(self) -> bool:
-        return self.number > 0
 
     def hear(self, number: int, frame: object) -> None:
         self.number = self.number or number
@@ -76,8 +72,8 @@ def _found() -> dict[int, Any]:
 
 @contextmanager
 def asked_to_stop(say: Callable[[], None]) -> Iterator[Asked]:
-    """Within, each of these signals sets `now`; as ever where this is no main thread, or where it
-    is ignored (`nohup`) or somebody else's to handle. Handlers are put back at the end."""
+    """Within, the first of these signals sets `number`; no effect outside the main thread, or where
+    a signal is ignored (`nohup`) or has another handler. Handlers are restored at the end."""
     former = _found()
     asked = Asked(say, former)
     for number in former:

@@ -3,7 +3,6 @@
 import time
 from array import array
 from collections.abc import Mapping
-from typing import Any
 
 from rlzoo.accel import threads
 from rlzoo.accel.ranks import ALONE, Ranks
@@ -31,7 +30,14 @@ from rlzoo.train.checkpoint import (
     save_checkpoint,
 )
 from rlzoo.train.interrupt import asked_to_stop
-from rlzoo.train.record import save_batch, save_model, summarise, whole_weights, write_samples
+from rlzoo.train.record import (
+    Summary,
+    save_batch,
+    save_model,
+    summarise,
+    whole_weights,
+    write_samples,
+)
 
 LINES = ("metrics.jsonl", "samples.jsonl")
 IN_VAIN = 20  # steps in a row without any update, which end a run
@@ -61,12 +67,12 @@ class Loop:
         some = plan.loggers if ranks.first else ()
         self.loggers = {bound.name: bound({"path": folder.path}) for bound in some}
         self.told_to_stop: str | None = None  # by a logger, and why
-        self.evaluations: list[dict[str, Any]] = []
-        self.last: Mapping[str, Any] | None = None
+        self.evaluations: list[dict[str, float]] = []
+        self.last: dict[str, float] | None = None
         self.flat = stopping.Flat(plan.critic)
         self._read_lines()
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Summary:
         """To the end of the budget; returns the summary, which is also in summary.json.
 
         At Ctrl-C, or a signal like it, it ends with a checkpoint and raises Stopped.
@@ -137,12 +143,34 @@ class Loop:
 
     def save(self) -> None:
         """A checkpoint of this step, never newer than the lines on disk; no more than `keep`."""
-        trainer, config = self.trainer, self.config.checkpoint
+        trainer = self.trainer
         if self.saved != trainer.steps:
-            self._save()
+            for name in LINES if self.ranks.first else ():
+                self.folder.sync(name)
+            # Prompts and noise are functions of (seed, step): the step is the data position and
+            # the random state both.
+            state = {
+                "step": trainer.steps,
+                "tokens": self.models.meter.tokens,
+                "seconds": self.seconds(),
+                "kl_coef": trainer.controller.coef,
+                "skipped": self.skipped,
+                "seed": self.models.seed,
+                "identity": self.identity,
+                "updated": sorted(self.updated),
+            }
+            save_checkpoint(
+                self.folder.checkpoints,
+                trainer.steps,
+                self.models.networks(),
+                trainer.optimizers,
+                state,
+                self.ranks.first,
+                {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
+            )
         self.saved = trainer.steps
         if self.ranks.first:
-            prune(self.folder.checkpoints, trainer.steps, config.keep)
+            prune(self.folder.checkpoints, trainer.steps, self.config.checkpoint.keep)
             self._mirror()
 
     def _mirror(self, last: bool = False) -> None:
@@ -150,32 +178,6 @@ class Loop:
         if self.folder.store:
             self.display.phase("sending to the store")
             self.folder.store.mirror(self.folder.path, self.display.note, last)
-
-    def _save(self) -> None:
-        for name in LINES if self.ranks.first else ():
-            self.folder.sync(name)
-        trainer = self.trainer
-        # Prompts and noise are functions of (seed, step): the step is the data position and the
-        # random state both.
-        state = {
-            "step": trainer.steps,
-            "tokens": self.models.meter.tokens,
-            "seconds": self.seconds(),
-            "kl_coef": trainer.controller.coef,
-            "skipped": self.skipped,
-            "seed": self.models.seed,
-            "identity": self.identity,
-            "updated": sorted(self.updated),
-        }
-        save_checkpoint(
-            self.folder.checkpoints,
-            trainer.steps,
-            self.models.networks(),
-            trainer.optimizers,
-            state,
-            self.ranks.first,
-            {FILE: trainer.delayed.tensors()} if trainer.delayed else None,
-        )
 
     def seconds(self) -> float:
         return self.earlier + time.perf_counter() - self.began
@@ -238,7 +240,7 @@ class Loop:
             else:
                 self.last = line
                 steps.append(line["step"])
-        evaluated, done = [line["step"] for line in self.evaluations], self.trainer.steps
+        evaluated, done = [int(line["step"]) for line in self.evaluations], self.trainer.steps
         if done and self.ranks.first:
             troubles += lost(self.folder, steps, evaluated, done, self.config.run.samples)
         for text in troubles:
@@ -249,12 +251,12 @@ class Loop:
                 "put it back, or train anew"
             )
 
-    def _record(self, line: Mapping[str, Any]) -> None:
+    def _record(self, line: dict[str, float]) -> None:
         if self.ranks.first:
             self.folder.append("metrics.jsonl", line)
         self._tell_loggers("log", line)
 
-    def _tell_loggers(self, method: str, *what: Mapping[str, Any]) -> None:
+    def _tell_loggers(self, method: str, *what: Mapping[str, float]) -> None:
         """Each hears it by itself; one that raises is told of, and hears no more. A text that `log`
         returns says why the run ends here."""
         for name, logger in list(self.loggers.items()):
@@ -274,7 +276,7 @@ class Loop:
             self.display.note(text)
         self.models.notes.clear()
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> Summary:
         stopped = self._reason()
         if stopped:
             self.display.note(f"stopped at step {self.trainer.steps}: {stopped}")

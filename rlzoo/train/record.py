@@ -6,21 +6,22 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from rlzoo.accel.shard import whole_tensors
-from rlzoo.errors import RunError, Unfinished, first_line
+from rlzoo.errors import Unfinished, first_line
 from rlzoo.format.text import token_texts
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch
 from rlzoo.rollout.evaluation import headline
-from rlzoo.runs.disk import read_json, sync, write_json
-from rlzoo.runs.folder import RunFolder, saved_steps
+from rlzoo.runs.disk import sync, write_json
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import GREEDY
 from rlzoo.train import checkpoint, stopping
 
+Summary = dict[str, Any]  # what summary.json holds
 
-def summarise(models: Models, evaluations: list[dict[str, Any]]) -> dict[str, Any]:
+
+def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
     """What summary.json says of a run's evaluations and of what it was."""
     plan, config = models.plan, models.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
@@ -88,23 +89,6 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
                 "truncated": bool(batch["truncated"][i]),
             },
         )
-
-
-def saved_batches(path: Path) -> list[Path]:
-    """The batches that the run in `path` kept, oldest first."""
-    return saved_steps(path / "batches", ".safetensors")
-
-
-def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The columns of a saved batch; raises RunError where it is damaged."""
-    try:
-        tensors = load_file(file, device=str(device))
-        texts = dict(read_json(file.with_suffix(".json")))
-        if tensors["response_mask"].dim() != 2:
-            raise ValueError("its response_mask is not (B, T)")
-        return {"response_mask": tensors["response_mask"], **texts, **tensors}
-    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
-        raise RunError(f"{file} cannot be read: {first_line(error)}") from None
 
 
 def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:

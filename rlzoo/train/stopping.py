@@ -6,7 +6,6 @@ interrupted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rlzoo.recipe.keys import Stop
 from rlzoo.rollout.evaluation import headline
@@ -15,13 +14,13 @@ from rlzoo.runs.metrics import ACCURACY, NO_SIGNAL, REWARD, SCORE_STD
 KL = "actor/ref_kl_per_response"  # of a step's line, where one of these columns is asked for:
 
 
-def best(evaluations: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+def best(evaluations: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
     """The evaluation with the highest headline; of equals the earliest."""
     return max(evaluations, key=lambda found: headline(found)[1])  # the first of equals
 
 
 def reason(
-    stop: Stop, evaluations: Sequence[Mapping[str, Any]], last: Mapping[str, Any] | None
+    stop: Stop, evaluations: Sequence[Mapping[str, float]], last: Mapping[str, float] | None
 ) -> str | None:
     """Why training ends now, in words; None where it goes on.
 
@@ -61,7 +60,9 @@ class Flat:
     def __init__(self, critic: bool):
         self.critic, self.steps, self.said = critic, 0, False
 
-    def hear(self, line: Mapping[str, Any], evaluations: Sequence[Mapping[str, Any]]) -> str | None:
+    def hear(
+        self, line: Mapping[str, float], evaluations: Sequence[Mapping[str, float]]
+    ) -> str | None:
         """What is to be said after a step; None nearly always."""
         same = line[SCORE_STD] < 1e-8
         groups = not self.critic and line[NO_SIGNAL] >= 1

@@ -83,7 +83,8 @@ MUTANTS = [
      f"{U}/runs/test_provenance.py"),
     ("rlzoo/format/numbers.py", "0 < abs(x) < 0.5 * 10**-digits", "0 < x < 0.5 * 10**-digits",
      f"{U}/format"),
-    ("rlzoo/stats/clusters.py", "variance += square * count / (count - 1)", "variance += square",
+    ("plugins/rlzoo_lab/stats/means.py", "variance += square * count / (count - 1)",
+     "variance += square",
      f"{U}/test_clusters.py"
      "::test_a_difference_over_two_prompts_by_hand"),
     ("rlzoo/data/files.py", "sides[repr(prompt(row)) in held]", "sides[repr(row) in held]",

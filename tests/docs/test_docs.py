@@ -16,8 +16,8 @@ from helpers import ROOT
 from helpers.scripts import script
 from rlzoo.cli import every_verb, main, parse
 from rlzoo.cli.catalog.show import plan_without_data
-from rlzoo.plugin import hookspecs
 from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.hookspecs import HOOKS
 from rlzoo.recipe.compose import compose
 from rlzoo_lab import checks
 from rlzoo_lab.checks.made_up import made_up
@@ -225,7 +225,7 @@ def test_every_command_is_in_the_docs():
 
 def test_every_hook_is_documented_with_its_arguments():
     text = (DOCS / "write-an-estimator.md").read_text(encoding="utf-8")
-    for name, hook in vars(hookspecs).items():
+    for name, hook in vars(HOOKS).items():
         if name.startswith("register_"):
             arguments = ", ".join(inspect.signature(hook).parameters)
             assert f"`{name}({arguments})`" in text, name

@@ -31,15 +31,22 @@ pytestmark = pytest.mark.process  # lint-imports, as a command
 SHARED = (
     "__init__",
     "api",
+    "batches",
     "checks",
+    "display",
+    "numbers",
     "oracle",
     "pages",
+    "preview",
+    "records",
     "reward_models",
+    "staged",
     "stats",
     "table",
     "tiny",
     "variants",
     "weights",
+    "words",
 )  # of the lab, and no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [
@@ -53,14 +60,14 @@ PLANTS = [
     (VERBS, "plugins/rlzoo_lab/sweep/plan.py", "from rlzoo_lab.trace import trace"),
     (BLIND, "rlzoo/train/loop.py", "def f():\n    from rlzoo_zoo.estimators import gae"),
     (BLIND, "rlzoo/cli/__init__.py", "def f():\n    from rlzoo_bridges import command"),
-    (BLIND, "rlzoo/cli/run/tables.py", "def f():\n    from rlzoo_lab.compare import verdict"),
+    (BLIND, "rlzoo/cli/run/lines.py", "def f():\n    from rlzoo_lab.compare import verdict"),
     (DOORS, "plugins/rlzoo_lab/trace/make.py", "from rlzoo.accel.decode import decode"),
     (LAB, "plugins/rlzoo_lab/oracle/tree.py", "from rlzoo_lab.diagnose import exact"),
     (BRIDGES, "plugins/rlzoo_bridges/columns.py", "def f():\n    import verl"),
     (STRANGER, GAE, "from rlzoo.mdp.batch import Batch"),
     (STRANGER, GAE, "from rlzoo.lm.loading import load_causal_lm  # below the face"),
     (READING, "plugins/rlzoo_lab/compare/tables.py", "def f():\n    from rlzoo.mdp import batch"),
-    (READING, "rlzoo/runs/record.py", "def f():\n    import torch"),
+    (READING, "rlzoo/runs/folder.py", "def f():\n    import torch"),
 ]
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rlzoo
-from rlzoo.stats import mean_over, share_over, t_interval, wilson
 from rlzoo_lab.eval.policy import evaluate_policy
+from rlzoo_lab.stats import mean_over, share_over, t_interval, wilson
 
 
 def test_different_prompts_with_one_response_each_have_the_plain_intervals():
@@ -72,9 +72,8 @@ def small(tmp_path_factory, model_dir):
 
 
 def test_a_small_file_gives_an_interval_over_its_prompts(small):
-    from rlzoo.cli.run.tables import beside_earlier
-    from rlzoo.runs.evaluations import read_evaluation
-    from rlzoo.runs.record import read_record
+    from rlzoo_lab.display.tables import beside_earlier
+    from rlzoo_lab.records.record import read_evaluation, read_record
 
     arrays = read_evaluation(small.path, 1)
     line = [m for m in small.metrics if "eval/score" in m][-1]
@@ -140,7 +139,7 @@ def test_prompts_without_an_index_are_known_again_by_their_text(model_dir):
 
 def test_a_difference_over_two_prompts_by_hand():
     # Mean 1/2, the mean's variance 1/4, one degree of freedom.
-    from rlzoo.stats.clusters import over_prompts
+    from rlzoo_lab.stats import over_prompts
 
     mean, interval = over_prompts([np.array([0.0, 1.0])], [np.array([0, 1])])
     assert mean == 0.5

@@ -11,21 +11,21 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import RecipeError
-from rlzoo.format.numbers import option_text
 from rlzoo.lm.build import build_models
 from rlzoo.lm.models import Models
 from rlzoo.mdp.batch import Batch, take
 from rlzoo.ops import group_count, group_sum
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import Plan, together
+from rlzoo.recipe.plan import Plan
 from rlzoo.step.columns import whitened
 from rlzoo.step.trainer import Trainer
 from rlzoo.step.update import first_gradient
 from rlzoo.train.start import prepare
 from rlzoo_lab.advise.quality import Advice, weigh
 from rlzoo_lab.advise.standin import Facts, cosines, facts_of
-from rlzoo_lab.variants import make_plans, shown_options, variants
+from rlzoo_lab.numbers import option_text
+from rlzoo_lab.variants import make_plans, shown_options, together, variants
 
 PARTS = 16  # of a batch
 

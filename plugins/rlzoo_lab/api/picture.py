@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.cli.run.live import cells
-from rlzoo.format.numbers import number
-from rlzoo.format.text import printable, sample_texts
+from rlzoo.cli.run.lines import cells
+from rlzoo.format.text import printable
 from rlzoo.runs.metrics import ACCURACY, GREEDY, SCORE
+from rlzoo_lab.numbers import number, sample_texts
 
 Point = tuple[float, float]
 Held = tuple[float, float, float, float]  # step, score, the ends of its interval

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo.cli.run.command import make_display
-from rlzoo.cli.run.live import SHOWN
+from rlzoo.cli.run.lines import SHOWN
 from rlzoo.errors import RunError, UsageError, nearest
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
@@ -18,7 +18,6 @@ from rlzoo.recipe.compose import compose
 from rlzoo.runs.display import Silent
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.runs.metrics import REWARD, SCORE_STD, is_evaluation
-from rlzoo.runs.record import Record, failure, read_record
 from rlzoo.runs.store import copy_of
 from rlzoo.train import start
 from rlzoo_lab.api import picture, verbs
@@ -26,6 +25,7 @@ from rlzoo_lab.api.document import Found
 from rlzoo_lab.api.figures import draw
 from rlzoo_lab.api.notebook import Notebook, in_notebook
 from rlzoo_lab.api.overrides import Overrides, as_words
+from rlzoo_lab.records.record import Record, failure, read_record
 
 SAMPLES = 6  # that a run shows of itself
 KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows of its steps

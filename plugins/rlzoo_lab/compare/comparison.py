@@ -1,6 +1,6 @@
 """`rlzoo compare`: which configuration is better, by how much, and how sure that is.  No torch.
 
-Every number comes from `rlzoo.stats`; docs/compare.md says why these.
+Every number comes from `rlzoo_lab.stats`; docs/compare.md says why these.
 """
 
 import itertools
@@ -12,7 +12,10 @@ from statistics import stdev
 from typing import Any
 
 from rlzoo.errors import UsageError, nearest
-from rlzoo.runs.comparable import (
+from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
+from rlzoo_lab import stats
+from rlzoo_lab.compare.prompts import over_prompts
+from rlzoo_lab.records.comparable import (
     ComparedRow,
     Gathered,
     as_typed,
@@ -23,10 +26,7 @@ from rlzoo.runs.comparable import (
     make_rows,
     unrecorded,
 )
-from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
-from rlzoo.runs.record import Record
-from rlzoo_lab import stats
-from rlzoo_lab.compare.prompts import over_prompts
+from rlzoo_lab.records.record import Record
 
 # Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
 # need a p of STRICT to be told apart there. With more seeds `stats.doubts` decides.

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from rlzoo.runs.comparable import as_typed, is_name
 from rlzoo.runs.disk import write_atomically
 from rlzoo_lab.compare.comparison import Comparison, TwoWay
 from rlzoo_lab.compare.plots import plots
@@ -20,6 +19,7 @@ from rlzoo_lab.compare.verdict import method, verdict
 from rlzoo_lab.pages import page as html
 from rlzoo_lab.pages.figure import svg
 from rlzoo_lab.pages.page import folded, row, table, tag
+from rlzoo_lab.records.comparable import as_typed, is_name
 
 CSS = """
 body { max-width: 68rem }

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.format.numbers import thousands
-from rlzoo.runs.comparable import ComparedRow, as_typed, label, numeric
 from rlzoo.runs.metrics import REWARD, TOKENS
-from rlzoo.runs.record import Record
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
+from rlzoo_lab.numbers import thousands
 from rlzoo_lab.pages.figure import add_axes, add_legend, colour, ink, line, new_figure, write_figure
+from rlzoo_lab.records.comparable import ComparedRow, as_typed, label, numeric
+from rlzoo_lab.records.record import Record
 
 Curve = list[tuple[float, float]]
 

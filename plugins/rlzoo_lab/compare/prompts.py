@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.runs.comparable import ComparedRow
-from rlzoo.runs.record import Record
 from rlzoo_lab import stats
+from rlzoo_lab.records.comparable import ComparedRow
+from rlzoo_lab.records.record import Record
 
 
 def over_prompts(

@@ -9,17 +9,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from rlzoo.format.curve import sparkline
-from rlzoo.format.numbers import (
-    NONE,
-    bracket,
-    chance,
-    signed,
-    small,
-    thousands,
-    three_decimals,
-)
-from rlzoo.runs.comparable import ComparedRow
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import (
     Comparison,
@@ -35,6 +24,17 @@ from rlzoo_lab.compare.comparison import (
     tokens_spent,
 )
 from rlzoo_lab.compare.verdict import difference, method, sides, verdict
+from rlzoo_lab.numbers import (
+    NONE,
+    bracket,
+    chance,
+    signed,
+    small,
+    sparkline,
+    thousands,
+    three_decimals,
+)
+from rlzoo_lab.records.comparable import ComparedRow
 
 WIDE = 160
 NARROW = 70  # columns of a terminal below which some numbers are left out

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from rlzoo.format.numbers import bracket, chance, signed, three_decimals
-from rlzoo.runs.comparable import ComparedRow
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison, Pair
+from rlzoo_lab.numbers import bracket, chance, signed, three_decimals
+from rlzoo_lab.records.comparable import ComparedRow
 
 
 def difference(d: stats.Paired | stats.Contrast) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.stats import jackknife_se, student_quantile
 from rlzoo_lab.diagnose.branch_rollouts import Reference
+from rlzoo_lab.stats import jackknife_se, student_quantile
 
 
 def jackknife(

@@ -13,7 +13,7 @@ from rlzoo.mdp import noise
 from rlzoo.mdp import rules as mdp
 from rlzoo.mdp.batch import Batch, left_pad
 from rlzoo.rollout.sample import respond
-from rlzoo.stats import mean_interval, wilson
+from rlzoo_lab.stats import mean_interval, wilson
 
 STREAM = "branches"  # of noise
 

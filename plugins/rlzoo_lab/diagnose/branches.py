@@ -24,8 +24,7 @@ from rlzoo.mdp.batch import Batch
 from rlzoo.ops import group_mean
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
-from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan, together
-from rlzoo.recipe.words import is_run
+from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan
 from rlzoo.rollout.sample import collect, draw
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo.step.columns import add_columns, add_rewards, loss_mask
@@ -33,7 +32,8 @@ from rlzoo.train.checkpoint import load_checkpoint
 from rlzoo_lab.diagnose.against import against, critic_against, reference_quality
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.branch_rollouts import STREAM, Reference, choose_tokens, make_reference
-from rlzoo_lab.variants import make_plans
+from rlzoo_lab.variants import make_plans, together
+from rlzoo_lab.words import is_run
 
 
 def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:

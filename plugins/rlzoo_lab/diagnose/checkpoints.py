@@ -20,7 +20,6 @@ from rlzoo.lm.models import Models
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
 from rlzoo.step import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks
@@ -37,6 +36,7 @@ from rlzoo_lab.oracle.episodes import enumerate_episodes
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.tree import Tree, make_tree
 from rlzoo_lab.oracle.worlds import make_critic
+from rlzoo_lab.words import is_run
 
 OWN = "own"  # the run's critic, a choice of --critic
 

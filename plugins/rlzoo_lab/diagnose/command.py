@@ -9,13 +9,13 @@ from typing import Any
 
 from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo.recipe.words import is_run
 from rlzoo_lab.diagnose.asked import CRITICS, SIZES
 from rlzoo_lab.diagnose.branch_tables import branch_tables
 from rlzoo_lab.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
 from rlzoo_lab.diagnose.tables import exact_tables
+from rlzoo_lab.words import is_run
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

@@ -17,17 +17,17 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.recipe.words import quoted
 from rlzoo.runs.folder import open_folder
 from rlzoo.step import critic_quality as quality
 from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
 from rlzoo.step.update import first_gradient
-from rlzoo.train.record import read_batch, saved_batches
+from rlzoo_lab.batches import read_batch, saved_batches
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo_lab.oracle.resources import supply
+from rlzoo_lab.words import quoted
 
 
 def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> dict[str, Any]:

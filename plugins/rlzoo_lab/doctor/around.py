@@ -3,12 +3,12 @@
 import math
 from statistics import fmean
 
-from rlzoo.format.numbers import option_text
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, early, late, learning, right_or_wrong, spans, updates
+from rlzoo_lab.numbers import option_text
+from rlzoo_lab.records.record import Record
 
 TEACHER_KL = "actor/teacher_kl"
 

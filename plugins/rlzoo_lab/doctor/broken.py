@@ -4,7 +4,6 @@ import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -17,6 +16,7 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import foreign
+from rlzoo_lab.records.record import Record
 
 
 @rule(explains=SYMPTOMS)

@@ -8,9 +8,9 @@ from typing import Any
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.rules import RULES, SEVERITIES
 from rlzoo_lab.doctor.series import Finding, read_run
+from rlzoo_lab.records.record import Record
 
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:

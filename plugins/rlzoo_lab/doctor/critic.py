@@ -9,10 +9,10 @@ from itertools import chain
 from statistics import median
 
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, last, late, learning, rises, spans, updates
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
+from rlzoo_lab.records.record import Record
 
 OF_A_CRITIC = (
     "critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",

@@ -5,7 +5,6 @@ import shlex
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.broken import noise_share
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
@@ -21,6 +20,7 @@ from rlzoo_lab.doctor.series import (
     updates,
 )
 from rlzoo_lab.doctor.suspects import compare_first, default, unknown
+from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
 

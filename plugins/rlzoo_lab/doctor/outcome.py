@@ -6,7 +6,6 @@ They compare training with held-out prompts, and the end with the start and the 
 from statistics import fmean
 
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -23,6 +22,7 @@ from rlzoo_lab.doctor.series import (
     trend,
 )
 from rlzoo_lab.doctor.suspects import compare_first, default, unknown
+from rlzoo_lab.records.record import Record
 
 OF_ENDS = ("held_out_falls", "reward_flat", "entropy_collapse", "kl_exploding",
            "no_signal_in_groups", "advantages_vanish")  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, GREEDY, PPO_KL, REF_KL, REWARD, RIGHT, SCORE
-from rlzoo.runs.record import Record, read_record
+from rlzoo_lab.records.record import Record, read_record
 
 
 @dataclass

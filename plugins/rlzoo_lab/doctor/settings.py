@@ -10,8 +10,6 @@ import numpy as np
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
-from rlzoo.stats import distinct, wilson
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -27,6 +25,8 @@ from rlzoo_lab.doctor.series import (
     worse,
 )
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
+from rlzoo_lab.records.record import Record
+from rlzoo_lab.stats import distinct, wilson
 
 
 @rule(names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))

@@ -4,10 +4,10 @@ import math
 from statistics import median
 
 from rlzoo.runs import metrics as names
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, late, learning, movement, right, updates, worse
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
+from rlzoo_lab.records.record import Record
 
 
 @rule(explains=(*SYMPTOMS, "policy_does_not_move"))

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from rlzoo.format.numbers import option_text
 from rlzoo.recipe.files import Flat, config_dirs, find_config, read_layer
 from rlzoo.runs.provenance import FILE
-from rlzoo.runs.record import Record
+from rlzoo_lab.numbers import option_text
+from rlzoo_lab.records.record import Record
 
 # Keys that decide how a policy learns; not for how long, from which data, or on which device.
 LEARNT_BY = (

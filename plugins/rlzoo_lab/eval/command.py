@@ -8,9 +8,9 @@ from typing import Any
 
 from rlzoo.cli.verb import Result, Written
 from rlzoo.errors import UsageError
-from rlzoo.recipe.words import is_run
 from rlzoo_lab.eval.policy import DEFAULT_SHOWN, evaluate_policy
 from rlzoo_lab.eval.tables import eval_tables
+from rlzoo_lab.words import is_run
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

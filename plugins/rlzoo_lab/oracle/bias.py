@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from rlzoo.mdp.noise import generator
-from rlzoo.stats import jackknife_se
 from rlzoo_lab.oracle.means import EstimatorInWorld, Means, means
 from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.stats import jackknife_se
 
 STEP_KL = 0.01  # nats per response, of the steps that are compared
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from rlzoo.format.numbers import brief
+from rlzoo_lab.numbers import brief
 
 WIDTH, HEIGHT = 340, 136
 LEFT, RIGHT, TOP, BOTTOM = 40, 10, 14, 20

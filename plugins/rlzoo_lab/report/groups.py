@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.format.numbers import brief
-from rlzoo.format.text import sample_texts
+from rlzoo_lab.numbers import brief, sample_texts
 from rlzoo_lab.pages.page import folded, row, table, tag
 from rlzoo_lab.report.batches import Saved
 

@@ -6,13 +6,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from rlzoo.format.numbers import brief
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.lock import is_locked
 from rlzoo.runs.metrics import SECONDS, TOKENS, headline
-from rlzoo.runs.record import Record, read_record
+from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages import page as html
 from rlzoo_lab.pages.page import TABS, tabs, tag
+from rlzoo_lab.records.record import Record, read_record
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.remarks import Remark, remarks

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.format.numbers import brief
 from rlzoo.runs import metrics as names
-from rlzoo.runs.columns import Columns
-from rlzoo.runs.record import Record
+from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages.chart import Line, Mark, draw_chart, smoothed
 from rlzoo_lab.pages.page import folded, tag
+from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.record import Record
 from rlzoo_lab.report.remarks import Remark
 
 SMOOTH = 40  # steps from which on a curve is smoothed

@@ -5,30 +5,14 @@ May import `rlzoo.stats`, whose names it has as well. Names are taken from the p
 
     aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
     blocks      rows paired by seed: which differ, and what so many seeds could show
+    means       intervals of means, and numbers of one curve
     skewed      where a paired t test is not to be trusted
     signs       sign-flip tests of paired differences, and Holm's correction
 """
 
 # ruff: noqa: F401 (names to be taken from here)
 
-from rlzoo.stats.clusters import (
-    distinct,
-    mean_over,
-    over_prompts,
-    share_over,
-    variance_over_prompts,
-)
-from rlzoo.stats.intervals import (
-    ALPHA,
-    Interval,
-    area,
-    censored_median,
-    jackknife_se,
-    mean_interval,
-    reached,
-    wilson,
-)
-from rlzoo.stats.student import critical, student_quantile, t_interval, within
+from rlzoo.stats import ALPHA, Interval, critical, mean_over, share_over, wilson, within
 from rlzoo_lab.stats.aggregates import (
     improvement,
     improvement_interval,
@@ -47,6 +31,18 @@ from rlzoo_lab.stats.blocks import (
     seeds_to_show,
     spread_range,
     welch,
+)
+from rlzoo_lab.stats.means import (
+    area,
+    censored_median,
+    distinct,
+    jackknife_se,
+    mean_interval,
+    over_prompts,
+    reached,
+    student_quantile,
+    t_interval,
+    variance_over_prompts,
 )
 from rlzoo_lab.stats.signs import Paired, holm, paired, seeds_needed, smallest_p
 from rlzoo_lab.stats.skewed import FAR, NEAR, doubts

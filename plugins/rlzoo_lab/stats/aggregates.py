@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.stats.intervals import ALPHA, Array, Interval
+from rlzoo.stats import ALPHA, Array, Interval
 
 REPETITIONS = 10_000
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.stats.intervals import ALPHA, Array, Interval
-from rlzoo.stats.student import critical, normal, where, within
+from rlzoo.stats import ALPHA, Array, Interval, critical, normal, where, within
 from rlzoo_lab.stats.signs import smallest_p
 
 POWER = 0.8

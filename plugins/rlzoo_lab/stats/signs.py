@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.stats.intervals import ALPHA, Array, Interval
+from rlzoo.stats import ALPHA, Array, Interval
 
 EXACT_SEEDS = 14  # up to here all 2^n sign flips are tried, beyond a sample of as many
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from rlzoo.stats.intervals import Array
+from rlzoo.stats import Array
 
 TILT, UNLIKE = 1.5, 9.5  # rows are unlike where ratio of spreads x exp(TILT x skewness) > UNLIKE
 NEAR = 3.0  # spreads of the wider row between its mean and the bound that it leans on

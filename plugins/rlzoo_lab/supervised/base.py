@@ -14,7 +14,8 @@ from rlzoo.format.text import folded
 from rlzoo.plugin.protocols import abilities
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import find_config, list_configs
-from rlzoo.runs.disk import check_free, staged, write_json
+from rlzoo.runs.disk import write_json
+from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.supervised.fit import refuse_beyond
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one

@@ -19,10 +19,11 @@ from rlzoo.data import hold_out
 from rlzoo.errors import Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
 from rlzoo.recipe.files import find_config, list_configs
-from rlzoo.runs.disk import check_free, read_mapping, staged, sync, write_json
+from rlzoo.runs.disk import read_mapping, sync, write_json
 from rlzoo.runs.display import Silent
-from rlzoo.stats import wilson
 from rlzoo.train.interrupt import asked_to_stop
+from rlzoo_lab.staged import check_free, staged
+from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
@@ -311,7 +312,7 @@ def fit(
                 say(f"{title}: {where}  loss {float(logs['loss']):.4f}")
 
         def on_step_end(self, args, state, control, **rest):
-            if asked.now:
+            if asked.number:
                 control.should_save = control.should_training_stop = True
 
         def on_save(self, args, state, control, **rest):
@@ -348,7 +349,7 @@ def fit(
     trainer.remove_callback(PrinterCallback)
     with asked_to_stop(Silent().stopping) as asked:
         trainer.train(resume_from_checkpoint=_newest(folder / CHECKPOINTS))
-    if asked.now:
+    if asked.number:
         raise Stopped(f"stopped after step {trainer.state.global_step}", asked.number)
     model.to(device).eval()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
-from rlzoo.stats import mean_interval
+from rlzoo_lab.stats import mean_interval
 from rlzoo_lab.supervised import fit, implicit_reward, process_reward
 from rlzoo_lab.supervised.fit import TokenIds
 from rlzoo_lab.supervised.pairs import Preference, read_preferences, read_solutions, read_verdicts

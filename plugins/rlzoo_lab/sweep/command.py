@@ -8,13 +8,13 @@ from rlzoo.errors import RecipeError, Unfinished, disk_is_full
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import load_zoo_after
-from rlzoo.recipe.words import read_options
 from rlzoo.runs.disk import refuse_links
 from rlzoo.runs.lock import locked
-from rlzoo.runs.record import failure
+from rlzoo_lab.records.record import failure
 from rlzoo_lab.sweep.folder import bring, check_folder, write_index
 from rlzoo_lab.sweep.plan import Sweep, plan_sweep, try_words
 from rlzoo_lab.sweep.work import work
+from rlzoo_lab.words import read_options
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from rlzoo.runs.columns import Columns
-from rlzoo.runs.comparable import differences, read_sweep
-from rlzoo.runs.record import Record
 from rlzoo_lab import stats
+from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.comparable import differences, read_sweep
+from rlzoo_lab.records.record import Record
 from rlzoo_lab.sweep.plan import Sweep
 
 

@@ -27,9 +27,9 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose, spell_out
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import name_recipe, no_pair, split_values
-from rlzoo.runs.comparable import label
-from rlzoo.runs.record import flat_config
 from rlzoo.train.start import prepare
+from rlzoo_lab.records.comparable import label
+from rlzoo_lab.records.record import flat_config
 
 
 @dataclass(frozen=True)

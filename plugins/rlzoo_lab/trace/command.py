@@ -12,12 +12,12 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
-from rlzoo.recipe.words import is_run
 from rlzoo.runs.folder import open_folder
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.variants import variants
+from rlzoo_lab.words import is_run
 
 MADE = set(CREDITED) - {"advantages"}  # columns that nobody types
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from rlzoo.format.numbers import aligned, number
+from rlzoo_lab.numbers import aligned, number
 from rlzoo_lab.pages import page as html
 from rlzoo_lab.pages.page import folded, tag
 from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style

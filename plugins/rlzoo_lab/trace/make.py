@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from rlzoo.errors import UsageError
-from rlzoo.format.numbers import number, option_text
 from rlzoo.format.text import token_texts
 from rlzoo.mdp.batch import Batch
 from rlzoo.recipe.plan import Plan
 from rlzoo.step.columns import add_advantages, loss_mask
+from rlzoo_lab.numbers import number, option_text
 from rlzoo_lab.trace.explain import explain_credit, explain_policy_loss, explain_shared, td_errors
 from rlzoo_lab.trace.trace import CREDITED, Credit, Numbers, Token, Trace
 

@@ -19,15 +19,16 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.component import Example
 from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import Recipe, compose
-from rlzoo.recipe.plan import Plan, make_plan, together
+from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo.rollout.sample import draw
 from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.runs.metrics import KL_COEF
 from rlzoo.step.trainer import observe
 from rlzoo.train.checkpoint import damage, load_networks
-from rlzoo.train.record import read_batch, saved_batches
+from rlzoo_lab.batches import read_batch, saved_batches
 from rlzoo_lab.trace.make import make_trace
 from rlzoo_lab.trace.trace import CREDITED, Trace
+from rlzoo_lab.variants import together
 
 # `asked` is the command line: prompt, answer, row, step, fresh.
 

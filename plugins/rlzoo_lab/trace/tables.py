@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlzoo.format.numbers import aligned, number, option_text
 from rlzoo.format.text import printable
+from rlzoo_lab.numbers import aligned, number, option_text
 from rlzoo_lab.pages.shade import Colour, largest, shade
 from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
 

@@ -2,9 +2,8 @@
 
 May import `train` and what lies below, and no other verb.
 
-    memory   what a run will hold in memory, from sizes alone
     plugins  the components there are, and those that were left out
     recipes  the recipes there are
     show     a recipe resolved, and where each value came from
-    tables   plugins, recipes, a recipe's values and its memory as tables
+    tables   plugins, recipes and a recipe's values as tables
 """

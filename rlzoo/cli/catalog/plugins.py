@@ -3,11 +3,16 @@
 import argparse
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
-from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.component import KINDS, Component
+
+if TYPE_CHECKING:  # rich, pluggy
+    from rich.console import Console
+
+    from rlzoo.plugin.registry import Zoo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +48,7 @@ def run(arguments: argparse.Namespace) -> Result:
         for name, c in found
     ]
 
-    def view(console: Any) -> Iterator[Any]:
+    def view(console: "Console") -> Iterator[Any]:
         from rlzoo.cli.catalog.tables import details_view, ideas_view, names_view
 
         exact = [(name, c) for name, c in found if name in words]
@@ -66,13 +71,13 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
     return (forms[first], words[1:]) if first in forms else ("", words)
 
 
-def find(zoo: Any, kind: str, words: list[str]) -> list[tuple[str, Any]]:
+def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:
     """(name, component) of a kind, or of all, that speak of every word; raises UsageError if none
     does."""
     shelves = [zoo.shelves[kind]] if kind else list(zoo.shelves.values())
     every = [(name, c) for shelf in shelves for name, c in shelf.items()]
 
-    def speaks(name: str, c: Any) -> bool:
+    def speaks(name: str, c: Component) -> bool:
         text = " ".join([name, *c.needs, *c.options, c.doc, c.origin]).lower()
         return all(word.lower() in text for word in words)
 

@@ -1,12 +1,18 @@
-"""`rlzoo show`: the resolved recipe, where each value came from, and the memory it will take."""
+"""`rlzoo show`: the resolved recipe, where each value came from, and the lab's preview of a run."""
 
 import argparse
 import warnings
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import NotCached, RecipeError
+from rlzoo.plugin.installed import face, names
+
+if TYPE_CHECKING:  # omegaconf, pluggy
+    from rlzoo.plugin.registry import Zoo
+    from rlzoo.recipe.compose import Recipe
+    from rlzoo.recipe.plan import Plan
 
 GUESS = 512  # tokens of a prompt of data that is not here
 
@@ -19,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     from omegaconf import OmegaConf
 
-    from rlzoo.cli.catalog.memory import estimate
     from rlzoo.plugin.sketch import load_zoo_after
     from rlzoo.recipe.compose import compose
 
@@ -32,17 +37,13 @@ def run(arguments: argparse.Namespace) -> Result:
     values |= recipe.written  # not what environment variables hold
     if arguments.changed:
         values = {k: v for k, v in values.items() if not _is_default(recipe.origins[k])}
-    memory = estimate(plan)
-    chat = _chat(plan)
+    more = face("preview", "preview")(plan) if "preview" in names() else None
 
     def view(console: Any) -> list[Any]:
-        from rlzoo.cli.catalog.tables import memory_view, recipe_view
+        from rlzoo.cli.catalog.tables import recipe_view
 
-        return [
-            *recipe_view(recipe, values, plan, console.width),
-            *([chat] if chat else []),
-            *memory_view(memory, console.width),
-        ]
+        shown = recipe_view(recipe, values, plan, console.width)
+        return [*shown, *(more.view(console.width) if more else ())]
 
     document = {
         "recipe": recipe.name,
@@ -57,13 +58,11 @@ def run(arguments: argparse.Namespace) -> Result:
         "critic": plan.critic,
         "reference": plan.reference,
         "teacher": plan.teacher,
-        "prompts": chat,
-        "memory": memory.document() if memory else None,
     }
-    return Result(document, view)
+    return Result(document | (more.document() if more else {}), view)
 
 
-def plan_without_data(recipe: Any, zoo: Any) -> tuple[Any, list[str]]:
+def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
     """The plan, and a line where a hub's data is not here and a stand-in takes its place."""
     from rlzoo.recipe.plan import make_plan
 
@@ -72,7 +71,7 @@ def plan_without_data(recipe: Any, zoo: Any) -> tuple[Any, list[str]]:
     except RecipeError as error:
         if not isinstance(error.__context__, NotCached):
             raise
-        task: Any = _Absent(recipe.config.task.get("max_prompt") or GUESS)
+        task: Any = _Absent(recipe.value("task").get("max_prompt") or GUESS)
         return make_plan(recipe, zoo, task), [f"{error}; prompts are taken as {task}"]
 
 
@@ -85,27 +84,11 @@ class _Absent:
     def __str__(self) -> str:
         return f"{self.tokens} tokens"
 
-    def draw(self, split: str, n: int, generator: Any) -> list[tuple[str]]:
+    def draw(self, split: str, n: int, generator: object) -> list[tuple[str]]:
         return [("abc" * self.tokens,)] * n  # as the estimate of memory counts them
 
-    def score(self, responses: Any, answers: Any, terminated: Any) -> Any:
+    def score(self, responses: object, answers: object, terminated: object) -> object:
         raise NotImplementedError
-
-
-def _chat(plan: Any) -> str | None:
-    """How prompts are read, in a line; None where no chat template is known of."""
-    from rlzoo.cli.catalog.memory import config_file
-    from rlzoo.lm.prompts import drawn, how_read
-
-    model = plan.recipe.config.model
-    file = config_file(str(model.path)) if model.path else None
-    names = ("chat_template.jinja", "tokenizer_config.json")
-    found = [file.parent / name for name in names] if file else []
-    known = any(p.is_file() and (p.suffix == ".jinja" or "chat_template" in p.read_text("utf-8"))
-                for p in found)  # fmt: skip
-    if not (known or model.chat == "always"):
-        return None
-    return how_read(model.chat, drawn(plan.task, plan.task_name, "train"))
 
 
 def _is_default(origin: str) -> bool:

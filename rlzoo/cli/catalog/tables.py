@@ -1,7 +1,7 @@
-"""What there is, as tables: components, recipes, a recipe's values, its memory."""
+"""What there is, as tables: components, recipes, a recipe's values."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.plugin.columns import RESOURCES
-from rlzoo.plugin.component import KINDS
+from rlzoo.plugin.component import KINDS, Component
+from rlzoo.recipe.compose import Recipe
+from rlzoo.recipe.plan import Plan
+
+Found = Sequence[tuple[str, Component]]  # each with the name that reaches it
+Part = Padding | Table | Text
+Shown = Callable[[Path], str]
 
 
-def names_view(found: Sequence[tuple[str, Any]]) -> Iterator[Any]:
+def names_view(found: Found) -> Iterator[Part]:
     """The names of each kind."""
     for kind, some in itertools.groupby(found, lambda pair: pair[1].kind):
         names = [name for name, _ in some]
@@ -26,7 +32,7 @@ def names_view(found: Sequence[tuple[str, Any]]) -> Iterator[Any]:
     )
 
 
-def ideas_view(found: Sequence[tuple[str, Any]], width: int) -> Iterator[Any]:
+def ideas_view(found: Found, width: int) -> Iterator[Part]:
     """A line for each: its name and how its description begins."""
     for kind, some in itertools.groupby(found, lambda pair: pair[1].kind):
         table = _grid()
@@ -42,7 +48,7 @@ def ideas_view(found: Sequence[tuple[str, Any]], width: int) -> Iterator[Any]:
     yield Text("all that is known of one: rlzoo plugins NAME", style="dim")
 
 
-def details_view(found: Sequence[tuple[str, Any]], others: Sequence[str]) -> Iterator[Any]:
+def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
     """All that is known of some components; others: names of those that speak of them."""
     for name, c in found:
         kind = KINDS[c.kind]
@@ -76,7 +82,7 @@ def _grid(between: int = 2) -> Table:
     return Table.grid(padding=(0, between, 0, 0), pad_edge=False)
 
 
-def recipe_view(recipe: Any, values: dict[str, Any], plan: Any, width: int) -> list[Any]:
+def recipe_view(recipe: Recipe, values: dict[str, Any], plan: Plan, width: int) -> list[Part]:
     """Values of a recipe with their origins, and what it makes the run build."""
     narrow = width < 100
     table = _grid(1 if width < 70 else 2) if narrow else Table()
@@ -95,35 +101,13 @@ def recipe_view(recipe: Any, values: dict[str, Any], plan: Any, width: int) -> l
     return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
 
 
-def memory_view(found: Any, width: int) -> list[Any]:
-    """An estimate of a run's memory, item by item; None where the model's sizes are unknown."""
-    if found is None:
-        return [Text("memory: the model's sizes are not known here (no config.json, no shape)")]
-    from rlzoo.format.numbers import show_bytes
-
-    exact = "" if found.sizes.exact else "about "
-    table = _grid() if width < 100 else Table()
-    table.title = f"memory on {found.device}, estimated: {show_bytes(found.peak)} at the most"
-    table.title_justify, table.show_header = "left", True
-    for name in ("what", "bytes", "when", "how"):
-        table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
-    for item in found.items:
-        table.add_row(item.what, show_bytes(item.bytes), item.when, item.how)
-    beside = "Python and its libraries" if found.device == "cpu" else "the CUDA context"
-    text = (
-        f"{exact}{found.sizes.parameters:,} parameters, by {found.source}; prompts of up to "
-        f"{found.prompt} tokens; {beside} not counted"
-    )
-    return [table, Text(text)]
-
-
 ROOM_FOR_ALL = 4
 ONE_LINE_EACH = 10  # more recipes than that are a line each
 
 
 def recipes_view(
-    recipes: Mapping[str, Path], describe: Any, show_path: Any, width: int
-) -> list[Any]:
+    recipes: Mapping[str, Path], describe: Shown, show_path: Shown, width: int
+) -> list[Part]:
     """A line for each recipe; sources where there is room, or few; files of a user's own."""
     few = len(recipes) <= ROOM_FOR_ALL
     table = _grid()

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.plugin.installed import face, names
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.sketch import load_zoo_after
 from rlzoo.recipe.compose import compose
@@ -24,14 +25,14 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def make_display(stderr: bool = False) -> Display:
-    """A panel in a terminal, lines elsewhere."""
-    from rlzoo.cli.run.live import Panelled, Plain
+    """The lab's display where it is installed, else lines."""
+    from rlzoo.cli.run.lines import Lines
     from rlzoo.format.console import SafeConsole  # here: --help needs no rich
 
     console = SafeConsole(stderr=stderr)
     console.goes_on = True
-    redrawn = console.is_terminal and not console.is_dumb_terminal
-    return Panelled(console) if redrawn else Plain(console)
+    make = face("display", "make") if "display" in names() else Lines
+    return make(console)
 
 
 def shown(train: Callable[[Any], Any], arguments: argparse.Namespace) -> Result:

@@ -13,17 +13,15 @@ from rich.console import Console
 from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo.format import numbers
-from rlzoo.format.curve import sparkline
-from rlzoo.format.numbers import thousands
-from rlzoo.runs.comparable import label, telling_keys
-from rlzoo.runs.record import read_record
-from rlzoo_lab import stats
+from rlzoo_lab import numbers, stats
 from rlzoo_lab.compare import command as verb
 from rlzoo_lab.compare.command import document
 from rlzoo_lab.compare.comparison import compare, two_way
 from rlzoo_lab.compare.tables import markdown, view
 from rlzoo_lab.compare.verdict import verdict
+from rlzoo_lab.numbers import sparkline, thousands
+from rlzoo_lab.records.comparable import label, telling_keys
+from rlzoo_lab.records.record import read_record
 
 
 def command(*words):

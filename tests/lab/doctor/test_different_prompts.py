@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from rlzoo.runs.record import Record
-from rlzoo.stats import distinct, variance_over_prompts
 from rlzoo_lab.doctor.rules import RULES
+from rlzoo_lab.records.record import Record
+from rlzoo_lab.stats import distinct, variance_over_prompts
 
 
 def judged(index, samples=512):

@@ -9,10 +9,10 @@ import rlzoo
 from helpers.worlds import one_thread
 from rlzoo import RlzooError
 from rlzoo.cli.verb import perform
-from rlzoo.runs.record import Record
 from rlzoo_lab.doctor import command as doctor
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.rules import RULES, SEVERITIES
+from rlzoo_lab.records.record import Record
 
 threads = pytest.fixture(scope="module", autouse=True)(one_thread)
 

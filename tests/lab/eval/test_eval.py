@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
-from rlzoo.cli.run.tables import samples_table
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
 from rlzoo_lab.api.picture import samples
+from rlzoo_lab.display.tables import samples_table
 from rlzoo_lab.eval import command as evaluation
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.eval.policy import evaluate_policy

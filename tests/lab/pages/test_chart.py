@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from rlzoo.format.numbers import brief
+from rlzoo_lab.numbers import brief
 from rlzoo_lab.pages.chart import HEIGHT, TOP, Line, Mark, draw_chart, nice, smoothed, thin
 
 

@@ -19,9 +19,9 @@ from helpers import ROOT
 from helpers.worlds import one_thread
 from rlzoo import RlzooError, cli
 from rlzoo.cli.verb import perform
-from rlzoo.format import numbers
 from rlzoo.format.text import readable
 from rlzoo.lm.loading import load_tokenizer
+from rlzoo_lab import numbers
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace import tables as trace
 from rlzoo_lab.trace.html import page

@@ -12,7 +12,7 @@ import rlzoo
 from rlzoo.cli import main
 from rlzoo.cli.catalog.tables import names_view
 from rlzoo.errors import RecipeError, UnknownName
-from rlzoo.plugin.registry import OWN
+from rlzoo.plugin.installed import OWN
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks

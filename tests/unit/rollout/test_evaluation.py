@@ -11,11 +11,11 @@ import rlzoo
 from helpers.runs import StopAt
 from helpers.worlds import favour, make_world, one_thread
 from rlzoo.rollout.evaluation import answer_probs, evaluate
-from rlzoo.runs.evaluations import decoding_of, read_evaluation
+from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import saved_steps
-from rlzoo.runs.record import read_finished
 from rlzoo.train.checkpoint import write_manifest
 from rlzoo.train.start import resume
+from rlzoo_lab.records.record import read_evaluation, read_finished
 
 one_thread = pytest.fixture(autouse=True, scope="module")(one_thread)
 

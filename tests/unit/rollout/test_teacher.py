@@ -7,11 +7,11 @@ import rlzoo
 from helpers.micro import with_other_tokenizer
 from helpers.runs import StopAt, untimed
 from helpers.worlds import rolled, world_of
-from rlzoo.cli.catalog.memory import estimate
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.train.start import open_recipe, resume
+from rlzoo_lab.preview import estimate
 from rlzoo_lab.tiny import build_model, build_tokenizer, save
 
 WIDER = {"hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 2,

@@ -7,10 +7,10 @@ import torch
 
 from helpers.micro import with_other_tokenizer
 from helpers.worlds import rolled, world_of
-from rlzoo.cli.catalog.memory import estimate
 from rlzoo.errors import ModelError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.preview import estimate
 from rlzoo_lab.tiny import build_model, build_tokenizer, save
 
 SIZES = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,

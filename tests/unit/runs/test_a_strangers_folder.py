@@ -14,11 +14,12 @@ from helpers.runs import StopAt, untimed
 from rlzoo.cli import main
 from rlzoo.errors import RecipeError, RunError, UsageError
 from rlzoo.recipe.compose import compose
-from rlzoo.runs.comparable import read_sweep
-from rlzoo.runs.disk import staged, write_atomically
+from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import create_folder
 from rlzoo.runs.lock import is_locked, locked
 from rlzoo.runs.store import NOTE, kept_at
+from rlzoo_lab.records.comparable import read_sweep
+from rlzoo_lab.staged import staged
 from rlzoo_zoo.stores.url import Store
 
 

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from rlzoo.errors import RunError
-from rlzoo.runs.columns import Columns
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.record import read_finished, read_record
+from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.record import read_finished, read_record
 
 LINES = [{"step": n, "x": n / 3 + 1e-9, "y": n, "lr": 1e-45 * (n + 1)} for n in range(50)]
 

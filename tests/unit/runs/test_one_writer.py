@@ -10,11 +10,11 @@ from omegaconf import OmegaConf
 from helpers.made_up_runs import made_up_run
 from rlzoo.errors import RunError, UsageError
 from rlzoo.recipe.compose import Recipe
-from rlzoo.runs.columns import Columns
-from rlzoo.runs.disk import staged
 from rlzoo.runs.folder import RunFolder, create_folder
 from rlzoo.runs.lock import locked
-from rlzoo.runs.record import read_record
+from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.record import read_record
+from rlzoo_lab.staged import staged
 
 
 def recipe_for(path, overwrite=False):

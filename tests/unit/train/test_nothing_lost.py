@@ -162,7 +162,7 @@ def test_signals_that_are_somebody_elses_stay_theirs():
         with asked_to_stop(lambda: None) as asked:
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGHUP)
-            assert (heard, asked.now) == ([signal.SIGTERM], False)
+            assert (heard, asked.number) == ([signal.SIGTERM], 0)
             os.kill(os.getpid(), signal.SIGXCPU)
             os.kill(os.getpid(), signal.SIGXCPU)  # one a second, up to the hard limit
             assert asked.number == signal.SIGXCPU

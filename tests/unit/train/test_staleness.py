@@ -6,11 +6,11 @@ from safetensors.torch import load_file
 
 import rlzoo
 from helpers.runs import StopAt, lines, untimed
-from rlzoo.cli.catalog.memory import estimate
 from rlzoo.errors import RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.train.start import open_recipe, resume
+from rlzoo_lab.preview import estimate
 
 # Weights that differ from step to step, though a random model earns no reward.
 FAST = ["actor.lr=1e-2", "actor.entropy_coef=1.0"]

@@ -164,8 +164,8 @@ def test_a_damaged_file_of_a_run_is_one_line(cut, zoo, name, text):
 
 
 def test_a_damaged_neighbour_is_left_out_of_the_closing_table(trained, zoo):
-    from rlzoo.cli.run.tables import closing_tables
     from rlzoo.runs.folder import RunFolder
+    from rlzoo_lab.display.tables import closing_tables
 
     folder = RunFolder(trained[0])
     for i, text in enumerate(["[]", "{", '{"task": "reverse"}']):

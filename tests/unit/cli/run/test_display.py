@@ -15,12 +15,13 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.accel import threads
 from rlzoo.cli import main
 from rlzoo.cli.run.command import make_display
-from rlzoo.cli.run.live import Panelled, Plain, cells, curve_text
-from rlzoo.cli.run.tables import closing_tables
+from rlzoo.cli.run.lines import Lines, cells
 from rlzoo.format.console import SafeConsole
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
 from rlzoo.train.stopping import FLAT, Flat
+from rlzoo_lab.display.live import Panelled, Plain, curve_text
+from rlzoo_lab.display.tables import closing_tables
 
 LINE = {
     "step": 3, "reward/mean": 0.4, "score/std": 0.5, "critic/vf_explained_var": -16.59,
@@ -89,6 +90,18 @@ def test_a_terminal_that_cannot_redraw_gets_lines(monkeypatch):
     assert isinstance(make_display(), Panelled)
     monkeypatch.setenv("TERM", "dumb")
     assert isinstance(make_display(), Plain)
+
+
+def test_without_the_lab_a_run_shows_lines(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("rlzoo.cli.run.command.names", dict)
+    shown = make_display()
+    assert type(shown) is Lines
+    shown.start(Plan, RunFolder(tmp_path))
+    shown.step(LINE, 1.0)
+    shown.finish({}, RunFolder(tmp_path))
+    out = capsys.readouterr().out
+    assert "step    3 100%" in out
+    assert out.count(str(tmp_path)) == 2
 
 
 def test_no_color_is_no_color(monkeypatch):

@@ -10,11 +10,11 @@ from helpers import ROOT
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from rlzoo.accel.memory import activations
 from rlzoo.cli import main
-from rlzoo.cli.catalog.memory import estimate, find_sizes, read_sizes
-from rlzoo.format.numbers import show_bytes
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.recipe.plan import make_plan
+from rlzoo_lab.numbers import show_bytes
+from rlzoo_lab.preview import estimate, find_sizes, read_sizes
 
 HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_layer(path).values]
 
@@ -243,7 +243,7 @@ def test_measured_on_a_model_of_thirty_million_parameters(tmp_path):
         import torch, transformers
         torch.set_num_threads(1)
         import rlzoo, rlzoo.train.loop, rlzoo.lm.build
-        from rlzoo.cli.catalog.memory import estimate
+        from rlzoo_lab.preview import estimate
         from rlzoo.recipe.plan import make_plan
         from rlzoo.recipe.compose import compose
         def peak():
@@ -278,3 +278,11 @@ def test_memory_is_estimated_before_the_data_is_there(capsys, monkeypatch, tmp_p
     assert memory["peak_bytes"] > 4 * memory["parameters"]
     assert main(["show", *words, "task.path=absent.jsonl"]) == 2  # a file of one's own: an error
     assert "absent.jsonl" in capsys.readouterr().err
+
+
+def test_show_without_the_lab_has_values_and_no_preview(capsys, monkeypatch):
+    monkeypatch.setattr("rlzoo.cli.catalog.show.names", dict)
+    assert main(["show", "recipe=grpo", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["values"]["train.steps"]["value"] > 0
+    assert not {"memory", "prompts"} & document.keys()

@@ -13,11 +13,11 @@ import yaml
 from rlzoo.errors import RecipeError, RunError
 from rlzoo.recipe.files import Flat, flatten
 from rlzoo.recipe.keys import COLLECTIONS
-from rlzoo.runs.columns import Columns
 from rlzoo.runs.disk import read_json
-from rlzoo.runs.evaluations import read_evaluation
+from rlzoo.runs.evaluations import place_of
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
+from rlzoo_lab.records.columns import Columns
 
 
 @dataclass
@@ -168,6 +168,21 @@ def read_record(
     except RunError as error:
         troubles.append(str(error))
     return Record(steps, evaluations, config, summary, path, troubles)
+
+
+def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
+    """The arrays of a run's evaluation after `step`; None where there are none that can be read:
+    runs from before they were kept."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        arrays = load_file(place_of(path) / f"step-{step:08d}.safetensors")
+    except (OSError, SafetensorError):
+        return None
+    if "score" not in arrays and "right" in arrays:
+        arrays["score"] = arrays["right"].astype("float32")
+    return arrays
 
 
 def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Record | str:

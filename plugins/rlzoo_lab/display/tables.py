@@ -11,14 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo.errors import RlzooError
-from rlzoo.format.curve import sparkline
-from rlzoo.format.text import sample_texts
-from rlzoo.runs.columns import Columns
-from rlzoo.runs.comparable import labelled, settings, terms
 from rlzoo.runs.disk import refuse_devices
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import REWARD
-from rlzoo.runs.record import Record, flat_config
+from rlzoo_lab.numbers import sample_texts, sparkline
+from rlzoo_lab.records.columns import Columns
+from rlzoo_lab.records.comparable import labelled, settings, terms
+from rlzoo_lab.records.record import Record, flat_config
 
 
 def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:

@@ -1,7 +1,8 @@
-"""What a run will hold in memory, from its recipe and a model's sizes: nothing is loaded.
+"""What `rlzoo show` says of a run before it begins: how prompts are read, and what it will hold in
+memory. Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes are those of a `config.json`: read where the model is at hand, else the recipe's
-`model.shape`. Parameters are counted one by one, bytes are an estimate. No torch at module level.
+`model.shape`. Parameters are counted one by one, bytes are an estimate.
 """
 
 import json
@@ -11,13 +12,18 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import torch
+from rich.table import Table
+from rich.text import Text
+
 from rlzoo.accel.memory import USUAL, activations, room, sampling_copy
 from rlzoo.errors import typed_path
-from rlzoo.format.numbers import count
+from rlzoo.lm.prompts import drawn, how_read
 from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
+from rlzoo_lab.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -61,6 +67,43 @@ class Sizes:
             if linear and (targets is None or module in targets):
                 sides += sum(shape)
         return rank * sides
+
+
+@dataclass(frozen=True)
+class Preview:
+    """prompts: how they are read, in a line; None where no chat template is known of. memory: None
+    where nothing is known of the model's sizes."""
+
+    prompts: str | None
+    memory: "Estimate | None"
+
+    def document(self) -> dict[str, Any]:
+        return {"prompts": self.prompts, "memory": self.memory and self.memory.document()}
+
+    def view(self, width: int) -> list[Any]:
+        """What `show` prints: lines and, where the terminal has `width` columns, a table."""
+        said: list[Any] = [self.prompts] if self.prompts else []
+        if self.memory:
+            return [*said, *self.memory.view(width)]
+        text = "memory: the model's sizes are not known here (no config.json, no shape)"
+        return [*said, Text(text)]
+
+
+def preview(plan: Plan) -> Preview:
+    """What can be said of a run before it begins."""
+    return Preview(_prompts_read(plan), estimate(plan))
+
+
+def _prompts_read(plan: Plan) -> str | None:
+    model = plan.recipe.config.model
+    file = config_file(str(model.path)) if model.path else None
+    names = ("chat_template.jinja", "tokenizer_config.json")
+    found = [file.parent / name for name in names] if file else []
+    known = any(p.is_file() and (p.suffix == ".jinja" or "chat_template" in p.read_text("utf-8"))
+                for p in found)  # fmt: skip
+    if not (known or model.chat == "always"):
+        return None
+    return how_read(model.chat, drawn(plan.task, plan.task_name, "train"))
 
 
 def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
@@ -107,7 +150,6 @@ def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
 def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
     """(shapes, whether they are exact): of the model that transformers makes of a config, on no
     device; of a Llama of these sizes where it does not know the family. Importing it takes 3 s."""
-    import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     exact = True
@@ -191,6 +233,23 @@ class Estimate:
             "peak_bytes": self.peak,
         }
 
+    def view(self, width: int) -> list[Any]:
+        """A row for each item, and a line on what was counted."""
+        narrow = width < 100
+        table = Table.grid(padding=(0, 2, 0, 0), pad_edge=False) if narrow else Table()
+        table.title = f"memory on {self.device}, estimated: {show_bytes(self.peak)} at the most"
+        table.title_justify, table.show_header = "left", True
+        for name in ("what", "bytes", "when", "how"):
+            table.add_column(name, overflow="fold", justify="right" if name == "bytes" else "left")
+        for item in self.items:
+            table.add_row(item.what, show_bytes(item.bytes), item.when, item.how)
+        apart = "Python and its libraries" if self.device == "cpu" else "the CUDA context"
+        text = (
+            f"{'' if self.sizes.exact else 'about '}{self.sizes.parameters:,} parameters, by "
+            f"{self.source}; prompts of up to {self.prompt} tokens; {apart} not counted"
+        )
+        return [table, Text(text)]
+
 
 def estimate(plan: Plan) -> Estimate | None:
     """None where nothing is known of the model's sizes."""
@@ -209,9 +268,10 @@ def estimate(plan: Plan) -> Estimate | None:
         if size > 0:
             items.append(Item(what, int(size), when, how))
 
+    targets = None if m.lora.targets is None else list(m.lora.targets)
+    adapters = sizes.adapters(m.lora.rank, targets)
+
     def add_network(name: str, parameters: int, head: int) -> None:
-        targets = None if m.lora.targets is None else list(m.lora.targets)
-        adapters = sizes.adapters(m.lora.rank, targets)
         trained = adapters or parameters
         width = 4 if adapters else stored  # adapters and heads are float32
         add(f"{name}: weights", parameters * stored, "always", f"{count(parameters)} {m.dtype}")
@@ -224,8 +284,6 @@ def estimate(plan: Plan) -> Estimate | None:
 
     add_network("actor", sizes.parameters, 0)
     if r.staleness:
-        targets = None if m.lora.targets is None else list(m.lora.targets)
-        adapters = sizes.adapters(m.lora.rank, targets)
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
@@ -322,9 +380,7 @@ def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tu
 def _prompt_tokens(plan: Plan, sizes: Sizes) -> int:
     """Tokens of the longest of a few prompts, taken as a token per character where the vocabulary
     is of characters, else per three of them."""
-    import torch
-
-    drawn = draw_examples(plan.task, plan.task_name, "train", 32, torch.Generator().manual_seed(0))
-    texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in drawn]
+    some = draw_examples(plan.task, plan.task_name, "train", 32, torch.Generator().manual_seed(0))
+    texts = [p if isinstance(p, str) else "".join(m["content"] for m in p) for p, *_ in some]
     per_token = 1 if sizes.vocabulary < 1000 else 3
     return max(-(-len(text) // per_token) for text in texts)

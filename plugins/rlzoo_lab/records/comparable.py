@@ -17,9 +17,9 @@ from rlzoo.runs.disk import read_json, refuse_devices
 from rlzoo.runs.evaluations import decoding_of
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD, TOKENS
-from rlzoo.runs.provenance import made_of
-from rlzoo.runs.record import Record, failure, read_finished
+from rlzoo.runs.provenance import FILE
 from rlzoo.runs.store import copy_of
+from rlzoo_lab.records.record import Record, failure, read_finished
 
 # What may differ between runs of one row: where, on what and how often written, not what is run.
 BOOKKEEPING = ("seed", "device", "eval.every")
@@ -272,6 +272,14 @@ def sources(record: Record) -> dict[str, str]:
     return found | {
         f"source of {k}": v.rpartition(" ")[2] for k, v in told.items() if k.startswith(sections)
     }
+
+
+def made_of(path: Path) -> dict[str, Any]:
+    """The first part of a run's provenance.json; empty where there is none that can be read."""
+    try:
+        return dict(read_json(path / FILE)[0])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
 
 
 def made_otherwise(records: Sequence[Record]) -> list[str]:

@@ -1,10 +1,8 @@
 """What a run shows while it goes: a live panel in a terminal, plain lines elsewhere."""
 
-import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -13,41 +11,13 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from rlzoo.cli.run.tables import closing_tables
-from rlzoo.format.curve import sparkline
-from rlzoo.format.text import say
+from rlzoo.cli.run.lines import Lines, cells, headline
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.display import STOPPING, Silent
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import (
-    ENTROPY,
-    EXPLAINED_VARIANCE,
-    LENGTH,
-    REF_KL_PER_RESPONSE,
-    REWARD,
-    SCORE_STD,
-    evaluation_text,
-)
-
-SHOWN: tuple[tuple[str, str, str], ...] = (
-    ("reward", REWARD, "{:.3f}"),
-    ("KL to ref", REF_KL_PER_RESPONSE, "{:.3f}"),
-    ("entropy", ENTROPY, "{:.3f}"),
-    ("explained var", EXPLAINED_VARIANCE, "{:.2f}"),
-    ("clip fraction", "actor/pg_clipfrac", "{:.3f}"),
-    ("length", LENGTH, "{:.1f}"),
-    ("tokens/s", "perf/tokens_per_second", "{:,.0f}"),
-)
-
-
-def cells(line: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(name, value) of what is shown of a step."""
-    for name, key, form in SHOWN:
-        if key in line:
-            # All responses score alike: what is left of the returns' variance is the KL's.
-            idle = key == EXPLAINED_VARIANCE and line[key] <= 0 and line.get(SCORE_STD, 1) < 1e-8
-            text = form.format(line[key])
-            yield name, "nothing to explain" if idle else re.sub(r"^-(0\.0+)$", r"\1", text)
+from rlzoo.runs.metrics import REWARD, evaluation_text
+from rlzoo_lab.display.tables import closing_tables
+from rlzoo_lab.numbers import sparkline
 
 
 def curve_text(rewards: Sequence[float], width: int) -> Text:
@@ -72,50 +42,21 @@ def packed(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     return lines
 
 
-class Plain(Silent):
-    """A line now and then, for logs and pipes."""
+class Plain(Lines):
+    """Lines, the curve of the reward and the closing tables."""
 
-    def __init__(self, console: Console, every: float = 2.0):
-        self.console = console
-        self.every = every
+    def __init__(self, console: Console):
+        super().__init__(console)
         self.rewards: list[float] = []
-        self.path: Path | str = "its folder"
-        self._last = 0.0
 
-    def _print(self, line: Any) -> None:
-        """Where the reader has gone, or the disk is full, the run goes on, and says so once."""
-        if self.console.quiet:
-            return
-        self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
-        if self.console.quiet:
-            say(f"rlzoo: what is printed is lost from here; the run goes on in {self.path}")
-
-    def start(self, plan: Plan, folder: RunFolder) -> None:
-        self.path = folder.path
-        self._print(f"{headline(plan)} -> {folder.path}")
-
-    def ready(self, facts: str) -> None:
-        self._print(facts)
-
-    def step(self, line: dict[str, Any], progress: float) -> None:
+    def step(self, line: dict[str, float], progress: float) -> None:
         self.rewards.append(line[REWARD])
-        now = time.monotonic()
-        if now - self._last < self.every and progress < 1:
-            return
-        self._last = now
-        shown = "  ".join(f"{name} {value}" for name, value in cells(line))
-        self._print(f"step {line['step']:>4} {progress:4.0%}  {shown}")
-
-    def evaluation(self, line: dict[str, Any]) -> None:
-        self._print(f"step {line['step']:>4} held-out {evaluation_text(line)}")
-
-    def note(self, text: str) -> None:
-        self._print(text)
+        super().step(line, progress)
 
     def finish(self, summary: dict[str, Any], folder: RunFolder) -> None:
         width = self.console.width
         for part in [curve_text(self.rewards, width), *closing_tables(summary, folder, width)]:
-            self._print(part)
+            self.show(part)
 
 
 class Panelled(Silent):
@@ -157,7 +98,7 @@ class Panelled(Silent):
     def stopping(self) -> None:
         self.doing = STOPPING  # shown when the panel is next drawn
 
-    def step(self, line: dict[str, Any], progress: float) -> None:
+    def step(self, line: dict[str, float], progress: float) -> None:
         self.rewards.append(line[REWARD])
         self.last = line
         now = time.monotonic()
@@ -172,7 +113,7 @@ class Panelled(Silent):
             self.task, completed=progress, left=self.left, description=f"step {line['step']}"
         )
 
-    def evaluation(self, line: dict[str, Any]) -> None:
+    def evaluation(self, line: dict[str, float]) -> None:
         self.evaluated = Text(f"held-out at step {line['step']}: {evaluation_text(line)}")
 
     def note(self, text: str) -> None:
@@ -198,8 +139,3 @@ class Panelled(Silent):
 
     def close(self) -> None:
         self.live.stop()
-
-
-def headline(plan: Plan) -> str:
-    config = plan.recipe.config
-    return f"{plan.recipe.name}: {config.model.name or config.model.path} on {plan.task_name}"

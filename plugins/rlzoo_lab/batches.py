@@ -1,0 +1,29 @@
+"""Batches that a run saved (`run.save_batches`), read back as tensors."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from rlzoo.errors import RunError, first_line
+from rlzoo.runs.disk import read_json
+from rlzoo.runs.folder import saved_steps
+
+
+def saved_batches(path: Path) -> list[Path]:
+    """The batches that the run in `path` kept, oldest first."""
+    return saved_steps(path / "batches", ".safetensors")
+
+
+def read_batch(file: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The columns of a saved batch; raises RunError where it is damaged."""
+    try:
+        tensors = load_file(file, device=str(device))
+        texts = dict(read_json(file.with_suffix(".json")))
+        if tensors["response_mask"].dim() != 2:
+            raise ValueError("its response_mask is not (B, T)")
+        return {"response_mask": tensors["response_mask"], **texts, **tensors}
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError) as error:
+        raise RunError(f"{file} cannot be read: {first_line(error)}") from None

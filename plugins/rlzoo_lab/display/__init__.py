@@ -1,0 +1,19 @@
+"""What a run shows on a terminal: a panel while it goes on, tables at its end. No torch.
+
+May import `rlzoo.cli.run`, `records` and `curve`. `rlzoo run` finds `make` by the entry point
+`display` of the group `rlzoo.names`.
+
+    live    the panel, and plain lines that end in tables
+    tables  a finished run next to earlier ones, and its last samples
+"""
+
+from rich.console import Console
+
+from rlzoo.cli.run.lines import Lines
+from rlzoo_lab.display.live import Panelled, Plain
+
+
+def make(console: Console) -> Lines | Panelled:
+    """A panel in a terminal that can redraw, lines elsewhere."""
+    redrawn = console.is_terminal and not console.is_dumb_terminal
+    return Panelled(console) if redrawn else Plain(console)

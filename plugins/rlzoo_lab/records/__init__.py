@@ -1,0 +1,8 @@
+"""Runs read back: what they wrote, and which of them can be compared. No torch.
+
+May import `rlzoo.runs`, `rlzoo.recipe` and what lies below.
+
+    columns     lines of numbers held as columns
+    comparable  what makes runs comparable: task, budget, evaluation
+    record      a run read back: its steps, evaluations, recipe and summary
+"""

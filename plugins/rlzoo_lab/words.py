@@ -1,0 +1,32 @@
+"""Words of a command line that are a run, a path or one component's options."""
+
+import json
+import os
+from typing import Any
+
+from rlzoo.errors import RecipeError
+from rlzoo.recipe.words import read_value
+
+
+def quoted(value: Any) -> str:
+    """A text as the value of a word, whatever it holds: `model.path="runs/lam=0,5/model"`."""
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def is_run(word: str) -> bool:
+    """Whether a word is a run's folder or URL rather than key=value: a sweep's runs have `=` in
+    their names, too."""
+    return (
+        "=" not in word
+        or "://" in word.partition("=")[0]
+        or os.path.isfile(os.path.join(word, "recipe.yaml"))
+    )
+
+
+def read_options(words: list[str]) -> dict[str, Any]:
+    """Options of one component from `option=value` words."""
+    for word in words:
+        if "=" not in word:
+            raise RecipeError(f"expected option=value, got {word!r}")
+    pairs = [word.split("=", 1) for word in words]
+    return {key.strip(): read_value(key.strip(), text) for key, text in pairs}
