@@ -1,7 +1,7 @@
 """Writes the parts of the docs that follow from the code: `python docs/generate.py [--check]`.
 
 Whole files: a page for each component under docs/components/, their index, and the gallery of
-recipes (`docs/gallery.py` draws its curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
+recipes (docs/studies/gallery.py draws curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
 in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes nothing, names
 what is stale, and exits 1 if anything is.
 """
@@ -20,9 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import gallery
 import rlzoo
-from common import DOCS, ROOT, parts_of, prose, table, with_block
 from rlzoo.plugin.columns import COLUMNS, RESOURCES, STAGE_OF_KIND, STAGES
 from rlzoo.plugin.component import KINDS, Component
 from rlzoo.plugin.options import REQUIRED, Option
@@ -32,6 +30,11 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo_lab.doctor.rules import RULES
 from rlzoo_lab.stats import t_interval
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "studies"))
+import families
+import gallery
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 
 CONFIGS = ROOT / "configs"
 
@@ -156,7 +159,7 @@ def page(c: Component, zoo: Zoo) -> str:
         out.append("## Options\n\nNone.")
     agreed = agreement(c)
     if agreed:
-        head = ["verl 0.9.1", "float64", "note"]
+        head = ["verl 0.9.1", "tolerance", "note"]
         more = "[Agreement](../../agreement.md) has more, and the differences."
         out.append("## Agreement with verl\n\n" + table(head, agreed) + "\n\n" + more)
     asking = [o for o in shipped(zoo) if c.kind == "columns" and c.name in o.needs]
@@ -325,21 +328,15 @@ def packages_block(zoo: Zoo) -> str:
     for name in ["plugins/rlzoo_lab", *floors()]:
         folder = ROOT / name
         if not folder.is_dir():
-            file = f"{name}.py"
-            rows.append(
-                [f"[{name.removeprefix('rlzoo/')}](../{file})", cell(first_line(ROOT / file)), ""]
-            )
+            label = f"[{name.removeprefix('rlzoo/')}](../{name}.py)"
+            rows.append([label, cell(first_line(ROOT / f"{name}.py"))])
             continue
-        for inner in [folder, *sorted(p.parent for p in folder.glob("*/__init__.py"))]:
+        below = [] if "plugins" in name else sorted(p.parent for p in folder.glob("*/__init__.py"))
+        for inner in [folder, *below]:
             path = inner.relative_to(ROOT).as_posix()
-            modules = [
-                f"[{p.stem}](../{path}/{p.name})"
-                for p in sorted(inner.glob("*.py"))
-                if p.stem != "__init__"
-            ]
             label = f"[{path.removeprefix('rlzoo/').removeprefix('plugins/')}](../{path})"
-            rows.append([label, cell(first_line(inner / "__init__.py")), ", ".join(modules)])
-    return table(["package", "what it is for", "modules"], rows)
+            rows.append([label, cell(first_line(inner / "__init__.py"))])
+    return table(["package", "purpose"], rows)
 
 
 # The files of the core that a step of `grpo` enters, in the order of its story. A test holds it.
@@ -640,7 +637,7 @@ def beside_authors_block(zoo: Zoo) -> str:
     for name, one in sorted(found.items()):
         numbers = [f"{one[kind]:.0e}" if kind in one else "" for kind in ("value", "gradient")]
         rows.append([f"`{name}`", one["beside"], *numbers, str(one["compared"]), one["note"]])
-    return table(["here", "beside", "value", "gradient", "compared", "note"], rows)
+    return table(["rlzoo", "compared with", "value", "gradient", "compared", "note"], rows)
 
 
 def vllm_block(zoo: Zoo) -> str:
@@ -712,12 +709,9 @@ def first_line_of(function: Callable) -> str:
 
 
 def families_block(name: str) -> Callable[[Zoo], str]:
-    """A table of docs/families.py: what components do on a few rows."""
+    """A table of docs/studies/families.py: what components do on a few rows."""
 
     def block(zoo: Zoo) -> str:
-        if str(DOCS) not in sys.path:
-            sys.path.append(str(DOCS))
-        families = import_module("families")
         kind = {"losses": "policy_losses", "estimators": "estimators"}.get(name)
         return table(*getattr(families, name)(zoo, *([shipped(zoo, kind)] if kind else [])))
 
@@ -736,7 +730,7 @@ BLOCKS: dict[str, dict[str, Callable[[Zoo], str]]] = {
     "docs/python.md": {"run": run_block, "functions": functions_block},
     "docs/doctor.md": {"rules": rules_block},
     "docs/families.md": {
-        name: families_block(name) for name in ("estimators", "losses", "recipes", "standings")
+        name: families_block(name) for name in ("estimators", "losses", "standings")
     },
     "docs/bridges.md": {"bridges": bridges_block},
     "docs/agreement.md": {

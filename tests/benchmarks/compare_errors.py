@@ -5,7 +5,8 @@ skewed row stands beside steadier ones; how often it is withheld; what that cost
 
 A cell: % of tables with a wrong claim, in brackets % with a claim withheld. Power: % of pairs with
 the better row that are claimed, and by the test alone. A standard error at 6 % of 10,000: 0.24.
-The rules are vectorized by docs/coverage.py and `stats.doubts`, and held to `compare` first.
+The rules are vectorized by docs/studies/coverage.py and `stats.doubts`, and checked against
+`compare` first.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "docs"), str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "docs/studies"), str(ROOT / "tests")]
 
 from coverage import by_block, pairs_of  # noqa: E402
 from helpers.made_up_runs import made_up_run  # noqa: E402

@@ -1,6 +1,6 @@
 """One run on two nodes: `python tests/benchmarks/ranks_on_ray.py [FOLDER]`.
 
-By Ray's TorchTrainer (docs/train_on_ray.py) on a cluster of this machine, a head and two
+By Ray's TorchTrainer (docs/studies/train_on_ray.py) on a cluster of this machine, a head and two
 nodes, and by two torchruns: replicated and in shards; by Ray with a rank killed in the middle. Then
 metrics are compared with those of one process. About three minutes of CPU time.
 """
@@ -20,7 +20,7 @@ from on_ray import cluster_of
 
 WORDS = ["recipe=ppo_gae", "model=nano", "device=cpu", "rollout.prompts=4", "rollout.samples=4",
          "train.steps=6", "eval.samples=16", "checkpoint.every=1", "run.threads=1"]  # fmt: skip
-LAUNCHER = Path(__file__).parents[2] / "docs" / "train_on_ray.py"
+LAUNCHER = Path(__file__).parents[2] / "docs" / "studies" / "train_on_ray.py"
 
 
 def start(code: list[str], folder: Path, *words: str) -> subprocess.Popen:

@@ -64,7 +64,7 @@ def test_the_site_asks_nothing_of_the_network():
 
 
 def test_the_picture_is_of_the_readmes_command():
-    """`python docs/display.py` draws it anew."""
+    """`python docs/studies/display.py` draws it anew."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     command = next(line for line in readme.splitlines() if "rlzoo run " in line)
     drawn = (DOCS / "display.svg").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The scripts of docs/, which import each other as they do when run."""
+"""The scripts of docs/ and docs/studies/, which import each other as they do when run."""
 
 import sys
 from importlib import import_module
@@ -7,9 +7,11 @@ from helpers import ROOT
 
 
 def script(name):
-    """docs/NAME.py as a module; docs/ is on the path no longer than that takes."""
-    sys.path.insert(0, str(ROOT / "docs"))
+    """docs/NAME.py or docs/studies/NAME.py as a module; both are on the path for that long only."""
+    folders = [str(ROOT / "docs"), str(ROOT / "docs/studies")]
+    sys.path[:0] = folders
     try:
         return import_module(name)
     finally:
-        sys.path.remove(str(ROOT / "docs"))
+        for folder in folders:
+            sys.path.remove(folder)

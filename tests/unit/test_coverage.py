@@ -8,7 +8,7 @@ import pytest
 
 from rlzoo_lab import stats
 
-FILE = Path(__file__).parents[2] / "docs" / "coverage.py"
+FILE = Path(__file__).parents[2] / "docs" / "studies" / "coverage.py"
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import io
 import json
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from helpers import ROOT
 from helpers.forks import finished
+from helpers.scripts import script
 from rlzoo.cli import main, parse
 from rlzoo_lab.bench import cases as bench_cases
 from rlzoo_lab.bench import command as bench_command
@@ -364,11 +366,20 @@ def test_tables_fit_80_columns():
     assert "| ppo_gae shared, 256 rows | trl 1.16.0 | 32,768 |" in bench_tables.markdown(rows)
 
 
-def test_the_page_has_a_place_for_every_part():
+def test_the_places_of_the_page_are_parts():
     text = (ROOT / "docs" / "speed.md").read_text(encoding="utf-8")
-    for name in [*bench_parts.PARTS, "machine", "phases small", "phases medium"]:
-        assert f"<!-- {name} -->" in text, name
+    places = re.findall(r"<!-- (\w+) -->", text)
+    assert {"machine", "step", "processes", "gpu"} <= set(places)
+    assert set(places) <= {*bench_parts.PARTS, "machine", "decoding"}
+    for name in places:
         assert f"<!-- /{name} -->" in text, name
+
+
+def test_the_page_leaves_out_columns_that_others_imply_and_older_checkouts():
+    head = "| case | by | tokens | tok/CPU s |\n| --- | --- | --- | --- |\n"
+    text = f"Steps:\n\n{head}| a | rlzoo | 1 | 2 |\n| a | before | 3 | 4 |\n"
+    lines = script("speed").narrow(text).splitlines()
+    assert lines[2:] == ["| case | by | tok/CPU s |", "| --- | --- | --- |", "| a | rlzoo | 2 |"]
 
 
 def test_arguments_stand_alone():

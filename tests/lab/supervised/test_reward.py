@@ -307,7 +307,8 @@ def test_seasoning_holds_out_prompts():
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("three_stages", ROOT / "docs/three_stages.py")
+    path = ROOT / "docs" / "studies" / "three_stages.py"
+    spec = importlib.util.spec_from_file_location("three_stages", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

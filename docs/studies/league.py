@@ -1,21 +1,20 @@
 """Run the league and write its tables into docs/league.md.
 
-    python docs/league.py [FOLDER] [--jobs N] [--seeds N] [--tasks A,B] [--rows A,B] [--page-only]
+    python docs/studies/league.py [FOLDER] [--jobs N] [--seeds N] [--tasks A,B] [--rows A,B] ...
 
 Every recipe on every task, seed by seed, each run ending when it has drawn its task's tokens. Runs
-are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same command goes on with what
-is missing: a finished run is not done again, one that was cut off goes on from its last checkpoint.
+are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same command runs what
+is missing: it skips finished runs and resumes interrupted ones from their last checkpoint.
 Then the page is written, of the tasks that have all their runs; --page-only writes it at once.
 
-    python docs/league.py --rows vimpo,dr_grpo,grpo --beside vimpo
+    python docs/studies/league.py --rows vimpo,dr_grpo,grpo --beside vimpo
 
-plays a row that is not among the standings by the same rules, and others for it to be told from.
+plays a row that is not in the standings by the same rules, and others to compare it with.
 """
 
 import argparse
 import json
 import multiprocessing
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,20 +25,20 @@ from rlzoo import RlzooError, load_zoo, resume, run
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 
-HERE = Path(__file__).resolve().parent
-# Distillation hears of each token from a model that can do the task already, which the others lack
-# (docs/distillation.md plays it against SFT); SDPO wants a base that reads what it is shown, PRIME
-# a trained reward model; VIMPO came after the league was played, and stands beside it.
-NOT_PLAYED = {  # where their numbers stand
+DOCS = Path(__file__).resolve().parents[1]
+# Distillation has a teacher that can do the task already (docs/distillation.md compares it with
+# SFT); SDPO needs a base that reads what it is shown, PRIME a trained reward model; VIMPO was
+# added after the league was played.
+NOT_PLAYED = {  # where their numbers are
     "iw_opd": "distillation.md#a-minute-on-two-cores",
     "mopd": "distillation.md#a-teacher-for-each-domain",
     "opd": "distillation.md#a-minute-on-two-cores",
-    "prime": "process-rewards.md#from-outcomes-alone-an-implicit-one",
+    "prime": "process-rewards.md#an-implicit-reward",
     "sdpo": "distillation.md#a-policy-that-teaches-itself",
-    "vimpo": "league.md#beside-the-standings",
+    "vimpo": "league.md#a-later-row-vimpo",
     "vopd": "distillation.md#a-minute-on-two-cores",
 }
-SHIPPED = sorted(p.stem for p in (HERE.parent / "configs" / "recipes").glob("*.yaml"))
+SHIPPED = sorted(p.stem for p in (DOCS.parent / "configs" / "recipes").glob("*.yaml"))
 RECIPES = [name for name in SHIPPED if name not in NOT_PLAYED]
 
 
@@ -75,14 +74,14 @@ EXTRA = {
     "ppo_gae grpo": ["estimator=grpo"],
     "ppo_gae rloo": ["estimator=rloo"],
 }
-EVEN = {  # what the advisor says -> the row; td0 and mc are gae's lam = 0 and 1, run by run
+EVEN = {  # the advisor's choice -> the row; td0 and mc are gae's lam = 0 and 1, run by run
     "gae lam=0": "ppo_td0", "gae lam=0.5": "ppo_gae lam=0.5", "gae lam=0.8": "ppo_gae lam=0.8",
     "gae lam=0.95": "ppo_gae", "gae lam=1": "ppo_mc", "grpo": "ppo_gae grpo",
     "rloo": "ppo_gae rloo",
 }  # fmt: skip
 ASKED = ["recipe=ppo_gae", "estimator=gae,grpo,rloo", "estimator.lam=0,0.5,0.8,0.95,1"]
 # A step of these draws many times a batch's tokens: evaluated at each, so that the score at the
-# budget lies between two evaluations.
+# budget is between two evaluations.
 BRANCHING = ("vineppo",)
 
 
@@ -177,7 +176,7 @@ def _play(cell: Cell) -> Cell:
 
 
 def advise_all(folder: Path, tasks: list[str], seeds: int) -> dict[str, list[dict[str, Any]]]:
-    """What the advisor says of each task and seed, from the first tenth of the budget."""
+    """The advisor's choice for each task and seed, from the first tenth of the budget."""
     from rlzoo_lab.advise.pilot import advise
 
     found: dict[str, list[dict[str, Any]]] = {}
@@ -209,7 +208,7 @@ def read_all(played: list[Cell], page: Any) -> dict[str, dict[str, list[Any]]]:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("folder", nargs="?", type=Path, default=HERE.parent / "runs" / "league")
+    add("folder", nargs="?", type=Path, default=DOCS.parent / "runs" / "league")
     add("--jobs", type=int, default=1, help="runs at a time")
     add("--seeds", type=int, default=10)
     add("--tasks", default=",".join(TASKS))
@@ -228,7 +227,6 @@ def main(argv: list[str] | None = None) -> None:
         play_all([cell for cell in every if not cell.done], arguments.jobs)
     if arguments.no_page:
         return
-    sys.path.insert(0, str(HERE))
     import league_page as page
 
     if arguments.beside:

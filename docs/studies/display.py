@@ -1,6 +1,6 @@
 """Draw what a terminal shows of the README's first command into docs/display.svg.
 
-    python docs/display.py      a minute or two: it trains
+    python docs/studies/display.py      a minute or two: it trains
 
 The command runs in a terminal of its own, 80 columns wide. The picture is the screen as it stood at
 half of the steps, and what was there at the end.

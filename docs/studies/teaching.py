@@ -1,8 +1,8 @@
 """Several teachers, and a policy that teaches itself: two tables of docs/distillation.md.
 
-    python docs/teaching.py [SEEDS] [domains|self]     about 6 CPU minutes for five
+    python docs/studies/teaching.py [SEEDS] [domains|self]     about 6 CPU minutes for five
 
-It goes on where it stopped. Teachers and bases are trained once, in runs/teaching/; results land
+It resumes where it stopped. Teachers and bases are trained once, in runs/teaching/; results land
 in runs/teaching.jsonl. The text around the tables stays.
 """
 
@@ -23,8 +23,8 @@ from rlzoo.cli import main as command
 from rlzoo.plugin.component import Example
 from rlzoo_lab.stats import mean_interval
 
-HERE = Path(__file__).resolve().parent
-PAGE, RUNS = HERE / "distillation.md", HERE.parent / "runs"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, RUNS = DOCS / "distillation.md", DOCS.parent / "runs"
 RESULTS, PLACE = RUNS / "teaching.jsonl", RUNS / "teaching"
 
 # ---------------------------------------------------------------- a teacher for each domain
@@ -47,12 +47,12 @@ def taught(domain: str) -> Path:
 
 
 OWN = ", ".join(f"{d}: {taught(d)}" for d in DOMAINS)
-WAYS = {  # what the table says -> recipe and words
-    "nobody: `grpo` on both": ("grpo", ["kl.place=none"]),
-    "addition's, of both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('addition')}"]),
-    "reverse's, of both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('reverse')}"]),
-    "each its own": ("mopd", ["estimator.alpha=0", f"teacher.domains={{{OWN}}}"]),
-    "each its own, and the outcome": ("mopd", [f"teacher.domains={{{OWN}}}"]),
+WAYS = {  # label of the table -> recipe and words
+    "none: `grpo` on both": ("grpo", ["kl.place=none"]),
+    "addition's, for both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('addition')}"]),
+    "reverse's, for both": ("mopd", ["estimator.alpha=0", f"teacher.path={taught('reverse')}"]),
+    "each domain's": ("mopd", ["estimator.alpha=0", f"teacher.domains={{{OWN}}}"]),
+    "each domain's, and the outcome": ("mopd", [f"teacher.domains={{{OWN}}}"]),
 }
 
 # ---------------------------------------------------------------- a policy that teaches itself
@@ -111,7 +111,7 @@ def prepare_reader(zoo: Any) -> None:
 
 
 def scored(trainer: Any, task: str, zoo: Any) -> dict[str, float]:
-    """Of a policy on a task's own held-out prompts."""
+    """A policy's scores on a task's own held-out prompts."""
     model = trainer.plan.recipe.config.model.path
     words = [f"model.path={model}", f"task={task}", "eval.samples=256", "run.threads=1"]
     other = rlzoo.open_recipe("grpo", words, zoo=zoo)
@@ -121,7 +121,7 @@ def scored(trainer: Any, task: str, zoo: Any) -> dict[str, float]:
 
 
 def trained(study: str, way: str, seed: int, zoo: Any) -> dict:
-    """What a way of teaching ends with, on each task."""
+    """The final scores of a way of teaching, on each task."""
     recipe, words = (WAYS if study == "domains" else SELF)[way]
     common, tasks = (BOTH, DOMAINS) if study == "domains" else (ITSELF, ("addition",))
     began = time.process_time()

@@ -1,6 +1,6 @@
-"""The league's runs as tables and curves: what `python docs/league.py` writes into docs/league.md.
+"""The league's runs as tables and curves: what docs/studies/league.py writes into docs/league.md.
 
-`python docs/league.py` again, with nothing missing, writes it anew.
+`python docs/studies/league.py` writes it again when no run is missing.
 """
 
 import json
@@ -19,8 +19,8 @@ from common import put, table
 from rlzoo_lab.pages.figure import add_axes, ink, line, new_figure, write_figure
 from rlzoo_lab.stats import block, t_interval
 
-HERE = Path(__file__).resolve().parent
-PAGE, CURVES = HERE / "league.md", HERE / "league.svg"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, CURVES = DOCS / "league.md", DOCS / "league.svg"
 DRAWS = 2_000
 Array = np.ndarray
 
@@ -151,19 +151,31 @@ def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
             i = place[name]
             cells = [
                 f"{whole[i]:.1f}",
-                *(f"{low:.1f} to {high:.1f}" for low, high in (seeds[:, i], both[:, i])),
+                *(f"{low:.1f}–{high:.1f}" for low, high in (seeds[:, i], both[:, i])),
             ]
         for task, runs in league.items():
             cell = f"{fmean(r.after for r in runs[name]):.3f}" if name in runs else "–"
             cells.append(f"**{cell}**" if name in like[task] else cell)
-        rows.append([name, *cells])
-    header = ["row", "mean rank", "95 %, seeds", "95 %, seeds and tasks", *league]
-    where: dict[tuple[str, str], list[str]] = {}
+        rows.append([name, *cells, failures(league, name)])
+    header = ["row", "mean rank", "95 %, seeds", "95 %, seeds and tasks", *league, "failed"]
+    where: dict[str, dict[str, list[str]]] = {}
     for (task, name), why in dashes.items():
-        where.setdefault((name, why.split(", and task")[0]), []).append(task)
-    reasons = [f"- {name} has a dash on {', '.join(tasks)}: {why}."
-               for (name, why), tasks in where.items()]  # fmt: skip
+        where.setdefault(why.split(", and task")[0], {}).setdefault(name, []).append(task)
+    reasons = [
+        f"- Dashes on {', '.join(dict.fromkeys(t for ts in by.values() for t in ts))} "
+        f"({', '.join(by)}): {why}."
+        for why, by in where.items()
+    ]
     return "\n".join([table(header, rows), "", *reasons]).strip()
+
+
+def failures(league: League, name: str) -> str:
+    """The numbers of runs of a row that never learned, collapsed and diverged."""
+    kinds = ("never learned", "collapsed", "diverged")
+    found = Counter(
+        failure(run, gained(runs)) for runs in league.values() for run in runs.get(name, [])
+    )
+    return "/".join(str(found[kind]) for kind in kinds) if any(found[k] for k in kinds) else ""
 
 
 def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
@@ -172,39 +184,14 @@ def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
         every = [run for seeds in runs.values() for run in seeds]
         usual = sorted(run.steps for run in every)
         best = max(runs, key=lambda row: fmean(r.after for r in runs[row]))
-        tokens = sorted(run.tokens for run in every)
         rows.append([
             task, f"{budgets[task]:,}", f"{usual[len(usual) // 2]}",
-            f"{usual[0]} to {usual[-1]}", f"{tokens[0]:,} to {tokens[-1]:,}",
             f"{fmean(r.before for r in every):.3f}", f"{fmean(r.greedy_before for r in every):.3f}",
             best, f"{fmean(r.after for r in runs[best]):.3f}",
             f"{fmean(r.greedy_after for r in runs[best]):.3f}",
         ])  # fmt: skip
-    header = ["task", "tokens", "steps, median", "steps", "tokens drawn", "sampled before",
-              "greedy before", "best row", "sampled after", "greedy after"]  # fmt: skip
+    header = ["task", "tokens", "median steps", "before", "greedy", "best row", "after", "greedy"]
     return table(header, rows)
-
-
-def failures_table(league: League) -> str:
-    kinds = ("never learned", "collapsed", "diverged")
-    names = list(dict.fromkeys(row for runs in league.values() for row in runs))
-    rows = []
-    for name in names:
-        counts = dict.fromkeys(kinds, 0)
-        where: dict[str, set[str]] = {kind: set() for kind in kinds}
-        played = 0
-        for task, runs in league.items():
-            gap = gained(runs)
-            for run in runs.get(name, []):
-                played += 1
-                if kind := failure(run, gap):
-                    counts[kind] += 1
-                    where[kind].add(task)
-        if sum(counts.values()):
-            cells = [f"{n} ({', '.join(sorted(where[k]))})" if n else "0"
-                     for k, n in counts.items()]  # fmt: skip
-            rows.append([name, str(played), *cells])
-    return table(["row", "runs", *kinds], rows) if rows else "None."
 
 
 def draw_curves(league: League) -> None:
@@ -259,7 +246,7 @@ def advice_tables(
         rules = {
             "advisor": [even[document["choice"]] for document in said],
             "always GRPO": [even["grpo"]] * len(said),
-            "always GAE .95": [even["gae lam=0.95"]] * len(said),
+            "always GAE 0.95": [even["gae lam=0.95"]] * len(said),
         }
         for rule, picks in rules.items():
             hits[rule] += sum(pick in like for pick in picks)
@@ -268,14 +255,12 @@ def advice_tables(
         lost["a blind pick"] += len(said) * (means[best] - fmean(means.values()))
         count += len(said)
         rows.append([
-            task, f"{best} ({means[best]:.3f})", f"{len(like)} of {len(even)}",
+            task, f"{len(like)} of {len(even)}",
             ", ".join(f"{choice} {n}" for choice, n in chosen.most_common()),
             *(f"{sum(p in like for p in picks)}/{len(picks)}" for picks in rules.values()),
-            f"{sum(d['direction'] >= 2 for d in said)}/{len(said)}",
-            f"{max(d['tokens'] for d in said):,}",
         ])  # fmt: skip
-    header = ["task", "best row", "like the best", "the advisor chose", "advisor", "always GRPO",
-              "always GAE .95", "direction known", "pilot's tokens, at most"]  # fmt: skip
+    header = ["task", "like the best", "the advisor chose", "advisor", "always GRPO",
+              "always GAE 0.95"]  # fmt: skip
     total = [
         [
             rule,
@@ -285,7 +270,7 @@ def advice_tables(
         ]
         for rule in hits
     ]
-    totals = table(["rule", "within the best's interval", "rate", "score lost on average"], total)
+    totals = table(["rule", "right", "rate", "mean score lost"], total)
     return f"{table(header, rows)}\n\n{totals}"
 
 
@@ -297,12 +282,11 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     lines = (folder / "cpu.jsonl").read_text(encoding="utf-8").splitlines()
     cpu = [json.loads(text) for text in lines]
     day = time.strftime("%Y-%m-%d", time.gmtime((folder / "cpu.jsonl").stat().st_mtime))
-    missing = f" Not yet played to the end: {', '.join(waiting)}." if waiting else ""
+    missing = f" Not finished: {', '.join(waiting)}." if waiting else ""
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
         f"{len(every):,} runs on {len(league)} of {len(league) + len(waiting)} tasks, "
-        f"{minutes:.0f} CPU minutes, until {day}, on two CPU cores that other work shared; no "
-        f"GPU.{missing}"
+        f"{minutes:.0f} CPU minutes, until {day}, on two shared CPU cores.{missing}"
     )
 
 
@@ -319,7 +303,7 @@ def beside(row: str, league: League) -> str:
             low, high = t_interval([a - b for a, b in zip(mine, theirs, strict=True)])
             cells.append(f"{fmean(mine) - fmean(theirs):+.3f} [{low:+.3f}, {high:+.3f}]")
         lines.append(cells)
-    return table(["task", "seeds", row, *(f"less {other}" for other in others)], lines)
+    return table(["task", "seeds", row, *(f"minus {other}" for other in others)], lines)
 
 
 def write_beside(row: str, league: League) -> None:
@@ -336,7 +320,6 @@ def write(
         "facts": facts(league, folder, waiting),
         "tasks": tasks_table(league, budgets),
         "standings": standings(league, dashes),
-        "failures": failures_table(league),
         "advice": advice_tables(league, advice, even),
     }
     for name, made in blocks.items():

@@ -1,7 +1,7 @@
 """Write what `rlzoo bench` measured into the tables of docs/speed.md.
 
     rlzoo bench --model small,medium ... --out runs/speed.json --plot docs/speed.svg
-    python docs/speed.py runs/speed.json
+    python docs/studies/speed.py runs/speed.json
 
 Several files are joined: a part and model that comes again replaces the earlier one.
 """
@@ -13,7 +13,8 @@ from pathlib import Path
 from common import with_block
 from rlzoo_lab.bench.tables import markdown, sections
 
-PAGE = Path(__file__).resolve().parent / "speed.md"
+LEFT_OUT = ("tokens", "CPU s", "tok/s")
+PAGE = Path(__file__).resolve().parents[1] / "speed.md"
 
 
 def joined(files: list[str]) -> dict:
@@ -29,35 +30,36 @@ def joined(files: list[str]) -> dict:
     return {**document, "rows": [row for rows in found.values() for row in rows]}
 
 
-def phases(rows: list[dict]) -> str:
-    """Where the CPU time of each step goes, in percent."""
-    lines = ["| case | by | CPU s | of it, in percent |", "| --- | --- | --- | --- |"]
-    for row in rows:
-        if "phases" not in row:
-            continue
-        parts = row["phases"]
-        named = {**parts, "the rest": row["cpu_seconds"] - sum(parts.values())}
-        shares = {name: 100 * t / row["cpu_seconds"] for name, t in named.items()}
-        text = ", ".join(f"{name} {share:.0f}" for name, share in shares.items() if share >= 0.5)
-        by = f"{row['by']}, {row['rows']} rows" if "rows" in row else row["by"]
-        lines.append(f"| {row['case']} | {by} | {row['cpu_seconds']:.3g} | {text} |")
-    return "\n".join(lines)
+def narrow(text: str) -> str:
+    """The tables without redundant columns and without the rows of an older checkout."""
+    out, keep = [], None
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            keep = None
+        elif keep is None:
+            keep = [i for i, cell in enumerate(cells) if cell not in LEFT_OUT]
+        if keep is None:
+            out.append(line)
+        elif cells[1] != "before":
+            out.append("| " + " | ".join(cells[i] for i in keep) + " |")
+    return "\n".join(out)
 
 
 def made(document: dict) -> dict[str, str]:
-    """What stands between the markers: name -> text."""
+    """The text between the markers: name -> text."""
     by_part: dict[str, list[str]] = {}
-    out = {}
     for title, rows in sections(document):
-        part, model = rows[0]["part"], rows[0].get("model")
-        by_part.setdefault(part, []).append(f"{title.capitalize()}:\n\n{markdown(rows)}")
-        if part == "step":
-            out[f"phases {model}"] = phases(rows)
+        part = rows[0]["part"]
+        text = markdown(rows)
+        if part in ("step", "head"):
+            text = narrow(text)
+        by_part.setdefault(part, []).append(f"{title.capitalize()}:\n\n{text}")
     machine = document["machine"]
     versions = next((r["versions"] for r in document["rows"] if "versions" in r), {})
     text = f"{machine['cpu']}, {machine['cores']} cores, {document['threads']} thread used; "
     text += ", ".join(f"{name} {version}" for name, version in versions.items())
-    return {"machine": f"{text}.", **{k: "\n\n".join(v) for k, v in by_part.items()}, **out}
+    return {"machine": f"{text}.", **{k: "\n\n".join(v) for k, v in by_part.items()}}
 
 
 def main(files: list[str]) -> None:

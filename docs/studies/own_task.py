@@ -1,6 +1,6 @@
 """Walks docs/own-task.md: its commands, timed, and its claim with other seeds.
 
-python docs/own_task.py [--dir FOLDER] [--seeds N]
+python docs/studies/own_task.py [--dir FOLDER] [--seeds N]
 """
 
 import argparse
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-DOCS = Path(__file__).parent
+DOCS = Path(__file__).resolve().parents[1]
 PAGE = DOCS / "own-task.md"
 
 

@@ -1,9 +1,9 @@
 """Run the showcase and the critic's study again; write docs/showcase.md and docs/study.md's tables.
 
-    python docs/showcase.py         about half an hour on two idle cores; goes on where it stopped
+    python docs/studies/showcase.py    about half an hour on two cores; resumes where it stopped
 
 Runs land in runs/showcase/; the text around the tables stays as it is. Names of blocks as
-arguments make those alone; `--as-is` takes the runs that are there.
+arguments make only those; `--as-is` takes the runs that are there.
 """
 
 import json
@@ -14,9 +14,9 @@ from pathlib import Path
 from common import put, rlzoo, table
 from rlzoo_lab.stats import student_quantile
 
-HERE = Path(__file__).resolve().parent
-PAGES = [HERE / "showcase.md", HERE / "study.md", HERE / "tutorial.md"]
-RUNS = HERE.parent / "runs" / "showcase"
+DOCS = Path(__file__).resolve().parents[1]
+PAGES = [DOCS / "showcase.md", DOCS / "study.md", DOCS / "tutorial.md"]
+RUNS = DOCS.parent / "runs" / "showcase"
 SETTING = [
     "task=spelling", "model=speller", "train.steps=24", "eval.every=0", "eval.samples=256",
     "checkpoint.every=0", f"seed={','.join(map(str, range(10)))}",
@@ -97,7 +97,7 @@ def diagnosis() -> str:
     for name, by in rows.items():
         of = [by.get(critic) or by["none"] for critic in ("zero", "noisy", "exact")]
         lines.append([name, *(f"{r['batches']['64']['cosine']:.2f}" for r in of)])
-    return table(["estimator", *(f"cos@64, {c}" for c in ("V = 0", "V rough", "V exact"))], lines)
+    return table(["estimator", "V = 0", "V rough", "V exact"], lines)
 
 
 def results(name: str) -> str:
@@ -106,21 +106,17 @@ def results(name: str) -> str:
     lines = [
         [
             row,
-            str(len(runs)),
-            f"{mean([summary(r)['eval_before'] for r in runs.values()]):.3f}",
             with_interval(scores(runs)),
             "reference" if row == BEST else with_interval(paired(best, runs), "+.3f"),
-            f"{mean([summary(r)['tokens'] for r in runs.values()]):,.0f}",
         ]
         for row, runs in rows.items()
     ]
-    header = ["row", "seeds", "before", "after", f"{BEST} minus it", "tokens"]
-    found = json.loads(rlzoo("compare", str(RUNS / name), "--reference", BEST, "--json"))
-    return "\n\n".join([table(header, lines), *found["verdict"]])
+    header = ["row", "score after", f"{BEST} minus it"]
+    return table(header, lines)
 
 
 def expect() -> str:
-    """What the tutorial says of the rows."""
+    """The tutorial's table of the rows."""
     lines = []
     for row, runs in runs_of("words").items():
         words = f"`recipe={row.replace(' lam=', ' estimator.lam=')}`"
@@ -128,36 +124,14 @@ def expect() -> str:
     return table(["", "right words, 95 % interval of the mean"], lines)
 
 
-MARKS = (0.2, 0.3, 0.4, 0.5)
-
-
-def later() -> str:
-    """The step at which the mean reward of a row's seeds and last four steps reaches a mark."""
-    rows = {**runs_of("words"), "lam=0, critic.epochs=4": runs_of("epochs")["lam=0"]}
-    lines = []
-    for row, runs in rows.items():
-        curves = [[line["reward/mean"] for line in steps(run)] for run in runs.values()]
-        heights = [mean(list(column)) for column in zip(*curves, strict=True)]
-        smooth = {i: mean(heights[i - LATE : i]) for i in range(LATE, len(heights) + 1)}
-        first = [next((str(i) for i, x in smooth.items() if x >= mark), "-") for mark in MARKS]
-        lines.append([row, *first])
-    return table(["row", *(f"step with {mark}" for mark in MARKS)], lines)
-
-
 PARTS = [f"critic/vf_explained_var{part}" for part in ("", "/first", "/middle", "/last")]
 
 
 def of_critic(runs: dict[int, Path]) -> list[str]:
-    keys = [*PARTS, "critic/vf_slope", "critic/vf_bias"]
-    return [f"{mean([late(run, key) for run in runs.values()]):.2f}" for key in keys]
+    return [f"{mean([late(run, key) for run in runs.values()]):.2f}" for key in PARTS]
 
 
-CRITIC_HEAD = ["explained", "first third", "middle", "last", "slope", "bias"]
-
-
-def explained() -> str:
-    lines = [[r, *of_critic(x)] for r, x in runs_of("words").items() if r.startswith("ppo")]
-    return table(["row", *CRITIC_HEAD], lines)
+CRITIC_HEAD = ["explained", "first third", "middle", "last"]
 
 
 def ceiling() -> str:
@@ -179,12 +153,12 @@ def ceiling() -> str:
             for key, values in found.items():
                 values.append(critic[key])
         lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
-    head = ["V explains of Var(G)", "ceiling", "share of it", "position alone", "share beyond it"]
+    head = ["V explains of Var(G)", "ceiling", "share of it", "position only", "share beyond it"]
     return table(["row", "seeds", *head], lines)
 
 
 def critic() -> str:
-    """Every variation beside the row that it varies."""
+    """Every variation, compared with the row that it varies."""
     base = {lam: runs_of("words")[f"ppo_gae lam={lam}"] for lam in ("0", "0.8")}
     rows = [("lam=0.8, as it comes", base["0.8"], base["0.8"])]
     rows.append(("critic.epochs=4", runs_of("epochs")["lam=0.8"], base["0.8"]))
@@ -224,7 +198,7 @@ def curves() -> str:
         axes.plot(range(1, len(heights) + 1), heights, style, label=row)
     axes.set(xlabel="step (64 responses each)", ylabel="share of right words", ylim=(0, None))
     axes.legend(fontsize="small")
-    figure.savefig(HERE / "showcase.svg", metadata={"Date": None})
+    figure.savefig(DOCS / "showcase.svg", metadata={"Date": None})
     return "![mean reward by step](showcase.svg)"
 
 
@@ -235,15 +209,16 @@ def main() -> None:
         "words": lambda: results("words"),
         "curves": curves,
         "expect": expect,
-        "explained": explained,
         "ceiling": ceiling,
         "end": lambda: results("end"),
-        "later": later,
         "critic": critic,
     }
     for name in [word for word in sys.argv[1:] if word != "--as-is"] or blocks:
-        page = next(p for p in PAGES if f"<!-- {name} -->" in p.read_text(encoding="utf-8"))
-        put(page, name, blocks[name]())
+        pages = [p for p in PAGES if f"<!-- {name} -->" in p.read_text(encoding="utf-8")]
+        if not pages:
+            print(f"{name}: no page has such a place")
+            continue
+        put(pages[0], name, blocks[name]())
         print(f"{name}: written", flush=True)
 
 

@@ -1,6 +1,6 @@
 """Train on stale samples, by seven losses, and write the table of docs/staleness.md.
 
-    python docs/staleness.py        about 7 CPU minutes in one process; goes on where it stopped
+    python docs/studies/staleness.py    about 7 CPU minutes; resumes where it stopped
 
 Each run is that of `rlzoo run` with the words of its row, without a run folder; results land in
 runs/staleness.jsonl. The text around the table stays.
@@ -19,8 +19,8 @@ import rlzoo
 from common import put, recorded
 from rlzoo_lab.stats import mean_interval
 
-HERE = Path(__file__).resolve().parent
-PAGE, RESULTS = HERE / "staleness.md", HERE.parent / "runs" / "staleness.jsonl"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, RESULTS = DOCS / "staleness.md", DOCS.parent / "runs" / "staleness.jsonl"
 SEEDS, STALENESS = range(10), (0, 4, 16)
 COMMON = (
     "model=blind task=marks kl.place=none train.steps=40 train.minibatches=1 rollout.prompts=16 "

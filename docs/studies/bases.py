@@ -1,6 +1,6 @@
 """Train from the honest bases and write the table of docs/bases.md.
 
-    python docs/bases.py [WORKERS]     about 25 CPU minutes by two workers; goes on where it stopped
+    python docs/studies/bases.py [WORKERS]   25 CPU minutes; resumes where it stopped
 
 Each run is that of `rlzoo run recipe=RECIPE` with the words of its case, evaluated before and
 after, without a run folder; results land in runs/bases.jsonl. The text around the table stays.
@@ -20,8 +20,8 @@ import rlzoo
 from common import put, recorded
 
 ZOO = rlzoo.load_zoo()
-HERE = Path(__file__).resolve().parent
-PAGE, RESULTS = HERE / "bases.md", HERE.parent / "runs" / "bases.jsonl"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, RESULTS = DOCS / "bases.md", DOCS.parent / "runs" / "bases.jsonl"
 SEEDS = range(10)
 RECIPES = ("ppo_gae", "grpo")
 COMMON = ["rollout.samples=4", "eval.samples=128", "run.threads=1"]

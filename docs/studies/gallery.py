@@ -1,8 +1,8 @@
 """Draw each recipe's learning curves from the league's runs; docs/gallery.md shows them.
 
-    python docs/gallery.py [FOLDER]     seconds; FOLDER as `python docs/league.py` made it
+    python docs/studies/gallery.py [FOLDER]    seconds; FOLDER: the league's runs
 
-Writes docs/gallery/RECIPE.svg and docs/gallery/league.json, what the page says of the league, and
+Writes docs/gallery/RECIPE.svg and docs/gallery/league.json, the page's facts about the league, and
 then the page, which `python docs/generate.py` keeps in step with recipes and docstrings. A task
 counts once each of its rows has three runs or more; seeds are those that all of its rows have.
 """
@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
 import league
 import league_page
-from common import DOCS, ROOT, parts_of, plan_of, prose
+from common import DOCS, ROOT, plan_of, prose
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.files import describe
 from rlzoo.recipe.plan import Plan
@@ -53,7 +52,7 @@ def read_league(folder: Path) -> dict[str, dict[str, list[league_page.Played]]]:
 
 
 def facts_of(found: Mapping[str, Mapping[str, list[league_page.Played]]]) -> dict[str, Any]:
-    """What the page says of the league: of each task and of each recipe."""
+    """The league's results for each task and each recipe."""
     names = [row for row in RECIPES if any(row in runs for runs in found.values())]
     everywhere = [row for row in names if all(row in runs for runs in found.values())]
     ranks, low_high, _ = league_page.mean_ranks(found, everywhere)
@@ -142,29 +141,30 @@ def panel(
 # ---------------------------------------------------------------- the page
 
 GROUPS = {
-    "With a critic": "A second network says what to expect at each token.",
-    "Without a critic": "Several answers to a prompt, or a baseline of another kind, say what to "
-    "expect. One model less to train and to hold.",
-    "For conversations": "Their credit goes to turns: for tasks that answer back.",
-    "With a teacher": "A better model, or the policy with more in its prompt, says of each token "
-    "how likely it would have been.",
+    "With a critic": "A second network predicts the value at each token.",
+    "Without a critic": "Several responses to a prompt, or another baseline, replace the critic: "
+    "one model less to train.",
+    "For conversations": "Credit goes to turns, in tasks that reply.",
+    "With a teacher": "A better model, or the policy with more in its prompt, scores each token.",
 }
 INTRO = """\
 # Gallery of recipes
 
-Every recipe that ships: how it learns, its formula, and what the [league](league.md) says for and
-against it. Try one with `rlzoo run NAME`, see all its settings with `rlzoo show recipe=NAME`.
+Which recipes ship, how does each learn, and which should you try first? `rlzoo run NAME` runs one,
+`rlzoo show recipe=NAME` prints all its settings. The linked components have the formulas.
+"One update": one optimizer step per batch, where most recipes take four.
 
-**The curves**: mean score of training batches over tokens drawn. Blue is this recipe, with the
-range of its seeds; dashed is the task's best recipe. (DAPO's batches are filtered, and look better
+**Curves**: mean score of training batches over tokens drawn. Blue is the recipe with the range of
+its seeds, dashed is the task's best recipe. (DAPO filters its batches, so its curve looks better
 than the policy is.)
 
-**The advice** is read off the league: one setting for all recipes, few steps, nothing tuned for any
-of them. So it says what to try first, not what is best at your size. "Indistinguishable": these
-seeds show no difference at 95 %; with so many recipes that does not prove that there is none. "Try
-it first": indistinguishable on every task, and the whole interval of the mean rank in the first
-third. A run failed if it never learned, collapsed or diverged, in the league's
-[words](league.md#what-went-wrong). Ranks are among recipes that play every task.
+**Advice** comes from the [league](league.md): short untuned runs with the same settings for every
+recipe. It suggests where to start, not what is best at your scale. *Level with the best* means that
+these seeds show no difference at 95 %, which does not prove that there is none. *Try first*: level
+with the best on every task, and the 95 % interval of the mean rank is in the first third.
+Runs that never learned, collapsed or diverged ([definitions](league.md#what-went-wrong)) are
+counted, if there were any.
+Ranks are means over the tasks, among the recipes that apply to every task, with 95 % intervals.
 """
 
 
@@ -185,7 +185,7 @@ def page(zoo: Zoo) -> str:
     out = [INTRO.strip(), played(facts["tasks"])]
     for title, entries in groups.items():
         if entries:
-            out += [f"## {title}", f"{GROUPS[title]} By mean rank in the league."]
+            out += [f"## {title}", f"{GROUPS[title]} Sorted by mean rank."]
             out += [text for _, _, text in sorted(entries)]
     return "\n\n".join(out) + "\n"
 
@@ -201,70 +201,56 @@ def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any
     about = describe(ROOT / "configs" / "recipes" / f"{name}.yaml")
     out = [f"### {name}", prose(about)]
     if (FOLDER / f"{name}.svg").is_file():
-        out.append(f"![learning curves of {name}](gallery/{name}.svg)")
-    out += [f"```text\n{formula(plan)}\n```", made_of(plan)]
-    out.append(f"**Advice.** {advice(name, row, facts)}")
+        out.append(f"![curves of {name}](gallery/{name}.svg)")
+    out += [made_of(plan), advice(name, row, facts)]
     return "\n\n".join(out)
-
-
-def formula(plan: Plan) -> str:
-    """The first paragraphs of the estimator's and the loss's docstrings."""
-    of = {"advantage": plan.estimator, "loss": plan.policy_loss}
-    lines = []
-    for label, bound in of.items():
-        text = " ".join(parts_of(bound.component)[0].split())
-        lines += wrap(text, 80, initial_indent=f"{label:11}", subsequent_indent=" " * 11)
-    return "\n".join(lines)
 
 
 def made_of(plan: Plan) -> str:
     """The components, with links to their pages."""
 
     def link(bound: Any) -> str:
-        given = {key: " ".join(str(value).split()) for key, value in bound.options.items()}
-        options = ", ".join(f"{key}={value}" for key, value in given.items() if value)
-        text = f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
-        return f"{text} ({options})" if options else text
+        return f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
 
-    get = plan.recipe.config.get
-    parts = [f"Estimator {link(plan.estimator)}", f"loss {link(plan.policy_loss)}"]
-    parts.append(f"aggregation {link(plan.aggregation)}")
+    parts = [link(plan.estimator), f"loss {link(plan.policy_loss)}", link(plan.aggregation)]
     if plan.kl is not None:
-        parts.append(f"KL {link(plan.kl)} in the {get('kl')['place']}")
-    else:
-        parts.append("no KL")
-    if plan.value_loss is not None:
-        parts.append(f"value loss {link(plan.value_loss)}")
+        parts.append(f"KL {link(plan.kl)} in the {plan.recipe.config.get('kl')['place']}")
     if plan.sampler is not plan.base_sampler:
         parts.append(f"sampler {link(plan.sampler)}")
     parts += [f"column {link(column)}" for column in plan.columns]
-    whiten = get("whiten")
-    parts.append("not whitened" if whiten == "none" else f"whitened over the {whiten}")
-    return "; ".join(parts) + "."
+    config = plan.recipe.config
+    parts += [f"reward `{name}`" for name in plan.rewards if name != "verifier"]
+    parts += [f"correction `{plan.correction}`"] if plan.correction else []
+    parts += [f"critic warm-up {config.train.critic_warmup}"] if config.train.critic_warmup else []
+    parts += [f"whitened by {config.whiten}"] if config.whiten != "none" else []
+    parts += ["one update"] if config.train.epochs * config.train.minibatches == 1 else []
+    return ", ".join(parts) + "."
 
 
 def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """One line by the league: try it first? Where was it behind? How often did it fail?"""
+    """What the league suggests: try it first? Where was it behind? How often did it fail?"""
     if not row:
         apart = league.NOT_PLAYED.get(name)
-        more = f"measured [apart]({apart})" if apart else "nothing to say yet"
-        return f"Not among the [league](league.md)'s rows: {more}."
+        more = f"measured [separately]({apart})" if apart else "not measured yet"
+        return f"Not in the [league](league.md): {more}."
     tasks = row["tasks"]
-    good = [task for task, found in tasks.items() if found["like_best"]]
-    behind = [task for task in tasks if task not in good]
+    behind = [task for task, found in tasks.items() if not found["like_best"]]
     leads = 3 * row.get("high", facts["of"]) <= facts["of"] and not behind
-    text = "Try it first" if leads else "Worth a try" if good else "Not the first to try"
-    where = listed(good) if behind and good else "every task"
-    text += f": {'indistinguishable from' if good else 'behind'} the best on {where}."
+    text = "Try first" if leads else "Not first" if len(behind) == len(tasks) else "Worth a try"
     if behind:
-        gains = [f"{max(tasks[task]['share'], 0):.0%} on {task}" for task in behind]
-        text += f" It gained {listed(gains)} of what the best did."
-    failed = [f"{sum(n.values())} {how} ({', '.join(n)})" for how, n in row["failures"].items()]
+        gains = sorted(max(tasks[task]["share"], 0) for task in behind)
+        low_high = dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1]))
+        where = listed(behind) if len(behind) < len(tasks) else "every task"
+        text = f"**{text}.** Behind on {where}: {' to '.join(low_high)} of the best gain."
+    else:
+        text = f"**{text}.** Level with the best on every task."
+    counts = {how: sum(n.values()) for how, n in row["failures"].items()}
+    failed = [f"{count} {how}" for how, count in counts.items()]
     runs = sum(facts["tasks"][task]["seeds"] for task in tasks)
-    text += f" Of {runs} runs {listed(failed)}." if failed else f" None of {runs} runs failed."
+    text += f" In {runs} runs {listed(failed)}." if failed else ""
     if "rank" in row:
-        interval = f"95 % {row['low']:.1f} to {row['high']:.1f}"
-        text += f" Mean rank {row['rank']:.1f} of {facts['of']} ({interval})."
+        interval = f"({row['low']:.1f} to {row['high']:.1f})"
+        text += f" Rank {row['rank']:.1f} {interval}."
     return text
 
 

@@ -1,6 +1,6 @@
 """Teach a student by a teacher, in several ways, and write the table of docs/distillation.md.
 
-    python docs/distillation.py [SEEDS]     about 5 CPU minutes for ten; goes on where it stopped
+    python docs/studies/distillation.py [SEEDS]   5 CPU minutes for ten; resumes where it stopped
 
 The teacher is trained once, in runs/distillation/; results land in runs/distillation.jsonl. The
 text around the table stays.
@@ -20,8 +20,8 @@ from common import put, recorded
 from rlzoo.cli import main as command
 from rlzoo_lab.stats import mean_interval
 
-HERE = Path(__file__).resolve().parent
-PAGE, RUNS = HERE / "distillation.md", HERE.parent / "runs"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE, RUNS = DOCS / "distillation.md", DOCS.parent / "runs"
 RESULTS, PLACE = RUNS / "distillation.jsonl", RUNS / "distillation"
 TEACHER = PLACE / "teacher" / "model"
 TEACHING = (

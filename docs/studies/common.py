@@ -14,7 +14,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
 
-DOCS = Path(__file__).resolve().parent
+DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 PLANS: dict[tuple[str, int], Plan] = {}
 

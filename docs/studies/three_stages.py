@@ -1,8 +1,8 @@
-"""What docs/three-stages.md needs beside rlzoo's commands: data, and the true score's curve.
+"""What docs/three-stages.md needs next to rlzoo's commands: data, and the true score's curve.
 
-python docs/three_stages.py demonstrations FILE
-python docs/three_stages.py preferences FILE --model DIR
-python docs/three_stages.py curves SWEEP [--plot FILE]
+python docs/studies/three_stages.py demonstrations FILE
+python docs/studies/three_stages.py preferences FILE --model DIR
+python docs/studies/three_stages.py curves SWEEP [--plot FILE]
 """
 
 import argparse
@@ -19,7 +19,7 @@ PEAK = 30  # the step that is compared with the last one; chosen on seed 100
 
 
 def demonstrations(arguments: argparse.Namespace) -> None:
-    """Bland answers to prompts of the training split: 4 to 8 letters of the dish, and now and then
+    """Bland answers to prompts of the training split: 4 to 8 letters of the dish, and occasionally
     the spice."""
     import torch
 

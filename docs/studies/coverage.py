@@ -1,7 +1,7 @@
 """Coverage, family-wise error and power of every interval and verdict that `rlzoo compare` prints.
 
-    python docs/coverage.py            # 30 CPU seconds; prints all tables, writes compare.md's
-    python docs/coverage.py --quick    # a tenth of the repetitions, printed only
+    python docs/studies/coverage.py            # 30 CPU seconds; writes the tables of compare.md
+    python docs/studies/coverage.py --quick    # a tenth of the repetitions, printed only
 
 Rows that are paired by seed: score = row + seed + noise, and the noise is of one of the kinds
 below. Every rule is applied to many tables at once, with the critical values of `rlzoo_lab.stats`;
@@ -19,7 +19,7 @@ from rlzoo_lab import stats
 
 SEEDS = (3, 5, 8, 10, 20)
 ROWS = (2, 5, 10)
-PAGE = Path(__file__).parent / "compare.md"
+PAGE = Path(__file__).resolve().parents[1] / "compare.md"
 
 Array = np.ndarray
 

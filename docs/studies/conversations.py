@@ -1,6 +1,6 @@
 """Run the conversations of docs/conversations.md again and write their table into the page.
 
-    python docs/conversations.py [FOLDER]      about six minutes; resumes where it stopped
+    python docs/studies/conversations.py [FOLDER]      about six minutes; resumes where it stopped
 
 Runs land in FOLDER, runs/conversations by default; the text around the table stays as it is.
 """
@@ -13,8 +13,8 @@ from statistics import fmean, stdev
 from common import put, rlzoo, table
 from rlzoo_lab.stats import student_quantile
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE / "conversations.md"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE = DOCS / "conversations.md"
 COMMON = [
     "recipe=ppo_gae", "model=turns", "seed=0,1,2,3,4", "train.steps=24", "eval.every=8",
     "eval.samples=512", "checkpoint.every=0", "run.threads=1",
@@ -54,7 +54,7 @@ def line(task: str, estimator: str, rows: list[dict]) -> list[str]:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "runs" / "conversations"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent / "runs" / "conversations"
     header = ["task", "estimator", "seeds", "before", "after", "after - before",
               "turns, first step", "turns, last step"]  # fmt: skip
     lines = []

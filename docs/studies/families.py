@@ -1,18 +1,10 @@
-"""The tables of docs/families.md.
+"""The tables of docs/families.md, which `docs/generate.py` writes.
 
-`docs/generate.py` fills those that come out of the components: each loss and estimator is called on
-a few made-up rows, and what it gave stands in the table. First runs of the recipes are made by
-
-    python docs/families.py [FOLDER]      two minutes of CPU; goes on where it stopped
-
-and land in runs/families by default.
+Each loss and estimator is called on a few made-up rows.
 """
 
-import json
 import math
 import re
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +13,10 @@ from torch import Tensor
 
 from common import plan_of
 from rlzoo.plugin.component import Component
-from rlzoo.recipe.plan import Plan
 from rlzoo_lab.checks.made_up import made_up
 
-HERE = Path(__file__).resolve().parent
-CONFIGS = HERE.parent / "configs" / "recipes"
+DOCS = Path(__file__).resolve().parents[1]
+CONFIGS = DOCS.parent / "configs" / "recipes"
 Table = tuple[list[str], list[list[str]]]
 
 RATIOS = (0.5, 1.0, 1.5, 4.0)
@@ -39,7 +30,7 @@ def losses(zoo: Any, shipped: list[Component]) -> Table:
     """What each loss does with one token: its push, in units of A grad log pi."""
     at = ", ".join(f"{ratio:g}" for ratio in RATIOS)
     head = ["loss", "decides per", f"good token, ratio {at}", f"bad token, ratio {at}",
-            "whatever pi_old"]  # fmt: skip
+            "any pi_old"]  # fmt: skip
     rows = []
     for loss in shipped:
         good, bad = (pushes(zoo, loss, a) for a in (1.0, -1.0))
@@ -59,7 +50,7 @@ def pushes(zoo: Any, loss: Component, advantage: float, old: float = PROBABILITY
         columns = probe(zoo, 1, 1)
         old_log = torch.full((1, 1), math.log(old), dtype=torch.float64)
         columns |= {"old_log_probs": old_log, "sampler_log_probs": old_log,
-                    # just above, so that rounding decides nothing at a limit (ripo's: .5 and 1.5)
+                    # just above, so that rounding decides nothing at a limit (ripo's: 0.5 and 1.5)
                     "log_probs": old_log + math.log(ratio) + 1e-9,
                     "advantages": torch.full((1, 1), advantage, dtype=torch.float64)}  # fmt: skip
         out.append(-slope(loss, columns)[0, 0].item() / advantage)
@@ -108,7 +99,7 @@ def probe(zoo: Any, rows: int, steps: int) -> dict[str, Any]:
 
 
 def numbers(values: list[float]) -> str:
-    return " · ".join(f"{x + 0.0:.2f}".rstrip("0").rstrip(".") for x in map(rounded, values))
+    return ", ".join(f"{x + 0.0:.2f}".rstrip("0").rstrip(".") for x in map(rounded, values))
 
 
 def rounded(x: float) -> float:
@@ -121,15 +112,11 @@ SAMPLES, LENGTH = 4, 4
 
 
 def estimators(zoo: Any, shipped: list[Component]) -> Table:
-    """What each estimator makes of four responses of four tokens, one or three of them right."""
-    head = ["estimator", "compares with", "a response's tokens", "right, of 1 in 4 right",
-            "wrong, of 1", "right, of 3", "wrong, of 3"]  # fmt: skip
+    """Advantages of a right response among four of four tokens, of which one or three are right."""
+    head = ["estimator", "baseline", "tokens", "one right", "three right"]
     rows = []
     for estimator in shipped:
-        cells = []
-        for right in (1, 3):
-            out = estimate(zoo, estimator, right)
-            cells += [span(out[0]), span(out[-1])]
+        cells = [span(estimate(zoo, estimator, right)[0]) for right in (1, 3)]
         rows.append([f"[{estimator.name}](components/estimators/{estimator.name}.md)",
                      baseline(estimator), credit(zoo, estimator), *cells])  # fmt: skip
     return head, sorted(rows, key=lambda row: (row[1], row[2], row[0]))
@@ -181,7 +168,7 @@ BASELINES = {
 
 
 def baseline(estimator: Component) -> str:
-    """What a response is compared with, by the columns that it is compared by."""
+    """The baseline of a response, derived from the columns that the estimator reads."""
     said = [text for name, text in BASELINES.items() if name in estimator.needs]
     return " and ".join(said) or "nothing"
 
@@ -198,39 +185,12 @@ def credit(zoo: Any, estimator: Component) -> str:
     return "share one a turn" if all(torch.allclose(x, x[:1]) for x in parts) else "each its own"
 
 
-# ---------------------------------------------------------------- recipes
-
-
-def recipes(zoo: Any) -> Table:
-    head = ["recipe", "advantage", "compares with", "policy loss", "mean over", "KL",
-            "steps a batch", "beside it"]  # fmt: skip
-    rows = []
-    for path in sorted(CONFIGS.glob("*.yaml")):
-        plan = plan_of(path.stem, zoo)
-        rows.append([f"`{path.stem}`", *facts(plan)])
-    return head, sorted(rows, key=lambda row: (row[2], row[1], row[0]))
-
-
-def facts(plan: Plan) -> list[str]:
-    config = plan.recipe.config
-    kl = f"{config.kl.name}, {config.kl.place}" if plan.kl else ""
-    whole = [f"whitened over the {config.whiten}"] if config.whiten != "none" else []
-    whole += [f"`{plan.sampler.name}` sampling"] if plan.sampler is not plan.base_sampler else []
-    whole += [f"reward `{n}`" for n in plan.rewards if n != "verifier"]
-    whole += [f"correction `{plan.correction}`"] if plan.correction else []
-    whole += ["a truncated sampler"] if config.rollout.top_p < 1 or config.rollout.top_k else []
-    whole += [f"critic warm-up {config.train.critic_warmup}"] if config.train.critic_warmup else []
-    return [plan.estimator.name, baseline(plan.estimator.component), plan.policy_loss.name,
-            plan.aggregation.name, kl, str(config.train.epochs * config.train.minibatches),
-            ", ".join(whole)]  # fmt: skip
-
-
-# ---------------------------------------------------------------- what the league says of them
+# ---------------------------------------------------------------- the league's ranks
 
 
 def standings(zoo: Any) -> Table:
     """The league's mean ranks, by what a recipe compares a response with."""
-    text = (HERE / "league.md").read_text(encoding="utf-8")
+    text = (DOCS / "league.md").read_text(encoding="utf-8")
     lines = text.partition("<!-- standings -->")[2].partition("<!-- /standings -->")[0]
     ranks: dict[str, float] = {}
     for line in lines.splitlines():
@@ -242,71 +202,10 @@ def standings(zoo: Any) -> Table:
         if (CONFIGS / f"{name}.yaml").is_file():
             plan = plan_of(name, zoo)
             kinds.setdefault(baseline(plan.estimator.component), []).append(name)
-    head = ["compares with", "recipes", "best mean rank", "worst", f"of {len(ranks)} rows"]
+    head = ["baseline", "recipes", "best mean rank", "worst"]
     rows = []
     for kind, names in sorted(kinds.items()):
         names.sort(key=ranks.__getitem__)
-        rows.append([kind, ", ".join(f"`{n}`" for n in names), f"{names[0]} {ranks[names[0]]:.1f}",
-                     f"{names[-1]} {ranks[names[-1]]:.1f}", str(len(names))])  # fmt: skip
+        best, worst = (f"{n} {ranks[n]:.1f}" for n in (names[0], names[-1]))
+        rows.append([kind, str(len(names)), best, worst])
     return head, rows
-
-
-# ---------------------------------------------------------------- first runs
-
-RUN = ("grpo", "dapo", "gspo", "up", "aspo", "ripo", "drpo", "cppo", "delightful", "deepseek_v3_2",
-       "high_entropy", "luspo", "cfpo", "a_star_po", "vimpo")  # fmt: skip
-WORDS = ("model=speller", "task=spelling", "rewards=[verifier]", "train.steps=24", "eval.every=0",
-         "eval.samples=256", "run.samples=0", "run.threads=1")  # fmt: skip
-TALKS = ("turn_gae", "turn_clip")  # conversations, on the recipe's own task
-TALK = ("train.steps=24", "eval.every=0", "eval.samples=256", "run.samples=0", "run.threads=1")
-# Losses against old samples, which on fresh ones are idle.
-OLD = "rollout.staleness=4"
-STALE = (("deepseek_v3_2", (*WORDS, OLD)),
-         ("turn_clip", (*TALK, OLD, "rollout.old_log_probs=sampled")))  # fmt: skip
-
-
-def first_runs(folder: Path) -> Table:
-    import rlzoo
-
-    torch.set_num_threads(1)
-    zoo = rlzoo.load_zoo()
-    rows = []
-    every = [(n, n, WORDS) for n in RUN] + [(n, n, TALK) for n in TALKS]
-    every += [(f"{n}-stale", n, words) for n, words in STALE]
-    for called, name, words in every:
-        path = folder / called
-        if not (path / "summary.json").is_file():
-            began = time.process_time()
-            rlzoo.run(name, [*words, f"run.dir={path}", "run.overwrite=true"], zoo=zoo)
-            (path / "cpu.json").write_text(json.dumps(time.process_time() - began))
-        text = (path / "metrics.jsonl").read_text(encoding="utf-8")
-        lines = [json.loads(line) for line in text.splitlines()]
-        first, *_, last = [line for line in lines if "eval/score" in line]
-        steps = [line for line in lines if "actor/ppo_kl" in line]
-        cut = [m["actor/pg_clipfrac"] for m in steps if "actor/pg_clipfrac" in m]
-        task = "spelling" if name in RUN else "hi_lo"
-        rows.append([
-            f"`{name}`" + (", stale" if called != name else ""), task,
-            *(f"{m['eval/score']:.3f}" for m in (first, last)),
-            *(f"{m['eval/greedy']:.3f}" for m in (first, last)),
-            f"{steps[-1]['actor/entropy']:.2f}",
-            f"{sum(cut) / len(cut):.3f}" if cut else "",
-            f"{json.loads((path / 'cpu.json').read_text()):.0f}",
-        ])  # fmt: skip
-    head = ["recipe", "task", "sampled before", "after", "greedy before", "after", "entropy, last",
-            "clipped, mean", "CPU s"]  # fmt: skip
-    return head, rows
-
-
-def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "runs" / "families"
-    sys.path.insert(0, str(HERE))
-    from generate import table, with_block
-
-    runs = table(*first_runs(folder))
-    page = HERE / "families.md"
-    page.write_text(with_block(page.read_text(encoding="utf-8"), "runs", runs), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

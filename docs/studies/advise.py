@@ -1,6 +1,6 @@
 """Ask the advisor in settings whose outcome is published; write docs/advise.md's table.
 
-    python docs/advise.py [FOLDER]      some three minutes; goes on where it stopped
+    python docs/studies/advise.py [FOLDER]      some three minutes; goes on where it stopped
 
 For each of ten seeds the first tenth of the run is the pilot. What is best at the end is what
 docs/study.md and docs/showcase.md found with 10 to 20 seeds; nothing is trained to the end here.
@@ -14,8 +14,8 @@ from pathlib import Path
 from common import put, table
 from rlzoo_lab.advise.pilot import advise
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE / "advise.md"
+DOCS = Path(__file__).resolve().parents[1]
+PAGE = DOCS / "advise.md"
 ASKED = ["recipe=ppo_gae", "train.steps=24"]
 STUDY = ["model=nano", "rollout.prompts=16", "estimator=gae,grpo,rloo",
          "estimator.lam=0,0.5,0.8,0.9,0.95,0.99,1"]  # fmt: skip
@@ -38,7 +38,7 @@ RULES = {"always GRPO": "grpo", "always GAE 0.95": "gae lam=0.95"}
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE.parent / "runs" / "advice"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS.parent / "runs" / "advice"
     folder.mkdir(parents=True, exist_ok=True)
     lines, hits, asked = [], Counter[str](), Counter[str]()
     for name, (words, best, source) in SETTINGS.items():

@@ -1,4 +1,4 @@
-"""A learning rate by successive halving: `python docs/tuning.py [FOLDER]`."""
+"""A learning rate by successive halving: `python docs/studies/tuning.py [FOLDER]`."""
 
 import sys
 

@@ -1,8 +1,8 @@
-"""What docs/process-rewards.md needs beside rlzoo's commands: a task whose steps can be judged.
+"""What docs/process-rewards.md needs next to rlzoo's commands: a task whose steps can be judged.
 
-python docs/process_rewards.py problems FILE
-python docs/process_rewards.py demonstrations FILE
-python docs/process_rewards.py judge --model DIR --problems FILE --out DIR
+python docs/studies/process_rewards.py problems FILE
+python docs/studies/process_rewards.py demonstrations FILE
+python docs/studies/process_rewards.py judge --model DIR --problems FILE --out DIR
 """
 
 import argparse
@@ -40,7 +40,7 @@ def problems(arguments: argparse.Namespace) -> None:
 
 
 def demonstrations(arguments: argparse.Namespace) -> None:
-    """By somebody who writes any letter instead one time in two."""
+    """Answers in which each letter is replaced by a random one with probability `WRONG`."""
     dice = random.Random(arguments.seed + 1)
     rows = []
     for _ in range(arguments.n):
