@@ -9,6 +9,7 @@ May import `mdp`, `recipe`, `plugin`, `ops` and what lies below. Nothing here ch
     engine         the passes of an update: made ahead, shared among ranks, with small gradients
     graphs         CUDA graphs of a step that is always the same
     head           log-probs, entropy and their kin straight from hidden states
+    hf_internals   what is changed in live objects of transformers and torch
     layout         how rows lie in a forward pass: side by side, or prompts once
     memory         how much memory a pass may take
     passes         how rows go through a network: how many at once, on which rank

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlzoo.accel import hf_internals
 from rlzoo.accel.layout import Aligned
 from rlzoo.errors import ModelError
 
@@ -40,7 +41,7 @@ def over(model: Any, rows: Aligned) -> AbstractContextManager:
 def _one_sequence_a_row() -> Iterator[None]:
     """Within, transformers does not look at positions, and wait for the device, to find out whether
     several sequences stand in a row."""
-    _ask_this_thread_first()
+    _set_up()
     _here.one_sequence_a_row += 1
     try:
         yield
@@ -49,15 +50,12 @@ def _one_sequence_a_row() -> Iterator[None]:
 
 
 @cache
-def _ask_this_thread_first() -> None:
-    from transformers import masking_utils
+def _set_up() -> None:
+    """What this process changes in transformers, once."""
+    from transformers import AttentionInterface
 
-    look = masking_utils.find_packed_sequence_indices
-
-    def find(position_ids: Tensor) -> Any:
-        return None if _here.one_sequence_a_row else look(position_ids)
-
-    masking_utils.find_packed_sequence_indices = find
+    AttentionInterface.register(NAME, attend)
+    hf_internals.skip_packed_sequences(lambda: bool(_here.one_sequence_a_row))
 
 
 def same() -> Callable[[], AbstractContextManager]:
@@ -67,18 +65,14 @@ def same() -> Callable[[], AbstractContextManager]:
 
 @contextmanager
 def within(line: tuple[Any, Aligned]) -> Iterator[None]:
-    from transformers import AttentionInterface
-
+    _set_up()
     config, _ = line
-    AttentionInterface.register(NAME, attend)
-    before = config._attn_implementation
-    config._attn_implementation = NAME  # for which transformers makes no mask
-    _here.passes.append(line)
-    try:
-        yield
-    finally:
-        _here.passes.pop()
-        config._attn_implementation = before
+    with hf_internals.attention_kind(config, NAME):  # transformers makes no mask for it
+        _here.passes.append(line)
+        try:
+            yield
+        finally:
+            _here.passes.pop()
 
 
 @torch.compiler.disable

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers.cache_utils import DynamicLayer
 
+from rlzoo.accel.hf_internals import attention_of, take_over
 from rlzoo.errors import ModelError
 
 LEAVE = 0.9  # rows leave a growing cache once no more than this share of them goes on
@@ -27,7 +28,7 @@ class _Layer(DynamicLayer):
 
     def __init__(self, layer: DynamicLayer):
         super().__init__()
-        self.__dict__.update(layer.__dict__)
+        take_over(self, layer)
 
 
 class GrowingLayer(_Layer):
@@ -127,8 +128,8 @@ class Fixed:
         self.kinds = getattr(config, "layer_types", None) or ["full_attention"] * len(cache.layers)
         if other := sorted(set(self.kinds) - {"full_attention", "sliding_attention"}):
             raise ModelError(f"layers of {', '.join(other)}")
-        if config._attn_implementation not in ("sdpa", "eager"):
-            raise ModelError(f"{config._attn_implementation} attention")
+        if (kind := attention_of(config)) not in ("sdpa", "eager"):
+            raise ModelError(f"{kind} attention")
         self.cache, self.dtype, self.seen = cache, model.dtype, seen.bool()
         self.columns = seen.shape[1]  # that are taken, once all is said that there is room for
         self.most = self.columns + limit

@@ -10,16 +10,18 @@ go through `model.generate`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from rlzoo.accel.cache import Fixed, Growing
 from rlzoo.accel.graphs import Graph, Step
+from rlzoo.accel.hf_internals import forward_of
 from rlzoo.errors import ModelError
 from rlzoo.mdp.turns import ends_turn, first_stop, reach
 from rlzoo.ops import on_host, put
@@ -64,7 +66,7 @@ def decode(
         use_cache=True, logits_to_keep=1,
     )  # fmt: skip
     filled: Any = getattr(out, "past_key_values", None)
-    if not _gives_up_rows(filled):
+    if not plain_cache(filled, DynamicSlidingWindowLayer):
         if policy.static:
             raise ModelError(f"it keeps more than keys and values ({type(filled).__name__})")
         return _by_generation(policy, prompt_ids, prompt_mask, uniforms, limit)
@@ -198,13 +200,10 @@ def few_rows(model: nn.Module) -> Iterator[None]:
         and (module.weight.device.type, module.weight.dtype) == ("cpu", torch.float32)
         and module.weight.numel() >= LARGE
     ]
-    for module in found:
-        module.forward = partial(_linear, module)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
+    with ExitStack() as replaced:
         for module in found:
-            del module.forward
+            replaced.enter_context(forward_of(module, partial(_linear, module)))
+        yield
 
 
 def _linear(module: nn.Linear, x: Tensor) -> Tensor:
@@ -220,16 +219,8 @@ def _linear(module: nn.Linear, x: Tensor) -> Tensor:
     return out.view(*x.shape[:-1], -1)
 
 
-def _gives_up_rows(cache: Any) -> bool:
-    from transformers.cache_utils import DynamicSlidingWindowLayer
-
-    return plain_cache(cache, DynamicSlidingWindowLayer)
-
-
 def plain_cache(cache: Any, *others: type) -> bool:
     """Whether all that a model keeps are plain layers of keys and values, or `others`."""
-    from transformers.cache_utils import DynamicCache, DynamicLayer
-
     # Kinds derived from these hold more than keys and values (a recurrent state, say).
     layers = cache.layers if type(cache) is DynamicCache else []
     return bool(layers) and all(type(layer) in (DynamicLayer, *others) for layer in layers)

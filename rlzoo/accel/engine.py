@@ -5,13 +5,13 @@ held, with gradients that leave nothing as large as the vocabulary for each pass
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from rlzoo.accel.hf_internals import sparse_gradient
 from rlzoo.accel.passes import Passes
 from rlzoo.accel.ranks import Ranks
 from rlzoo.mdp.batch import take
@@ -120,33 +120,14 @@ def lean_gradients(models: Networks) -> Iterator[None]:
     trunks = [models.policy.model, *([models.critic.trunk] if models.critic else [])]
     inputs = [_embeddings(trunk) for trunk in trunks if trunk is not None]
     tables = [x for x in inputs if type(x) is nn.Embedding]
-    # By a number, torch counts the rows that are left: a device would be waited for.
-    padding = {
-        table: table.padding_idx
-        for table in tables
-        if table.padding_idx is not None and table.weight.device.type != "cpu"
-    }
-    hooks = [t.register_forward_hook(partial(_no_padding, n)) for t, n in padding.items()]
-    for table in padding:
-        table.padding_idx = None
-    for table in tables:
-        table.sparse = True
-    models.policy.accumulate = True
-    try:
-        yield
-    finally:
-        models.policy.accumulate = False
+    with ExitStack() as sparse:
         for table in tables:
-            table.sparse = False
-        for (table, index), hook in zip(padding.items(), hooks, strict=True):
-            table.padding_idx = index
-            hook.remove()
-
-
-def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
-    """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
-    if out.requires_grad:
-        out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))
+            sparse.enter_context(sparse_gradient(table))
+        models.policy.accumulate = True
+        try:
+            yield
+        finally:
+            models.policy.accumulate = False
 
 
 def _embeddings(trunk: Any) -> Any:

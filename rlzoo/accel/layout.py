@@ -13,6 +13,8 @@ from torch import Tensor
 
 from rlzoo.ops import on_host, put
 
+CUT = 4  # responses of a unit are at least so many times as long as its prompt: see `_units`
+
 
 @dataclass(frozen=True)
 class Aligned:
@@ -118,14 +120,9 @@ def trees_pay(columns: Mapping[str, Any]) -> bool:
 
 def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> list[Tensor]:
     """Rows (R,) of each pass: of like length, so that little is padding, and no more than `budget`
-    positions, padding included. A row (or tree) that is longer goes alone. A pass that holds a
-    quarter of the budget ends before more than a twentieth of it is padding."""
-    p, n = lengths(columns)
-    if trees:
-        tree, trunk = _forest(columns)
-        size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
-    else:
-        tree, size = torch.arange(len(p)), p + n
+    positions, padding included, unless a single row or what `_units` leaves whole takes more. A
+    pass that holds a quarter of the budget ends before more than a twentieth of it is padding."""
+    unit, size = _units(columns, budget, trees)
     order = size.argsort(descending=True, stable=True)
     longest = size[order].tolist()
     parts, start = [], 0
@@ -138,6 +135,34 @@ def pack(columns: Mapping[str, Any], budget: int, *, trees: bool = False) -> lis
                 break
             count, real = count + 1, real + n_row
         some = order[start : start + count]
-        parts.append(torch.isin(tree, some).nonzero()[:, 0] if trees else some)
+        parts.append(torch.isin(unit, some).nonzero()[:, 0] if trees else some)
         start += count
     return parts
+
+
+def _units(columns: Mapping[str, Any], budget: int, trees: bool) -> tuple[Tensor, Tensor]:
+    """The number of the unit that each row (R,) belongs to, and how many positions each unit takes:
+    one pass reads a whole unit. A unit is a row; with `trees` it is a group, whose prompt counts
+    once.
+
+    A group of more than `budget` positions is cut into several units. Each of them reads the prompt
+    again, so a unit may be larger until its responses are `CUT` times as long as the prompt.
+    """
+    p, n = lengths(columns)
+    if not trees:
+        return torch.arange(len(p)), p + n
+    tree, trunk = _forest(columns)
+    size = torch.zeros_like(trunk).index_add_(0, tree, n) + trunk
+    if bool((size <= budget).all()):
+        return tree, size
+    groups, prompts, responses = tree.tolist(), trunk.tolist(), n.tolist()
+    sizes: list[int] = []
+    unit, last = torch.zeros_like(tree), None
+    for row in tree.argsort(stable=True).tolist():  # the rows of a group follow each other
+        prompt = prompts[groups[row]]
+        full = sizes and sizes[-1] + responses[row] > max(budget, (1 + CUT) * prompt)
+        if groups[row] != last or full:
+            sizes.append(prompt)
+        sizes[-1] += responses[row]
+        unit[row], last = len(sizes) - 1, groups[row]
+    return unit, torch.tensor(sizes, dtype=torch.long)

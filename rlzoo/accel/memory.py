@@ -15,6 +15,9 @@ class Room:
     """activations: bytes of them in a pass.  kept: in all passes of an update, where these are made
     while columns are read, and wait for the losses.
 
+    positions: a pass may have as many, whatever its activations take: with fewer, reading the
+    weights costs more than the products.
+
     logits: how many are held at a time, in float32.  block: how many of those are worked on at a
     time.
     """
@@ -23,9 +26,10 @@ class Room:
     kept: int
     logits: int
     block: int
+    positions: int = 1
 
 
-CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20)
+CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20, positions=220)
 
 
 def room(device: Any, free: int | None = None) -> Room:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from rlzoo.accel import attention
+from rlzoo.accel import attention, hf_internals
 from rlzoo.errors import ModelError
 
 
@@ -31,7 +31,7 @@ def allow(model: Any) -> None:
             f"model.gradient_checkpointing: {type(model).__name__} does not support it"
         ) from None
     for module in _asking(model):
-        module._gradient_checkpointing_func = _twice
+        hf_internals.checkpoint_by(module, _twice)
         for name, value in vars(module).items():  # between its layers it may drop out
             if "drop" in name and isinstance(value, float):
                 setattr(module, name, 0.0)

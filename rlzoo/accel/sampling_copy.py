@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from rlzoo.accel.hf_internals import forget_adapters
 from rlzoo.accel.shard import whole_tensor
 
 
@@ -30,7 +31,7 @@ class SamplingCopy:
                 parent, _, own = name.rpartition(".")
                 layer = self.model.get_submodule(name).get_base_layer()
                 setattr(self.model.get_submodule(parent), own, layer)
-        self.model._hf_peft_config_loaded = False
+        forget_adapters(self.model)
         self.plain = {name: w for name, w in named.items() if "lora_" not in name}
 
     @torch.no_grad()

@@ -8,7 +8,6 @@ taken for rounding.
 
 from __future__ import annotations
 
-import copy
 import re
 import tempfile
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from rlzoo.accel import recompute
 from rlzoo.accel.decode import plain_cache
+from rlzoo.accel.hf_internals import attention_of
 from rlzoo.accel.layout import Aligned, align
 from rlzoo.errors import ModelError
 from rlzoo.lm.loading import load_causal_lm
@@ -64,6 +64,7 @@ class Subject(Protocol):
     def plain_head(self) -> bool: ...
     @property
     def no_trees(self) -> str: ...
+    def but(self, **changed: Any) -> Subject: ...
     def probed(self) -> AbstractContextManager[Subject]: ...
     def run(self, rows: Aligned) -> Tensor: ...
     def log_probs(self, columns: Mapping[str, Any]) -> Tensor: ...
@@ -254,10 +255,10 @@ def _static(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     """A cache of a fixed shape gives the tokens and log-probs of one that grows."""
     steps = columns["response_ids"].shape[1]
     uniforms = torch.linspace(0.05, 0.95, 3 * steps, device=policy.device).view(steps, 3).T
-    drawn = []
-    for policy.static in (False, True):
-        drawn.append(policy.generate(columns["prompt_ids"], columns["prompt_mask"], uniforms))
-    grown, fixed = drawn
+    prompts = columns["prompt_ids"], columns["prompt_mask"]
+    grown, fixed = (
+        policy.but(static=static).generate(*prompts, uniforms) for static in (False, True)
+    )
     off = _off(grown["old_log_probs"], fixed["old_log_probs"])
     scored = policy.log_probs({**columns, "response_ids": grown["response_ids"]})
     if off > _tolerance(policy, _effect(policy, columns, scored)):
@@ -284,8 +285,7 @@ def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
 
 def _checkpointing(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
     """The gradient is the same where activations are computed again."""
-    again = copy.copy(policy)
-    again.recompute = True
+    again = policy.but(recompute=True)
     recompute.allow(policy.model)
     pairs = list(zip(_gradients(policy, columns), _gradients(again, columns), strict=True))
     off = max(_off(a, b) for a, b in pairs) / max(float(a.abs().max()) for a, _ in pairs)
@@ -301,8 +301,8 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
     with tempfile.TemporaryDirectory() as folder:
         policy.model.save_pretrained(folder)
         model = load_causal_lm(Path(folder), dtype=dtype)
-    again = copy.copy(policy)
-    again.model = again.runner = model.to(policy.device)
+    model = model.to(policy.device)
+    again = policy.but(model=model, runner=model)
     before = policy.log_probs(columns)
     off = _off(before, again.log_probs(columns))
     if off > _tolerance(policy, _effect(policy, columns, before)):
@@ -316,8 +316,8 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
 def never_trees(model: Any) -> str:
     """Why the config alone rules trees out; empty where every layer is said to see all before."""
     config = model.config.get_text_config()
-    if config._attn_implementation != "sdpa":
-        return f"{config._attn_implementation} attention"
+    if (kind := attention_of(config)) != "sdpa":
+        return f"{kind} attention"
     if kinds := sorted(set(getattr(config, "layer_types", None) or ()) - {"full_attention"}):
         return f"layers of {', '.join(kinds)}"
     return ", ".join(f"{name} {n}" for name, n in windows(model.config).items())

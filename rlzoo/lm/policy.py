@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from rlzoo.accel import attention, head, recompute
+from rlzoo.accel import attention, head, hf_internals, recompute
 from rlzoo.accel.decode import decode, few_rows, wide
 from rlzoo.accel.layout import Aligned, align, trees_pay
 from rlzoo.accel.memory import activations, room
@@ -89,7 +89,8 @@ class Policy:
     def positions_per_pass(self, *, grad: bool) -> int:
         """Positions of a pass, so that what it holds stays within the device's `room`: activations
         of all layers where there is a gradient, of one where there is none."""
-        return max(1, room(self.device).activations // self.bytes_of_position(grad=grad))
+        given = room(self.device)
+        return max(given.positions, given.activations // self.bytes_of_position(grad=grad))
 
     def bytes_of_position(self, *, grad: bool) -> int:
         """What a pass holds for each of its positions."""
@@ -124,7 +125,7 @@ class Policy:
     def frozen_copy(self) -> "Policy":
         """The reference: the same network now, without gradients. With LoRA it is this very
         network, its adapters off, which start as nothing."""
-        if getattr(self.model, "_hf_peft_config_loaded", False):
+        if hf_internals.has_adapters(self.model):
             return self.but(value_head=None, sampled_by=None, adapter=False)
         model = copy.deepcopy(self.model).requires_grad_(False)
         return self.but(value_head=None, sampled_by=None, model=model, runner=model)
@@ -140,7 +141,7 @@ class Policy:
     def probed(self) -> Iterator["Policy"]:
         """A policy over the same network that neither rounds nor ends, to try things with."""
         # Flash attention knows half precision only.
-        plain = self.model.config._attn_implementation in ("sdpa", "eager")
+        plain = hf_internals.attention_of(self.model.config) in ("sdpa", "eager")
         with torch.random.fork_rng():
             yield self.but(
                 autocast=self.autocast and not plain, recompute=False, value_head=None,
@@ -203,16 +204,11 @@ class Policy:
         so that logits are never all there, and whatever wraps the model (several ranks, say) sees
         one ordinary pass."""
         lm_head = self.model.get_output_embeddings()
-        config = vars(self.model.config.get_text_config())  # some refuse to be told None
-        lm_head.forward = function
-        if self.softcap is not None:
-            config["final_logit_softcapping"] = None  # it is the function's to do
-        try:
+        capped = self.softcap is not None  # then the function applies it
+        config = self.model.config.get_text_config()
+        uncapped = hf_internals.without_softcap(config) if capped else nullcontext()
+        with hf_internals.forward_of(lm_head, function), uncapped:
             return self.run(rows)
-        finally:
-            del lm_head.forward
-            if self.softcap is not None:
-                config["final_logit_softcapping"] = self.softcap
 
     @cached_property
     def plain_head(self) -> bool:

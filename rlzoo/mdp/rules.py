@@ -17,7 +17,7 @@ from rlzoo.ops import at_last_action, masked_sum, on_host, put
 from rlzoo.plugin.border import Bound, border, needs_of, watched
 from rlzoo.plugin.call import call, check, own, real, zero_off_mask
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import Split, Task, abilities
+from rlzoo.plugin.protocols import Split, Task
 from rlzoo.recipe.plan import Plan
 
 PLAIN = (str, int, float, type(None))  # bools are ints
@@ -210,7 +210,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
 
 def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     """Which responses are right (B,) bool; None where the task has no notion of right."""
-    correct = abilities(plan.task).is_correct
+    correct = plan.abilities.is_correct
     if correct is None:
         return None
     label, ended = f"task {plan.task_name!r}: is_correct", batch["terminated"]

@@ -56,7 +56,7 @@ class Checks:
         """`more`, tensors (), as numbers, by the same transfer. Raises the first fault."""
         asked, self._asked = self._asked, []
         found = numbers([*(fine for fine, _ in asked), *more]) if asked or more else []
-        for answer, (_, fault) in zip(found, asked, strict=False):
+        for answer, (_, fault) in zip(found[: len(asked)], asked, strict=True):
             if not answer and (error := fault()) is not None:
                 raise error
         return found[len(asked) :]

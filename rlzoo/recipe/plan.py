@@ -103,7 +103,7 @@ class Plan:
         found |= {f"rewards.{name}": bound for name, (_, bound) in self.rewards.items()}
         return found | {f"columns.{bound.name}": bound for bound in self.columns}
 
-    @property
+    @cached_property
     def abilities(self) -> Abilities:
         """What the task has besides `draw` and `score`."""
         return abilities(self.task)

@@ -47,55 +47,33 @@ def respond(
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
-    if greedy:
-        return _greedy(models, prompts, limit, talks)
-    uniforms = noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+    uniforms = (
+        None if greedy else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
+    )
     # A sampler that wraps another draws first what the other would have drawn alone.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
-    def speak(prompts: Mapping[str, Any], uniforms: Tensor) -> dict[str, Any]:
-        given = {**prompts, **more, "uniforms": put(uniforms, policy.device)}
+    def speak(prompts: Mapping[str, Any], u: Tensor | None, width: int) -> dict[str, Any]:
+        """Columns of at most `width` tokens: a sampler's at u (R, width), greedy without."""
+        if u is None:
+            return policy.generate(prompts["prompt_ids"], prompts["prompt_mask"], None, width)
+        given = {**prompts, **more, "uniforms": put(u, policy.device)}
         drawn = sampler({n: given[n] for n in sampler.needs})
-        return _checked(models, sampler, drawn, *uniforms.shape)
+        return _checked(models, sampler, drawn, *u.shape)
 
-    if plan.conversation and "sample" not in sampler.needs:
-        drawn = converse(
-            models,
-            talks or turns.begin(prompts, len(rows), limit),
-            prompts,
-            lambda live, now, at, width: speak(now, ahead(uniforms[live], at, width)),
-        )
+    def go_on(live: Tensor, now: Mapping[str, Any], at: Tensor, width: int) -> dict[str, Any]:
+        u = None if uniforms is None else ahead(uniforms[live], at, width)
+        return speak(now, u, width)
+
+    if plan.conversation and (greedy or "sample" not in sampler.needs):
+        drawn = converse(models, talks or turns.begin(prompts, len(rows), limit), prompts, go_on)
     else:
-        drawn = speak(prompts, uniforms)
+        drawn = speak(prompts, uniforms, limit)
     if "response_mask" not in drawn:
         drawn = _finish(models, drawn, limit)
     _check_log_probs(sampler, drawn)
-    if sampler is plan.base_sampler:
+    if greedy or sampler is plan.base_sampler:
         models.meter.count(drawn["response_mask"])
-    return drawn
-
-
-def _greedy(
-    models: Models,
-    prompts: Mapping[str, Tensor],
-    limit: int,
-    talks: list[turns.Conversation] | None,
-) -> dict[str, Any]:
-    """The likeliest token each time, with masks, endings and texts; metered."""
-    generate = models.policy.generate
-    if models.plan.conversation:
-        drawn = converse(
-            models,
-            talks or turns.begin(prompts, len(prompts["prompt_ids"]), limit),
-            prompts,
-            lambda live, now, at, width: generate(
-                now["prompt_ids"], now["prompt_mask"], None, width
-            ),
-        )
-    else:
-        drawn = generate(prompts["prompt_ids"], prompts["prompt_mask"], None, limit)
-        drawn = _finish(models, drawn, limit)
-    models.meter.count(drawn["response_mask"])
     return drawn
 
 
@@ -246,17 +224,16 @@ class Sample(_Resource):
         talks = None
         if models.plan.conversation:
             talks = continued(models, self.columns, prompts, rows if of is None else of, limit)
-        if greedy:
-            return _greedy(models, prompts, limit, talks)
         return respond(
             models,
             models.plan.base_sampler,
             prompts,
             self.first + (torch.arange(len(prompt_ids)) if rows is None else rows),
-            stream=next(self.streams),
+            stream="" if greedy else next(self.streams),  # it draws nothing
             step=self.step,
             max_new_tokens=limit,
             talks=talks,
+            greedy=greedy,
         )
 
 

@@ -13,7 +13,6 @@ from rlzoo.mdp.rules import draw_examples
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.border import Bound, border
 from rlzoo.plugin.component import Example
-from rlzoo.plugin.protocols import abilities
 from rlzoo.rollout.responses import respond
 
 
@@ -44,26 +43,16 @@ def collect(
     """
     sampler = sampler or models.plan.sampler
     ranks, meter = models.ranks, models.meter
-    if ranks.count == 1 or len(examples) < ranks.count:  # too few to share: each does them all
-        with models.sampling(sampler.needs):
-            return _collect(
-                models,
-                examples,
-                samples,
-                first_row,
-                sampler,
-                limit,
-                greedy,
-                stream=stream,
-                step=step,
-            )
-    mine, before = ranks.block(len(examples)), meter.tokens
-    first_row += mine.start * samples
-    some = examples[mine.start : mine.stop]
+    shared = ranks.count > 1 and len(examples) >= ranks.count  # fewer: each rank does them all
+    mine = ranks.block(len(examples)) if shared else range(len(examples))
+    before = meter.tokens
     with models.sampling(sampler.needs):
         batch = _collect(
-            models, some, samples, first_row, sampler, limit, greedy, stream=stream, step=step
-        )
+            models, examples[mine.start : mine.stop], samples, first_row + mine.start * samples,
+            sampler, limit, greedy, stream=stream, step=step,
+        )  # fmt: skip
+    if not shared:
+        return batch
     meter.tokens = before + sum(ranks.gather(meter.tokens - before))
     own = {n: x.cpu() if isinstance(x, Tensor) else x for n, x in batch.items()}
     return concatenate(ranks.gather(own), models.policy.pad_id, models.policy.device)
@@ -87,7 +76,7 @@ def _collect(
     prompt_rows = prompt_format.encode_each(e.prompt for e in rows)
     ids, mask = left_pad(prompt_rows, models.policy.pad_id, device)
     number = torch.arange(len(rows)) + first_row
-    domain_of = abilities(plan.task).domain_of
+    domain_of = plan.abilities.domain_of
     with border(f"task {plan.task_name!r}: domain_of"):
         domains = [str(domain_of(e)) if domain_of else "" for e in rows]
     prompts: dict[str, Any] = {

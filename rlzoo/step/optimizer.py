@@ -26,6 +26,11 @@ class Sums:
         self._names.append(name)
         self.terms.append(term.detach())
 
+    def add_means(self, columns: Mapping[str, Tensor], weights: Tensor) -> None:
+        """Weighted sums of `columns`, (B, T) by name; an entry without weight may be anything."""
+        for name, x in columns.items():
+            self.add(name, torch.where(weights > 0, weights * x, 0).sum())
+
     def added(self, read: Sequence[float]) -> dict[str, float]:
         """The sums, by name; `read`: the terms as numbers."""
         total: dict[str, float] = {}
@@ -100,7 +105,7 @@ def step_optimizers(
     if models.ranks.count > 1:
         found = models.ranks.sum(found)
     losses = {"actor": found.get("actor/pg_loss", 0.0), "critic": found.get("critic/vf_loss", 0.0)}
-    for name, norm in zip(names, read, strict=False):
+    for name, norm in zip(names, read[: len(norms)], strict=True):
         optimizer = optimizers[name]
         fine = math.isfinite(norm) and math.isfinite(losses[name])
         if fine:

@@ -70,7 +70,12 @@ def update(
             for part in parts:
                 rows = {**batch.select(part), "response_mask": pick(mask, part)}
                 with together() as checks:
-                    sums = _gradients_that_fit(models, experience, rows, kl_coef, names)
+                    sums = models.passes.retry(
+                        lambda names=names, rows=rows: gradients(
+                            models, rows, kl_coef, names, forward=experience.forward
+                        ),
+                        experience.release,
+                    )
                     step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
@@ -86,21 +91,6 @@ def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:
     each has epochs and mini-batches of its own."""
     names = [n for n in models.networks() if n != "actor" or step >= models.plan.actor_from]
     return [tuple(names)] if models.shared else [(name,) for name in reversed(names)]
-
-
-def _gradients_that_fit(
-    models: Models,
-    experience: Experience,
-    rows: Mapping[str, Any],
-    kl_coef: float,
-    names: tuple[str, ...],
-) -> Sums:
-    """`gradients`, again with half the rows in a pass should memory run out."""
-
-    def attempt() -> Sums:
-        return gradients(models, rows, kl_coef, names, forward=experience.forward)
-
-    return models.passes.retry(attempt, experience.release)
 
 
 def _minibatches(
@@ -236,8 +226,7 @@ def _loss(
         _refuse_our_names("critic", plan.value_loss, metrics)
         value_loss = (weights["critic"] * token_loss).sum()
         sums.add("critic/vf_loss", value_loss)
-        for name, metric in metrics.items():
-            sums.add(f"critic/{name}", _mean(metric, weights["critic"]))
+        sums.add_means({f"critic/{name}": x for name, x in metrics.items()}, weights["critic"])
         sums.add("weight/critic", weights["critic"].sum())
         loss = loss + (config.critic.coef if models.shared else 1.0) * value_loss
     return loss
@@ -313,18 +302,15 @@ def _note_policy(
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
+    ours = {
+        "actor/entropy": columns["entropy"].detach(),
+        "actor/ppo_kl": -gap,
+        "actor/ratio_mean": gap.exp(),
+        FIRST_RATIO_GAP: gap.abs(),
+    }
     sums.add("actor/pg_loss", loss)
-    sums.add("actor/entropy", _mean(columns["entropy"].detach(), w))
-    sums.add("actor/ppo_kl", _mean(-gap, w))
-    sums.add("actor/ratio_mean", _mean(gap.exp(), w))
-    sums.add(FIRST_RATIO_GAP, _mean(gap.abs(), w))
-    for name, metric in metrics.items():
-        sums.add(f"actor/{name}", _mean(metric, w))
     sums.add("weight/actor", w.sum())
-
-
-def _mean(x: Tensor, weights: Tensor) -> Tensor:
-    return torch.where(weights > 0, weights * x, 0).sum()
+    sums.add_means(ours | {f"actor/{name}": x for name, x in metrics.items()}, w)
 
 
 def _coupled_gradient(

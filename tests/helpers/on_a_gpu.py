@@ -56,7 +56,6 @@ def phases():
         patches = [
             mock.patch.object(trainer, "timed", timed),
             mock.patch.object(responses, "respond", within("gen", responses.respond)),
-            mock.patch.object(responses, "_greedy", within("gen", responses._greedy)),
             mock.patch.object(responses.Score, "__call__", within("gen", responses.Score.__call__)),
         ]
         gpu.phase = "metrics"

@@ -509,6 +509,7 @@ def test_a_template_that_refuses_an_answer_is_blamed(zoo, chat_dir, monkeypatch)
     refuses = "{% if messages[-1].role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
     world.tokenizer.chat_template = refuses + TEMPLATE
     monkeypatch.setattr(type(world.plan.task), "respond_role", "tool", raising=False)
+    vars(world.plan).pop("abilities", None)  # looked up once for a plan
     with pytest.raises(RlzooError, match="refuses an answer by 'tool': no tools .*turn 1"):
         rows_of(world, 8)
 
@@ -542,6 +543,7 @@ def test_a_wrong_answer_is_one_line_that_names_the_place(zoo, model_dir, case):
     world = talking(zoo, model_dir)
     respond, message = FAULTS[case]
     world.plan.task.respond = respond
+    vars(world.plan).pop("abilities", None)  # looked up once for a plan
     examples = [Example(c * k + ":", c, k - 1) for k, c in enumerate("abcd", 1)]
     with pytest.raises(RlzooError, match=message) as error:
         collect(world, examples, 2, stream="train", step=0)
@@ -559,6 +561,7 @@ def test_a_wrong_answer_is_one_line_that_names_the_place(zoo, model_dir, case):
 def test_wrong_state_keys(zoo, model_dir, keys, message):
     world = talking(zoo, model_dir)
     world.plan.task.state_keys = keys
+    vars(world.plan).pop("abilities", None)  # looked up once for a plan
     with pytest.raises(RlzooError, match=message):
         rows_of(world, 4)
 

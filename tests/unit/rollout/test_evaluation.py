@@ -126,6 +126,7 @@ def test_a_response_that_is_cut_off_is_not_right():
 
     import torch
 
+    from rlzoo.plugin.protocols import abilities
     from rlzoo.rollout.evaluation import right_rows
 
     class Task:
@@ -133,5 +134,5 @@ def test_a_response_that_is_cut_off_is_not_right():
             return torch.tensor([True, True])
 
     batch = {"responses": ["1", "1"], "terminated": torch.tensor([True, False])}
-    plan = SimpleNamespace(task=Task(), task_name="x")
+    plan = SimpleNamespace(abilities=abilities(Task()), task_name="x")
     assert right_rows(plan, batch).tolist() == [True, False]

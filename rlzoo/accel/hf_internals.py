@@ -1,0 +1,119 @@
+"""What rlzoo changes in live objects of transformers and torch, where no public API does it.
+
+Each function names the version that it was seen on. `tests/unit/accel/test_hf_internals.py` fails
+with one line for each name that a later version no longer has.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@contextmanager
+def forward_of(module: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
+    """Within, calling `module` calls `function`: an attribute of the object hides the method of its
+    class (torch 2.13). A hook cannot replace the computation, only add to it."""
+    module.forward = function  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+@contextmanager
+def without_softcap(config: Any) -> Iterator[None]:
+    """Within, a text config has no `final_logit_softcapping`. Some configs refuse None, so this
+    writes to the object's dict (transformers 5.23)."""
+    settings = vars(config)
+    before = settings["final_logit_softcapping"]
+    settings["final_logit_softcapping"] = None
+    try:
+        yield
+    finally:
+        settings["final_logit_softcapping"] = before
+
+
+def attention_of(config: Any) -> str | None:
+    """The kind of attention that a config names, as `sdpa`: `_attn_implementation`, which has no
+    public getter (transformers 5.23)."""
+    return config._attn_implementation
+
+
+@contextmanager
+def attention_kind(config: Any, name: str) -> Iterator[None]:
+    """Within, a model of this config runs the attention registered as `name`. The public
+    `set_attn_implementation` checks the model's class on each call; this is for each pass
+    (`_attn_implementation`, transformers 5.23)."""
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def skip_packed_sequences(skip: Callable[[], bool]) -> None:
+    """From now on, transformers does not search the positions of a pass for several sequences in a
+    row while `skip()` is true: the search waits for the device
+    (`masking_utils.find_packed_sequence_indices`, transformers 5.23)."""
+    from transformers import masking_utils
+
+    search = masking_utils.find_packed_sequence_indices
+
+    def find(position_ids: Tensor) -> Any:
+        return None if skip() else search(position_ids)
+
+    masking_utils.find_packed_sequence_indices = find
+
+
+def take_over(layer: Any, filled: Any) -> None:
+    """Give a new cache layer all that a filled one has: keys, values and whatever its kind adds
+    (`cache_utils.DynamicLayer`, transformers 5.23)."""
+    layer.__dict__.update(filled.__dict__)
+
+
+def has_adapters(model: Any) -> bool:
+    """Whether LoRA adapters were added to a transformers model (`_hf_peft_config_loaded`,
+    transformers 5.23)."""
+    return getattr(model, "_hf_peft_config_loaded", False)
+
+
+def forget_adapters(model: Any) -> None:
+    """A model whose adapters were taken out says so (`_hf_peft_config_loaded`, transformers
+    5.23)."""
+    model._hf_peft_config_loaded = False
+
+
+def checkpoint_by(module: Any, function: Callable[..., Any]) -> None:
+    """A layer with gradient checkpointing calls `function(layer, *inputs)` in place of torch's
+    `checkpoint` (`_gradient_checkpointing_func`, transformers 5.23)."""
+    module._gradient_checkpointing_func = function
+
+
+@contextmanager
+def sparse_gradient(table: nn.Embedding) -> Iterator[None]:
+    """Within, a backward pass leaves a sparse gradient of the table's weight. `sparse` and
+    `padding_idx` are read at each call (torch 2.13).
+
+    With `padding_idx` torch counts the rows that are left, and waits for a device. So there a hook
+    gives the padding token its gradient of 0.
+    """
+    index = table.padding_idx
+    waits = index is not None and table.weight.device.type != "cpu"
+    hook = table.register_forward_hook(partial(_no_padding, index)) if waits else None
+    table.sparse, table.padding_idx = True, None if waits else index
+    try:
+        yield
+    finally:
+        table.sparse, table.padding_idx = False, index
+        if hook is not None:
+            hook.remove()
+
+
+def _no_padding(padding: int | None, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
+    """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
+    if out.requires_grad:
+        out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))

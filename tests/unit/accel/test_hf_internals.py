@@ -1,0 +1,142 @@
+"""Every private name of transformers and torch that rlzoo relies on is there and does its work."""
+
+from importlib.metadata import version
+
+import pytest
+import torch
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, masking_utils
+from transformers.cache_utils import DynamicCache, DynamicLayer
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from rlzoo.accel import hf_internals
+
+
+def needs(owner, *names):
+    """Fail with one line if a later version has renamed what rlzoo relies on."""
+    for name in names:
+        if not hasattr(owner, name):
+            pytest.fail(
+                f"transformers {version('transformers')}, torch {version('torch')}: {owner!r:.80} "
+                f"has no {name!r}; adapt rlzoo/accel/hf_internals.py",
+                pytrace=False,
+            )
+
+
+@pytest.fixture
+def model():
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "vocab_size": 11}
+    config = LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2)
+    return LlamaForCausalLM(config).eval()
+
+
+IDS = torch.tensor([[1, 2, 3]])
+
+
+def test_a_head_is_replaced_and_comes_back(model):
+    head = model.get_output_embeddings()
+    before = model(input_ids=IDS).logits
+    with hf_internals.forward_of(head, lambda hidden: hidden[..., :2]):
+        assert model(input_ids=IDS).logits.shape == (1, 3, 2)
+    assert torch.equal(model(input_ids=IDS).logits, before)
+
+
+def test_a_softcap_is_left_out_and_comes_back():
+    from transformers import Gemma2Config
+
+    config = Gemma2Config(final_logit_softcapping=30.0)
+    needs(config, "final_logit_softcapping")
+    with hf_internals.without_softcap(config):
+        assert config.final_logit_softcapping is None
+    assert config.final_logit_softcapping == 30.0
+
+
+def test_a_kind_of_attention_is_taken_for_one_pass(model):
+    from transformers import AttentionInterface
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    needs(model.config, "_attn_implementation")
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(1)
+        return sdpa_attention_forward(*args, **kwargs)
+
+    AttentionInterface.register("counted", counted)
+    before = hf_internals.attention_of(model.config)
+    with hf_internals.attention_kind(model.config, "counted"):
+        model(input_ids=IDS)
+    assert calls == [1]
+    assert hf_internals.attention_of(model.config) == before
+    model(input_ids=IDS)
+    assert calls == [1]
+
+
+def test_packed_sequences_are_not_searched_for(model, monkeypatch):
+    needs(masking_utils, "find_packed_sequence_indices")
+    searched = []
+
+    def search(position_ids):
+        searched.append(1)
+
+    monkeypatch.setattr(masking_utils, "find_packed_sequence_indices", search)
+    skip = [True]
+    hf_internals.skip_packed_sequences(lambda: skip[0])
+    positions = torch.arange(3)[None]
+    model(input_ids=IDS, position_ids=positions, use_cache=False)
+    assert searched == []
+    skip[0] = False
+    model(input_ids=IDS, position_ids=positions, use_cache=False)
+    assert searched
+
+
+def test_a_layer_takes_over_what_a_filled_one_holds(model):
+    cache = DynamicCache(config=model.config)
+    model(input_ids=IDS, past_key_values=cache, use_cache=True)
+    filled = cache.layers[0]
+    needs(filled, "keys", "values", "is_initialized")
+    layer = DynamicLayer()
+    hf_internals.take_over(layer, filled)
+    assert layer.keys is filled.keys
+    assert layer.values is filled.values
+    assert layer.get_seq_length() == 3
+
+
+def test_adapters_are_known_and_forgotten(model):
+    from peft import LoraConfig
+
+    needs(model, "_hf_peft_config_loaded")
+    assert not hf_internals.has_adapters(model)
+    model.add_adapter(LoraConfig(r=1, target_modules=["q_proj"]))
+    assert hf_internals.has_adapters(model)
+    hf_internals.forget_adapters(model)
+    assert not hf_internals.has_adapters(model)
+
+
+def test_a_layer_checkpoints_by_our_function(model):
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    layers = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+    asking = [m for m in model.modules() if getattr(m, "gradient_checkpointing", False)]
+    assert layers[0] in asking
+    calls = []
+
+    def counted(function, *args, **kwargs):
+        calls.append(function)
+        return function(*args, **kwargs)
+
+    for module in asking:
+        needs(module, "_gradient_checkpointing_func")
+        hf_internals.checkpoint_by(module, counted)
+    model.train()
+    model(input_ids=IDS, use_cache=False)
+    assert len(calls) == 1
+
+
+def test_an_embedding_leaves_a_sparse_gradient_and_is_itself_again():
+    table = nn.Embedding(5, 2, padding_idx=3)
+    needs(table, "sparse", "padding_idx")
+    with hf_internals.sparse_gradient(table):
+        table(torch.tensor([1, 1, 3])).sum().backward()
+    assert table.weight.grad.is_sparse
+    assert table.weight.grad.to_dense()[3].abs().sum() == 0
+    assert (table.sparse, table.padding_idx) == (False, 3)
