@@ -54,7 +54,7 @@ def _set_up() -> None:
     """What this process changes in transformers, once."""
     from transformers import AttentionInterface
 
-    AttentionInterface.register(NAME, attend)
+    AttentionInterface.register(NAME, torch.compiler.disable(attend))
     hf_internals.skip_packed_sequences(lambda: bool(_here.one_sequence_a_row))
 
 
@@ -75,7 +75,6 @@ def within(line: tuple[Any, Aligned]) -> Iterator[None]:
             _here.passes.pop()
 
 
-@torch.compiler.disable
 def attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Any, **more: Any
 ) -> tuple[Tensor, None]:

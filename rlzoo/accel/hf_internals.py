@@ -16,7 +16,7 @@ from torch import Tensor, nn
 def forward_of(module: nn.Module, function: Callable[..., Any]) -> Iterator[None]:
     """Within, calling `module` calls `function`: an attribute of the object hides the method of its
     class (torch 2.13). A hook cannot replace the computation, only add to it."""
-    module.forward = function  # type: ignore[method-assign]
+    module.forward = function
     try:
         yield
     finally:
@@ -102,9 +102,11 @@ def sparse_gradient(table: nn.Embedding) -> Iterator[None]:
     gives the padding token its gradient of 0.
     """
     index = table.padding_idx
-    waits = index is not None and table.weight.device.type != "cpu"
-    hook = table.register_forward_hook(partial(_no_padding, index)) if waits else None
-    table.sparse, table.padding_idx = True, None if waits else index
+    hook = None
+    table.sparse = True
+    if index is not None and table.weight.device.type != "cpu":
+        hook = table.register_forward_hook(partial(_no_padding, index))
+        table.padding_idx = None
     try:
         yield
     finally:
@@ -113,7 +115,7 @@ def sparse_gradient(table: nn.Embedding) -> Iterator[None]:
             hook.remove()
 
 
-def _no_padding(padding: int | None, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
+def _no_padding(padding: int, table: Any, given: tuple[Tensor, ...], out: Tensor) -> None:
     """Leave the token `padding` no gradient, as `nn.Embedding` does with `padding_idx`."""
     if out.requires_grad:
         out.register_hook(lambda g: g.masked_fill((given[0] == padding)[..., None], 0))

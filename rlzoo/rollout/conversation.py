@@ -1,17 +1,19 @@
 """Conversations, all rows of a batch at once: a turn of the policy, the environment's answer."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import RlzooError
-from rlzoo.lm.models import Models
 from rlzoo.mdp import turns
 from rlzoo.mdp.batch import left_pad, take
 from rlzoo.ops import on_host, put
 from rlzoo.plugin.columns import TOLD
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.models import Models
 
 
 def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
@@ -22,7 +24,7 @@ def ahead(uniforms: Tensor, at: Tensor, width: int) -> Tensor:
 
 
 def converse(
-    models: Models,
+    models: "Models",
     talks: list[turns.Conversation],
     prompts: Mapping[str, Any],
     speak: Callable[[Tensor, Mapping[str, Any], Tensor, int], dict[str, Any]],
@@ -73,7 +75,7 @@ def converse(
 
 
 def continued(
-    models: Models,
+    models: "Models",
     columns: Mapping[str, Any],
     prompts: Mapping[str, Tensor],
     rows: Tensor | None,

@@ -5,13 +5,12 @@ import itertools
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.errors import ComponentError, RlzooError, nearest
-from rlzoo.lm.models import Models
 from rlzoo.mdp import noise, turns
 from rlzoo.mdp import rules as mdp
 from rlzoo.ops import on_host, put
@@ -19,6 +18,9 @@ from rlzoo.plugin.border import Bound, needs_of
 from rlzoo.plugin.call import check, has_shape
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.rollout.conversation import ahead, continued, converse
+
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.models import Models
 
 TOKENS = ("response_ids", "sampler_log_probs", "old_log_probs")
 # What comes of tokens: a sampler that gives one of these gives all, as one that wraps another does.
@@ -28,7 +30,7 @@ ABOVE = 1e-3  # nats: what rounding may put a log-probability above 0
 
 
 def respond(
-    models: Models,
+    models: "Models",
     sampler: Bound,
     prompts: Mapping[str, Any],
     rows: Tensor,
@@ -77,7 +79,7 @@ def respond(
     return drawn
 
 
-def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]:
+def _finish(models: "Models", drawn: dict[str, Any], limit: int) -> dict[str, Any]:
     """Mask, endings and texts of sampled `response_ids`."""
     policy = models.policy
     said = on_host(drawn["response_ids"])  # what is drawn is waited for here
@@ -88,7 +90,7 @@ def _finish(models: Models, drawn: dict[str, Any], limit: int) -> dict[str, Any]
     return drawn
 
 
-def _checked(models: Models, sampler: Bound, given: Any, rows: int, limit: int) -> dict[str, Any]:
+def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int) -> dict[str, Any]:
     """A sampler's columns for so many rows of at most `limit` tokens, ids in int64, log-probs of
     the width of the policy's; ComponentError, naming it, where they are not that."""
 
@@ -167,7 +169,7 @@ def streams(*names: str) -> Iterator[str]:
 
 
 def resources(
-    models: Models, columns: Mapping[str, Any], streams: Iterator[str], step: int, first: int = 0
+    models: "Models", columns: Mapping[str, Any], streams: Iterator[str], step: int, first: int = 0
 ) -> dict[str, Any]:
     """The resources for the rows of `columns`. `first`: the number that the first of these rows
     has in the whole batch."""
@@ -186,7 +188,7 @@ def resources(
 class _Resource:
     """The rows of `columns`, of which `first` is the first's number in the whole batch."""
 
-    models: Models
+    models: "Models"
     columns: Mapping[str, Any]
     streams: Iterator[str]
     step: int
@@ -237,7 +239,7 @@ class Sample(_Resource):
         )
 
 
-def _by_the_reference(models: Models) -> Models:
+def _by_the_reference(models: "Models") -> "Models":
     """The same models, the policy's place taken by its frozen reference."""
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:

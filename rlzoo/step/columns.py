@@ -4,15 +4,13 @@ KL in them; the advantages that the estimator makes of them."""
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlzoo.accel.engine import Forward, ahead
 from rlzoo.errors import ModelError
-from rlzoo.lm.models import Models
-from rlzoo.lm.policy import Policy
 from rlzoo.mdp.batch import Batch
 from rlzoo.ops import less_penalty, masked_mean, masked_sum, on_host, pick, put, whiten
 from rlzoo.plugin.border import border
@@ -20,12 +18,16 @@ from rlzoo.plugin.call import call
 from rlzoo.recipe.plan import Plan
 from rlzoo.rollout.responses import resources, streams
 
+if TYPE_CHECKING:  # transformers
+    from rlzoo.lm.models import Models
+    from rlzoo.lm.policy import Policy
+
 GAP_ROWS = 4  # scored to see how far the sampler is from it
 
 
 @torch.no_grad()
 def add_columns(
-    models: Models, batch: Batch, *, stream: str, step: int, for_update: bool = False
+    models: "Models", batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Forward | None:
     """Add the columns that the plan asks for: from the policy, the reference, the critic, plugins.
 
@@ -38,7 +40,7 @@ def add_columns(
     return forward
 
 
-def _forward_of_update(models: Models, batch: Batch, step: int) -> Forward | None:
+def _forward_of_update(models: "Models", batch: Batch, step: int) -> Forward | None:
     useful = models.critic is not None or "old_log_probs" not in batch
     if not (models.plan.one_update and useful):
         return None
@@ -53,7 +55,7 @@ def _read_off(forward: Forward | None, name: str) -> Tensor | None:
     return pick(torch.cat([found[name].detach() for _, found in forward]), back)
 
 
-def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) -> None:
+def _add_model_columns(models: "Models", batch: Batch, forward: Forward | None) -> None:
     needs, passes = models.plan.needs, models.passes
     policy, reference = models.policy, models.reference
     critic = models.critic
@@ -88,7 +90,7 @@ def _add_model_columns(models: Models, batch: Batch, forward: Forward | None) ->
         batch.add("bootstrap_values", torch.where(keep, values["last_values"], 0))
 
 
-def _add_teacher_columns(models: Models, batch: Batch) -> None:
+def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     """Each row by the teacher of its domain."""
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
@@ -105,7 +107,7 @@ def _add_teacher_columns(models: Models, batch: Batch) -> None:
     batch.update(whole)
 
 
-def _taught(models: Models, columns: Mapping[str, Any], teacher: Policy) -> dict[str, Tensor]:
+def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
     """What a teacher says of some rows: the columns of its that somebody asks for, (B, T)."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
@@ -117,7 +119,9 @@ def _taught(models: Models, columns: Mapping[str, Any], teacher: Policy) -> dict
 
 
 @torch.no_grad()
-def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampled: bool) -> Tensor:
+def log_prob_gap(
+    models: "Models", batch: Batch, forward: Forward | None, *, sampled: bool
+) -> Tensor:
     """() mean of abs(log pi - log mu) over chosen tokens (nats): mu what was sampled from, pi the
     policy as a pass scores it. `sampled`: old_log_probs are the sampler's own, so that `GAP_ROWS`
     rows are scored for this; the update's pass, where it is there, spares that."""
@@ -134,7 +138,7 @@ def log_prob_gap(models: Models, batch: Batch, forward: Forward | None, *, sampl
     return masked_mean(gap, columns["response_mask"])
 
 
-def _add_plugin_columns(models: Models, batch: Batch, stream: str, step: int) -> None:
+def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) -> None:
     more = resources(models, batch, streams(f"{stream}/columns"), step)
     for bound in models.plan.columns:
         given = {

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,18 +71,19 @@ def update(
             for part in parts:
                 rows = {**batch.select(part), "response_mask": pick(mask, part)}
                 with together() as checks:
-                    sums = models.passes.retry(
-                        lambda names=names, rows=rows: gradients(
-                            models, rows, kl_coef, names, forward=experience.forward
-                        ),
-                        experience.release,
-                    )
+                    attempt = partial(_gradients, experience, models, rows, kl_coef, names)
+                    sums = models.passes.retry(attempt, experience.release)
                     step_optimizers(models, optimizers, sums, checks, totals, names)
     experience.release()
     if FIRST_RATIO_GAP in totals:  # later steps move the policy away from the one that sampled
         del totals[FIRST_RATIO_GAP][1:]
     added = ("train/skipped",)
     return {k: sum(v) if k in added else sum(v) / len(v) for k, v in sorted(totals.items())}
+
+
+def _gradients(experience: Experience, *of: Any) -> Sums:
+    """`gradients`, by the forward passes that are still held when this is called."""
+    return gradients(*of, forward=experience.forward)
 
 
 def _in_turn(models: Models, step: int) -> list[tuple[str, ...]]:

@@ -102,10 +102,9 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
     if arguments.answer is not None and arguments.prompt is None:
         raise UsageError("trace: --answer belongs to --prompt")
-    from rlzoo_lab.trace.sources import of_recipe, of_run  # here, and below: torch
-    from rlzoo_lab.trace.typed import of_numbers
-
     if runs:
+        from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
+
         folder = open_folder(runs[0])
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
@@ -115,9 +114,13 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
         words.append("whiten=none")  # a few typed tokens are no batch to whiten over
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:
+        from rlzoo_lab.trace.typed import of_numbers
+
         return of_numbers(typed, recipes, zoo, row=arguments.row)
     if arguments.step is not None or arguments.fresh:
         raise UsageError("trace: --step and --fresh belong to a RUN")
+    from rlzoo_lab.trace.sources import of_recipe
+
     return of_recipe(recipes, zoo, arguments)
 
 
