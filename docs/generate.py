@@ -451,7 +451,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "in_short",
         "nearest",
     ),
-    "rlzoo.data": (),
+    "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),
     "rlzoo.checks": (),
 }

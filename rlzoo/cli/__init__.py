@@ -29,7 +29,7 @@ from rlzoo.cli import guide
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.format.text import say
-from rlzoo.plugin.installed import installed
+from rlzoo.plugin.installed import installed, names
 from rlzoo.plugin.permissions import allow_env
 from rlzoo.train.interrupt import stopped_in_words
 
@@ -276,10 +276,8 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure") and (stream.encoding or "").lower() != "utf-8":
             stream.reconfigure(errors="replace")  # it lacks characters that tables are drawn with
-    if "_ARGCOMPLETE" in os.environ:
-        from rlzoo.cli.completion import complete
-
-        complete(every_verb(), parser_of)
+    if "_ARGCOMPLETE" in os.environ and "completion" in names():
+        names()["completion"].load().complete(every_verb(), parser_of)
     try:
         try:
             with stopped_in_words():

@@ -4,11 +4,10 @@ A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. 
 options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
 """
 
-import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo.format.text import printable, say
-from rlzoo.runs.disk import refuse_unwritable
 
 WORDS_HELP = "the recipe's name, and settings"
 STORE_HELP = "keep the folder at a URL, too, after each checkpoint: s3://bucket/a"
@@ -53,22 +51,6 @@ class Result:
     status: int = 0
     notes: Iterable[str] = ()
     files: Mapping[str, Callable[[Path], Any]] = field(default_factory=dict)
-
-
-class Written(argparse.Action):
-    """Of an option that names a file to write: raises UsageError where it cannot be written, before
-    the verb begins to work.
-
-    folder: it names a folder. suffixes: what the name must end in. The rest is argparse's.
-    """
-
-    def __init__(self, *args: Any, folder: bool = False, suffixes: Sequence[str] = (), **more: Any):
-        super().__init__(*args, **more)
-        self.folder, self.suffixes = folder, suffixes
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        refuse_unwritable(values, option_string, folder=self.folder, suffixes=self.suffixes)
-        setattr(namespace, self.dest, values)
 
 
 def work(verb: Any, arguments: Any) -> Result:

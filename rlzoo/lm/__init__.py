@@ -21,10 +21,10 @@ __all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm"]
 
 def __getattr__(name: str) -> Any:
     """Imported on first use: torch stands behind them. Reward models come with the lab."""
-    if name not in __all__:
+    if name not in (*__all__, "reachable"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name != "load_causal_lm":
+    if name.endswith("RewardModel"):
         return face("reward_models", name)
-    from rlzoo.lm.loading import load_causal_lm
+    from rlzoo.lm import loading
 
-    return load_causal_lm
+    return getattr(loading, name)

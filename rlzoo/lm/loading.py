@@ -9,15 +9,17 @@ import hashlib
 import json
 import math
 import re
+import socket
 import threading
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 
-from rlzoo.data.files import reachable
 from rlzoo.errors import ModelError, RlzooError, first_line, typed_path
 from rlzoo.plugin.border import out_of_memory
 from rlzoo.recipe.files import config_dirs
@@ -30,6 +32,18 @@ UNWANTED = {"output_router_logits": False, "rescale_every": 0}
 SPARSE = ("index_topk", "keep_window_size")
 
 # ---------------------------------------------------------------- finding
+
+
+def reachable(url: str) -> bool:
+    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
+    parts = urlparse(url)
+    if urllib.request.getproxies().get(parts.scheme):
+        return True  # the proxy resolves it
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port or parts.scheme)
+    except OSError:
+        return False
+    return True
 
 
 def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:

@@ -87,7 +87,7 @@ MUTANTS = [
      "variance += square",
      f"{U}/test_clusters.py"
      "::test_a_difference_over_two_prompts_by_hand"),
-    ("rlzoo/data/files.py", "sides[repr(prompt(row)) in held]", "sides[repr(row) in held]",
+    ("plugins/rlzoo_zoo/data.py", "sides[repr(prompt(row)) in held]", "sides[repr(row) in held]",
      f"{U}/data"),
 ]  # fmt: skip
 

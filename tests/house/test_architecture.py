@@ -18,7 +18,7 @@ ALGORITHMIC = (
 )  # fmt: skip
 # Packages no module of which may import torch when it is imported.
 TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "cli.guide",
-              "cli.verb", "cli.new", "cli.completion", "cli.catalog.show", "cli.catalog.plugins",
+              "cli.verb", "cli.new", "cli.catalog.show", "cli.catalog.plugins",
               "cli.catalog.recipes", "cli.catalog.tables", "checks", "oracle")  # fmt: skip
 TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "report", "sweep", "pages",
                   "trace.command", "diagnose.command", "supervised.fit", "supervised.base",

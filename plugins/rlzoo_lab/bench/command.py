@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from rlzoo import __version__
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.recipe.files import find_config, list_configs
 from rlzoo_lab.bench.parts import OF_A_MODEL, PARTS
 from rlzoo_lab.bench.runner import CASES, INSTALL, PEER, Bench, Row, Spec, read_config, with_ratios
 from rlzoo_lab.bench.scaling import write_plot
 from rlzoo_lab.bench.tables import markdown, sections, tables
+from rlzoo_lab.written import Written
 
 WHOLE = "all"
 RECIPES = "grpo,rloo,ppo_gae"  # the default of --recipes

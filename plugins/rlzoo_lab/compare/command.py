@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import (
     Comparison,
@@ -24,6 +24,7 @@ from rlzoo_lab.compare.comparison import (
 )
 from rlzoo_lab.compare.plots import write_plots
 from rlzoo_lab.compare.verdict import method, verdict
+from rlzoo_lab.written import Written
 
 
 def document(c: Comparison) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.diagnose.asked import CRITICS, SIZES
 from rlzoo_lab.diagnose.branch_tables import branch_tables
@@ -16,6 +16,7 @@ from rlzoo_lab.diagnose.exact import diagnose
 from rlzoo_lab.diagnose.plot import write_html, write_plot
 from rlzoo_lab.diagnose.tables import exact_tables
 from rlzoo_lab.words import is_run
+from rlzoo_lab.written import Written
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
 from rlzoo_lab.eval.policy import DEFAULT_SHOWN, evaluate_policy
 from rlzoo_lab.eval.tables import eval_tables
 from rlzoo_lab.words import is_run
+from rlzoo_lab.written import Written
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:

@@ -4,11 +4,12 @@ import argparse
 import time
 from pathlib import Path
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.disk import write_atomically
 from rlzoo.runs.folder import RunFolder, open_folder
 from rlzoo_lab.report.html import Report, page, read_report
+from rlzoo_lab.written import Written
 
 NAME = "report.html"
 

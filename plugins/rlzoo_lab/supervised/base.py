@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError, nearest
 from rlzoo.format.text import folded
 from rlzoo.plugin.protocols import abilities
@@ -17,6 +17,7 @@ from rlzoo.recipe.files import find_config, list_configs
 from rlzoo.runs.disk import write_json
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.supervised.fit import refuse_beyond
+from rlzoo_lab.written import Written
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
 OF_TASKS = ("accuracy", "steps", "lr", "seed", "like")

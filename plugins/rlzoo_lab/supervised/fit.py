@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.data import hold_out
 from rlzoo.errors import Stopped, UsageError, nearest
 from rlzoo.format.text import folded, say
@@ -25,6 +25,7 @@ from rlzoo.train.interrupt import asked_to_stop
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader
+from rlzoo_lab.written import Written
 
 NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
 

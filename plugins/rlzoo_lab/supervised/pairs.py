@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rlzoo.data.files import Message, messages_of, read
+from rlzoo.data import Message, messages_of, read
 from rlzoo.errors import DataError, in_short, nearest
 
 Prompt = str | list[Message]

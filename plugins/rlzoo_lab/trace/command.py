@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rlzoo.cli.verb import Result, Written
+from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError, nearest
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
@@ -18,6 +18,7 @@ from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.variants import variants
 from rlzoo_lab.words import is_run
+from rlzoo_lab.written import Written
 
 MADE = set(CREDITED) - {"advantages"}  # columns that nobody types
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import torch
 
 from rlzoo import Example, Range, RlzooError, hookimpl
-from rlzoo.data import hold_out, messages_of, read
 from rlzoo.errors import DataError, nearest
 from rlzoo.ops import put
+from rlzoo_zoo.data import hold_out, messages_of, read
 from rlzoo_zoo.rewards.exact_match import accepted, exact_match, normal
 from rlzoo_zoo.rewards.math_verify import refuse_missing, verdicts
 from rlzoo_zoo.rewards.numeric import last_number, numeric

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from rlzoo.cli import every_verb, find_verb, main, parser_of
-from rlzoo.cli.verb import Written
 from rlzoo.errors import UsageError
 from rlzoo.runs.disk import write_atomically
+from rlzoo_lab.written import Written
 
 NAMES = {"out", "html", "plot", "plots"}
 

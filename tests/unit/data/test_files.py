@@ -1,6 +1,6 @@
 """Rows that are held out."""
 
-from rlzoo.data.files import hold_out
+from rlzoo_zoo.data import hold_out
 
 
 def test_all_rows_of_a_prompt_are_on_one_side():

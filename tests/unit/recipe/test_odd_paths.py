@@ -5,12 +5,12 @@ import contextlib
 import pytest
 
 from rlzoo import RlzooError
-from rlzoo.data.files import read
 from rlzoo.lm.loading import resolve_path
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo.recipe.words import name_recipe
 from rlzoo_lab.words import is_run
+from rlzoo_zoo.data import read
 
 LONG, NOBODY = "x" * 5000, "~nobody-has-this-name/model"
 

@@ -17,11 +17,11 @@ import rlzoo
 from helpers import ROOT
 from rlzoo import RlzooError
 from rlzoo.cli import main
-from rlzoo.data.files import read
 from rlzoo.errors import DataError, RecipeError
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab import checks
+from rlzoo_zoo.data import read
 from rlzoo_zoo.tasks.dataset import Dataset, contains, extract
 from rlzoo_zoo.tasks.reasoning_gym import ReasoningGym, arithmetic, disarm
 

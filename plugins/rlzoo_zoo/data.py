@@ -1,4 +1,6 @@
-"""Rows of data: JSONL, Parquet, folders of `datasets`, data sets of the hub.  No torch here.
+"""Rows of data: JSONL, Parquet, folders of `datasets`, data sets of the hub.
+
+Plugin authors import `read`, `messages_of` and `hold_out` from `rlzoo.data`.
 
 None of these runs code: JSON is text, Parquet and Arrow hold tables, and of the hub only data files
 are read, never a repository's script. Nothing is unpickled.
@@ -7,12 +9,9 @@ are read, never a repository's script. Nothing is unpickled.
 import importlib.util
 import json
 import random
-import socket
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlparse
 
 from rlzoo.errors import DataError, NotCached, UsageError, first_line, in_short, nearest, typed_path
 
@@ -150,6 +149,8 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
 def _from_hub(name: str, subset: str) -> Any:
     import datasets
 
+    from rlzoo.lm import reachable  # here: it imports torch
+
     # Where there is no network, the library's own attempts take half a minute to say so.
     offline = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = offline or not reachable(datasets.config.HF_ENDPOINT)
@@ -166,18 +167,6 @@ def _from_hub(name: str, subset: str) -> Any:
 def _require(package: str, path: str) -> None:
     if importlib.util.find_spec(package) is None:
         raise DataError(f"{path}: needs {package}: pip install 'rlzoo-llm[data]'")
-
-
-def reachable(url: str) -> bool:
-    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
-    parts = urlparse(url)
-    if urllib.request.getproxies().get(parts.scheme):
-        return True  # the proxy resolves it
-    try:
-        socket.getaddrinfo(parts.hostname, parts.port or parts.scheme)
-    except OSError:
-        return False
-    return True
 
 
 def hold_out(

@@ -1,0 +1,69 @@
+"""Options that name a file or a folder to write: refused before the verb works."""
+
+import argparse
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import RlzooError, UsageError, typed_path
+from rlzoo.runs.disk import DEVICES
+
+
+class Written(argparse.Action):
+    """Of an option that names a file to write: raises UsageError where it cannot be written, before
+    the verb begins to work.
+
+    folder: it names a folder. suffixes: what the name must end in. The rest is argparse's.
+    """
+
+    def __init__(self, *args: Any, folder: bool = False, suffixes: Sequence[str] = (), **more: Any):
+        super().__init__(*args, **more)
+        self.folder, self.suffixes = folder, suffixes
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        refuse_unwritable(values, option_string, folder=self.folder, suffixes=self.suffixes)
+        setattr(namespace, self.dest, values)
+
+
+def refuse_unwritable(
+    path: str, option: str, *, folder: bool = False, suffixes: Sequence[str] = ()
+) -> None:
+    """Raise UsageError, which names the `option`, where no file, or with `folder` no folder, can be
+    written at `path`, or its name ends in none of the `suffixes`. Nothing is left there."""
+    try:
+        fault = _unwritable(typed_path(path) and Path(path), folder)
+    except OSError as error:
+        fault = f"cannot write {path}: {error.strerror}"
+    except RlzooError as error:  # no file has such a name
+        fault = str(error)
+    if not fault and suffixes and not path.endswith(tuple(suffixes)):
+        fault = f"must end in {' or '.join(suffixes)}. Got {path!r}"
+    if fault:
+        raise UsageError(f"{option}: {fault}", key=option, kind="not-writable")
+
+
+def _unwritable(place: Path, folder: bool) -> str:
+    """What is wrong with a place that is to be written, or an empty string; raises OSError."""
+    if place.parent in DEVICES and place.exists():
+        return ""
+    if place.is_symlink():
+        return f"{place} is a link to {os.readlink(place)}; name that {_kind(folder)}"
+    if place.exists() and place.is_dir() != folder:
+        return f"{place} is a {_kind(not folder)}; name a {_kind(folder)}"
+    if place.is_file():
+        if place.stat().st_nlink > 1:
+            return f"{place} has a second name, a hard link; put a copy in its place"
+        os.close(os.open(place, os.O_WRONLY | os.O_NOFOLLOW))
+    elif not place.exists():
+        if not place.parent.is_dir():
+            return f"there is no folder {place.parent}; make it first"
+        tempfile.TemporaryFile(dir=place.parent).close()
+    elif folder:
+        tempfile.TemporaryFile(dir=place).close()
+    return ""
+
+
+def _kind(folder: bool) -> str:
+    return "folder" if folder else "file"
