@@ -442,6 +442,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "rlzoo.errors": (
         "RlzooError",
         "DataError",
+        "NotCached",
         "RunError",
         "StoreError",
         "Unfinished",
@@ -450,6 +451,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         "first_line",
         "in_short",
         "nearest",
+        "typed_path",
     ),
     "rlzoo.data": ("read", "hold_out", "messages_of"),
     "rlzoo.lm": (),

@@ -10,6 +10,7 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     check       the conformance kit on one component
     checks      the conformance kit
     compare     which configuration is better, by how much, and how sure that is
+    completion  what a shell may complete
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows on a terminal
     doctor      what a run's metrics say is wrong
@@ -32,4 +33,5 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     variants    one recipe, and its plan, for each estimator and option that stand side by side
     weights     which weights of a run: at its end, of its best evaluation, of a checkpoint
     words       words of a command line that are a run, a path or options
+    written     options that name a file to write, checked before the work
 """

@@ -57,9 +57,12 @@ def _unwritable(place: Path, folder: bool) -> str:
             return f"{place} has a second name, a hard link; put a copy in its place"
         os.close(os.open(place, os.O_WRONLY | os.O_NOFOLLOW))
     elif not place.exists():
-        if not place.parent.is_dir():
-            return f"there is no folder {place.parent}; make it first"
-        tempfile.TemporaryFile(dir=place.parent).close()
+        there = place.parent
+        if folder:  # made with the folders above it
+            there = next(above for above in place.absolute().parents if above.exists())
+        if not there.is_dir():
+            return f"there is no folder {there}; make it first"
+        tempfile.TemporaryFile(dir=there).close()
     elif folder:
         tempfile.TemporaryFile(dir=place).close()
     return ""

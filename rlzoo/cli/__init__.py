@@ -6,7 +6,6 @@ May import `train` and what lies below. A verb's module is imported when somebod
 `rlzoo.verbs`, those of the lab as those of anybody else.
 
     catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
-    completion  what a shell may complete
     guide       what to do first, and the keys
     new         a plugin package that works, to be changed
     run         `run` and `resume`, and what they show

@@ -16,12 +16,12 @@ from typing import Any
 
 from rlzoo.plugin.installed import face
 
-__all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm"]
+__all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm", "reachable"]
 
 
 def __getattr__(name: str) -> Any:
     """Imported on first use: torch stands behind them. Reward models come with the lab."""
-    if name not in (*__all__, "reachable"):
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name.endswith("RewardModel"):
         return face("reward_models", name)

@@ -33,6 +33,7 @@ SHARED = (
     "api",
     "batches",
     "checks",
+    "completion",
     "display",
     "numbers",
     "oracle",
@@ -47,6 +48,7 @@ SHARED = (
     "variants",
     "weights",
     "words",
+    "written",
 )  # of the lab, and no verb
 GAE = "plugins/rlzoo_zoo/estimators/gae.py"
 PLANTS = [

@@ -16,7 +16,8 @@ ROOT = Path(rlzoo.__file__).parent.parent
 STUB = ast.parse((ROOT / "rlzoo" / "__init__.pyi").read_text(encoding="utf-8"))
 IMPORTS = {a.asname or a.name: node for node in STUB.body if isinstance(node, ast.ImportFrom)
            for a in node.names}  # fmt: skip
-OURS = {n: p for n, p in names().items() if p.module.split(".")[0] == "rlzoo_lab"}
+COME = {n: p for n, p in names().items() if n != "completion"}  # which a shell uses, not a user
+OURS = {n: p for n, p in COME.items() if p.module.split(".")[0] == "rlzoo_lab"}
 OTHERS = {n for n, p in names().items() if n not in OURS and p.attr}  # of strangers
 
 

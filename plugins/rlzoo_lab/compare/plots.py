@@ -195,6 +195,6 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
 
 def write_plots(c: Comparison, folder: Path) -> None:
     """Each plot as NAME.svg and NAME.png, in the light theme on white."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name, (_, draw) in plots(c).items():
         write_figure(draw, folder / f"{name}.svg", folder / f"{name}.png")

@@ -11,7 +11,7 @@ from importlib.metadata import PathDistribution
 
 import pytest
 
-from rlzoo.cli import completion, described, every_verb, guide, main, parse
+from rlzoo.cli import described, every_verb, guide, main, parse
 from rlzoo.errors import ModelError, RlzooError
 from rlzoo.lm.loading import resolve_path
 from rlzoo.plugin.sketch import load_zoo_after, sketch
@@ -20,6 +20,7 @@ from rlzoo.recipe.elsewhere import MEANT
 from rlzoo.recipe.files import describe, list_configs
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, SECTIONS
 from rlzoo.recipe.words import name_recipe
+from rlzoo_lab import completion
 from rlzoo_lab.sweep.plan import plan_sweep
 from rlzoo_zoo.rewards.python import load
 
