@@ -4,19 +4,14 @@ Each loss and estimator is called on a few made-up rows.
 """
 
 import math
-import re
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from common import plan_of
 from rlzoo.plugin.component import Component
 from rlzoo_lab.checks.made_up import made_up
 
-DOCS = Path(__file__).resolve().parents[1]
-CONFIGS = DOCS.parent / "configs" / "recipes"
 Table = tuple[list[str], list[list[str]]]
 
 RATIOS = (0.5, 1.0, 1.5, 4.0)
@@ -29,26 +24,21 @@ PROBABILITY = 0.2  # of the token under the policy that sampled
 def losses(zoo: Any, shipped: list[Component]) -> Table:
     """What each loss does with one token: its push, in units of A grad log pi."""
     at = ", ".join(f"{ratio:g}" for ratio in RATIOS)
-    head = ["loss", "decides per", f"good token, ratio {at}", f"bad token, ratio {at}",
-            "any pi_old"]  # fmt: skip
+    head = ["loss", "decides per", f"good token, ratio {at}", f"bad token, ratio {at}"]
     rows = []
     for loss in shipped:
-        good, bad = (pushes(zoo, loss, a) for a in (1.0, -1.0))
-        rare = [pushes(zoo, loss, a, PROBABILITY / 100) for a in (1.0, -1.0)]
-        same = all(math.isclose(x, y, rel_tol=1e-6, abs_tol=1e-9)
-                   for one, other in zip((good, bad), rare, strict=True)
-                   for x, y in zip(one, other, strict=True))  # fmt: skip
-        rows.append([f"[{loss.name}](components/policy_losses/{loss.name}.md)", reach(zoo, loss),
-                     numbers(good), numbers(bad), "yes" if same else "no"])  # fmt: skip
+        good, bad = (numbers(pushes(zoo, loss, a)) for a in (1.0, -1.0))
+        link = f"[{loss.name}](components/policy_losses/{loss.name}.md)"
+        rows.append([link, reach(zoo, loss), good, bad])
     return head, sorted(rows, key=lambda row: (REACHES.index(row[1]), row[0]))
 
 
-def pushes(zoo: Any, loss: Component, advantage: float, old: float = PROBABILITY) -> list[float]:
+def pushes(zoo: Any, loss: Component, advantage: float) -> list[float]:
     """-slope / A of a response of one token, at each ratio."""
     out = []
     for ratio in RATIOS:
         columns = probe(zoo, 1, 1)
-        old_log = torch.full((1, 1), math.log(old), dtype=torch.float64)
+        old_log = torch.full((1, 1), math.log(PROBABILITY), dtype=torch.float64)
         columns |= {"old_log_probs": old_log, "sampler_log_probs": old_log,
                     # just above, so that rounding decides nothing at a limit (ripo's: 0.5 and 1.5)
                     "log_probs": old_log + math.log(ratio) + 1e-9,
@@ -183,29 +173,3 @@ def credit(zoo: Any, estimator: Component) -> str:
         return "share one"
     parts = [out[i][mask[i] & (turns[i] == k)] for i in range(len(out)) for k in (1, 2)]
     return "share one a turn" if all(torch.allclose(x, x[:1]) for x in parts) else "each its own"
-
-
-# ---------------------------------------------------------------- the league's ranks
-
-
-def standings(zoo: Any) -> Table:
-    """The league's mean ranks, by what a recipe compares a response with."""
-    text = (DOCS / "league.md").read_text(encoding="utf-8")
-    lines = text.partition("<!-- standings -->")[2].partition("<!-- /standings -->")[0]
-    ranks: dict[str, float] = {}
-    for line in lines.splitlines():
-        cells = [x.strip() for x in line.strip("|").split("|")]
-        if len(cells) > 3 and re.fullmatch(r"[0-9.]+", cells[1]):
-            ranks[cells[0]] = float(cells[1])
-    kinds: dict[str, list[str]] = {}
-    for name in ranks:
-        if (CONFIGS / f"{name}.yaml").is_file():
-            plan = plan_of(name, zoo)
-            kinds.setdefault(baseline(plan.estimator.component), []).append(name)
-    head = ["baseline", "recipes", "best mean rank", "worst"]
-    rows = []
-    for kind, names in sorted(kinds.items()):
-        names.sort(key=ranks.__getitem__)
-        best, worst = (f"{n} {ranks[n]:.1f}" for n in (names[0], names[-1]))
-        rows.append([kind, str(len(names)), best, worst])
-    return head, rows

@@ -151,20 +151,19 @@ INTRO = """\
 # Gallery of recipes
 
 Which recipes ship, how does each learn, and which should you try first? `rlzoo run NAME` runs one,
-`rlzoo show recipe=NAME` prints all its settings. The linked components have the formulas.
+`rlzoo show recipe=NAME` prints its settings. The linked components have the formulas.
 "One update": one optimizer step per batch, where most recipes take four.
 
 **Curves**: mean score of training batches over tokens drawn. Blue is the recipe with the range of
 its seeds, dashed is the task's best recipe. (DAPO filters its batches, so its curve looks better
 than the policy is.)
 
-**Advice** comes from the [league](league.md): short untuned runs with the same settings for every
-recipe. It suggests where to start, not what is best at your scale. *Level with the best* means that
-these seeds show no difference at 95 %, which does not prove that there is none. *Try first*: level
-with the best on every task, and the 95 % interval of the mean rank is in the first third.
-Runs that never learned, collapsed or diverged ([definitions](league.md#what-went-wrong)) are
-counted, if there were any.
-Ranks are means over the tasks, among the recipes that apply to every task, with 95 % intervals.
+**Advice** comes from the [league](league.md): short untuned runs. It suggests where to start, not
+what is best at your scale. *Level with the best*: these seeds show no difference at 95 %. *Behind*:
+the share of the best row's gain. *Try first*: level with the best on every task, and the 95 %
+interval of the mean rank is in the first third. Failed runs are counted
+([definitions](league.md#what-went-wrong)). Recipes are sorted by mean rank over the tasks, among
+those that apply to every task.
 """
 
 
@@ -185,7 +184,7 @@ def page(zoo: Zoo) -> str:
     out = [INTRO.strip(), played(facts["tasks"])]
     for title, entries in groups.items():
         if entries:
-            out += [f"## {title}", f"{GROUPS[title]} Sorted by mean rank."]
+            out += [f"## {title}", GROUPS[title]]
             out += [text for _, _, text in sorted(entries)]
     return "\n\n".join(out) + "\n"
 
@@ -201,7 +200,7 @@ def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any
     about = describe(ROOT / "configs" / "recipes" / f"{name}.yaml")
     out = [f"### {name}", prose(about)]
     if (FOLDER / f"{name}.svg").is_file():
-        out.append(f"![curves of {name}](gallery/{name}.svg)")
+        out.append(f"![{name}](gallery/{name}.svg)")
     out += [made_of(plan), advice(name, row, facts)]
     return "\n\n".join(out)
 
@@ -231,8 +230,7 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """What the league suggests: try it first? Where was it behind? How often did it fail?"""
     if not row:
         apart = league.NOT_PLAYED.get(name)
-        more = f"measured [separately]({apart})" if apart else "not measured yet"
-        return f"Not in the [league](league.md): {more}."
+        return f"Measured [separately]({apart})." if apart else "This recipe was not measured yet."
     tasks = row["tasks"]
     behind = [task for task, found in tasks.items() if not found["like_best"]]
     leads = 3 * row.get("high", facts["of"]) <= facts["of"] and not behind
@@ -241,7 +239,7 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         gains = sorted(max(tasks[task]["share"], 0) for task in behind)
         low_high = dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1]))
         where = listed(behind) if len(behind) < len(tasks) else "every task"
-        text = f"**{text}.** Behind on {where}: {' to '.join(low_high)} of the best gain."
+        text = f"**{text}.** Behind on {where}: {' to '.join(low_high)}."
     else:
         text = f"**{text}.** Level with the best on every task."
     counts = {how: sum(n.values()) for how, n in row["failures"].items()}

@@ -140,24 +140,22 @@ def gained(runs: Mapping[str, list[Played]]) -> float:
 def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
     names = list(dict.fromkeys(row for runs in league.values() for row in runs))
     complete = [name for name in names if all(name in runs for runs in league.values())]
-    whole, seeds, both = mean_ranks(league, complete)
+    whole, _, both = mean_ranks(league, complete)
     place = {name: i for i, name in enumerate(complete)}
     like = {task: not_told_apart(runs) for task, runs in league.items()}
     order = sorted(names, key=lambda n: whole[place[n]] if n in place else len(names))
     rows = []
     for name in order:
-        cells = ["–", "–", "–"]
+        cells = ["–", "–"]
         if name in place:
             i = place[name]
-            cells = [
-                f"{whole[i]:.1f}",
-                *(f"{low:.1f}–{high:.1f}" for low, high in (seeds[:, i], both[:, i])),
-            ]
+            low, high = both[:, i]
+            cells = [f"{whole[i]:.1f}", f"{low:.1f}–{high:.1f}"]
         for task, runs in league.items():
             cell = f"{fmean(r.after for r in runs[name]):.3f}" if name in runs else "–"
             cells.append(f"**{cell}**" if name in like[task] else cell)
         rows.append([name, *cells, failures(league, name)])
-    header = ["row", "mean rank", "95 %, seeds", "95 %, seeds and tasks", *league, "failed"]
+    header = ["row", "mean rank", "95 %", *league, "failed"]
     where: dict[str, dict[str, list[str]]] = {}
     for (task, name), why in dashes.items():
         where.setdefault(why.split(", and task")[0], {}).setdefault(name, []).append(task)
@@ -265,12 +263,11 @@ def advice_tables(
         [
             rule,
             f"{hits[rule]:.0f}/{count}",
-            f"{hits[rule] / count:.0%}",
             f"{lost[rule] / count:.3f}",
         ]
         for rule in hits
     ]
-    totals = table(["rule", "right", "rate", "mean score lost"], total)
+    totals = table(["rule", "right", "mean score lost"], total)
     return f"{table(header, rows)}\n\n{totals}"
 
 

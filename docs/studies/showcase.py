@@ -124,36 +124,23 @@ def expect() -> str:
     return table(["", "right words, 95 % interval of the mean"], lines)
 
 
-PARTS = [f"critic/vf_explained_var{part}" for part in ("", "/first", "/middle", "/last")]
-
-
-def of_critic(runs: dict[int, Path]) -> list[str]:
-    return [f"{mean([late(run, key) for run in runs.values()]):.2f}" for key in PARTS]
-
-
-CRITIC_HEAD = ["explained", "first third", "middle", "last"]
-
-
 def ceiling() -> str:
     from rlzoo_lab.diagnose.branches import diagnose_branches
 
     lines = []
     rows = {BEST: runs_of("words")[BEST], "critic.epochs=4": runs_of("epochs")["lam=0.8"]}
     for row, runs in rows.items():
-        keys = ("explained_variance", "ceiling", "share", "by_position", "beyond")
+        keys = ("explained_variance", "ceiling", "share", "by_position")
         found: dict[str, list[float]] = {key: [] for key in keys}
         for run in runs.values():
             critic = diagnose_branches(str(run), ["estimator=gae"], branches=8, states=128)[
                 "critic"
             ]
-            known, most, clock = (
-                critic[k] for k in ("explained_variance", "ceiling", "by_position")
-            )
-            critic |= {"share": known / most, "beyond": (known - clock) / (most - clock)}
+            critic["share"] = critic["explained_variance"] / critic["ceiling"]
             for key, values in found.items():
                 values.append(critic[key])
         lines.append([row, str(len(runs)), *(with_interval(x, ".2f") for x in found.values())])
-    head = ["V explains of Var(G)", "ceiling", "share of it", "position only", "share beyond it"]
+    head = ["V explains of Var(G)", "ceiling", "share of it", "position only"]
     return table(["row", "seeds", *head], lines)
 
 
@@ -176,11 +163,11 @@ def critic() -> str:
             str(len(runs)),
             f"{mean(scores(runs)):.3f}",
             "reference" if runs is other else with_interval(paired(runs, other), "+.3f"),
-            *of_critic(runs),
+            f"{mean([late(run, 'critic/vf_explained_var') for run in runs.values()]):.2f}",
         ]
         for label, runs, other in rows
     ]
-    return table(["row", "seeds", "after", "minus as it comes", *CRITIC_HEAD], lines)
+    return table(["row", "seeds", "after", "minus as it comes", "explained"], lines)
 
 
 def curves() -> str:

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from common import with_block
+from common import table, with_block
 from rlzoo_lab.bench.tables import markdown, sections
 
 LEFT_OUT = ("tokens", "CPU s", "tok/s")
@@ -46,6 +46,19 @@ def narrow(text: str) -> str:
     return "\n".join(out)
 
 
+def side_by_side(text: str) -> str:
+    """A line for each case of `narrow`'s steps: rlzoo's numbers, and TRL's ratios by batch size."""
+    cases: dict[str, list[str]] = {}
+    lines = text.splitlines()
+    for line in [line for line in lines if line.startswith("|")][2:]:
+        case, by, *numbers = [cell.strip() for cell in line.strip("|").split("|")]
+        whole = case.partition(",")[0]
+        cases[whole] = [*cases.get(whole, []), *(numbers[:2] if by == "rlzoo" else numbers[2:])]
+    head = ["case", "tok/CPU s", "MB", "faster", "mem", "faster, few rows", "mem, few rows"]
+    others = [line for line in lines if not line.startswith("|")]  # of cases that failed
+    return "\n".join([table(head, [[case, *cells] for case, cells in cases.items()]), *others])
+
+
 def made(document: dict) -> dict[str, str]:
     """The text between the markers: name -> text."""
     by_part: dict[str, list[str]] = {}
@@ -54,6 +67,8 @@ def made(document: dict) -> dict[str, str]:
         text = markdown(rows)
         if part in ("step", "head"):
             text = narrow(text)
+        if part == "step":
+            text = side_by_side(text)
         by_part.setdefault(part, []).append(f"{title.capitalize()}:\n\n{text}")
     machine = document["machine"]
     versions = next((r["versions"] for r in document["rows"] if "versions" in r), {})

@@ -15,6 +15,7 @@ DOCS = Path(__file__).resolve().parents[1]
 PAGE = DOCS / "study.md"
 LAMBDAS = "0,0.5,0.8,0.9,0.95,0.99,1"
 ESTIMATORS = "gae,mc,td0,grpo,rloo"
+EQUAL = ("mc", "td0")  # to lambda = 1 and 0, so that the table leaves them out
 SWEEPS = {
     "key_door": ["task=key_door", f"seed={','.join(map(str, range(20)))}"],
     "addition": ["task=addition_mixed", f"seed={','.join(map(str, range(10)))}"],
@@ -59,7 +60,7 @@ def results() -> str:
         rlzoo("sweep", *COMMON, *words, "--dir", str(folder))
         found = json.loads(rlzoo("compare", str(folder), "--json"))
         header.append(f"{name}, {len(found['rows'][0]['seeds'])} seeds (IQM)")
-        for row in found["rows"]:
+        for row in (row for row in found["rows"] if row["row"] not in EQUAL):
             low, high = row["interval"]
             cell = f"{row['iqm']:.3f} [{low:.3f}, {high:.3f}]"
             rows.setdefault(row["row"], []).append(cell)

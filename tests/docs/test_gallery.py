@@ -44,7 +44,7 @@ def test_the_advice_is_what_the_runs_say(gallery, found):
     assert say["rloo"].startswith(even)
     first = gallery.advice("rloo", {**row, "high": 1.3}, facts)
     assert first.startswith("**Try first.** Level with the best on every task.")
-    assert say["grpo"].startswith("**Worth a try.** Behind on marks: 14% of the best gain.")
+    assert say["grpo"].startswith("**Worth a try.** Behind on marks: 14%.")
     assert say["ppo_mc"].startswith("**Not first.** Behind on every task: 14%")
     assert "In 6 runs 3 diverged." in say["vapo"]
     assert "rank" not in facts["rows"]["gigpo"]  # it does not play every task
@@ -98,4 +98,4 @@ def test_what_is_drawn_is_small_and_of_recipes_that_ship(gallery):
 def test_every_recipe_has_numbers_somewhere(gallery):
     text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     assert "not measured yet" not in text
-    assert text.count("measured [separately]") == len(gallery.league.NOT_PLAYED)
+    assert text.count("Measured [separately]") == len(gallery.league.NOT_PLAYED)

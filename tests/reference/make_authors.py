@@ -438,27 +438,25 @@ def high_entropy(text: Callable[[str], str]) -> Iterator[Pair]:
 
 # name -> the comparison, and what is to be said of it
 COMPARED: dict[str, tuple[Callable[[Callable[[str], str]], Iterator[Pair]], str]] = {
-    "vimpo": (vimpo, "the authors'; beta 5e-4 to .5, lam 1 and .7"),
-    "sdpo": (sdpo, "the authors' `compute_self_distillation_loss`, its token-level form"),
-    "opd": (opd, "the authors' `incorporate_kl_penalty`; gamma 0, .9, 1"),
-    "iw_opd": (iw_opd, "the authors' lines in `dp_actor.py`; weight_max 1, 1.5, 4"),
-    "drpo": (drpo, "the authors' `_drpo_loss`; eps 12.5 and .3"),
-    "cppo": (cppo, "the authors' `_cppo_loss`, typed off; theirs measures the distance in float32"),
+    "vimpo": (vimpo, "`compute_vimpo_loss`; beta 5e-4 to 0.5, lam 1 and 0.7"),
+    "sdpo": (sdpo, "`compute_self_distillation_loss`, token-level form"),
+    "opd": (opd, "`incorporate_kl_penalty`; gamma 0, 0.9, 1"),
+    "iw_opd": (iw_opd, "lines of `dp_actor.py`; weight_max 1, 1.5, 4"),
+    "drpo": (drpo, "`_drpo_loss`; eps 12.5 and 0.3"),
+    "cppo": (cppo, "`_cppo_loss`; its distance is float32"),
     "aspo": (
         aspo,
-        "the authors' `compute_policy_loss_archer`, every token as one of low entropy: theirs clips"
-        " those of high entropy at .4; the value is another where a constant factor is left out",
+        "`compute_policy_loss_archer`, all tokens of low entropy; a constant factor is left out",
     ),
-    "a_star_po": (a_star_po, "the authors' `compute_policy_loss`; beta 1e-3 and .5"),
-    "optimal_values": (optimal_values, "the authors' `_process_values`; beta .5 and .05"),
-    "prime": (prime, "the authors' `compute_rloo_returns`, the outcome's part, before whitening"),
-    "gigpo": (gigpo, "the authors' `mean_norm`, mean over trajectories; theirs is float32"),
-    "vtrace": (vtrace, "TorchBeast's `from_importance_weights`"),
-    "opsm": (opsm, "TRL's `get_off_policy_mask` on our clipped loss; delta .05"),
+    "a_star_po": (a_star_po, "`compute_policy_loss`; beta 1e-3 and 0.5"),
+    "optimal_values": (optimal_values, "`_process_values`; beta 0.5 and 0.05"),
+    "prime": (prime, "`compute_rloo_returns`, the outcome's part, before whitening"),
+    "gigpo": (gigpo, "`mean_norm`, float32"),
+    "vtrace": (vtrace, "`from_importance_weights`"),
+    "opsm": (opsm, "`get_off_policy_mask` on our clipped loss; delta 0.05"),
     "high_entropy": (
         high_entropy,
-        "TRL's `get_high_entropy_mask`: the same tokens, and one more in some batches, its"
-        " threshold being interpolated",
+        "`get_high_entropy_mask`; it keeps one more token in some batches",
     ),
 }
 

@@ -382,6 +382,13 @@ def test_the_page_leaves_out_columns_that_others_imply_and_older_checkouts():
     assert lines[2:] == ["| case | by | tok/CPU s |", "| --- | --- | --- |", "| a | rlzoo | 2 |"]
 
 
+def test_the_page_has_a_line_for_each_case():
+    head = "| case | by | tok/CPU s | MB | faster | mem |\n|---|---|---|---|---|---|\n"
+    rows = "| a | rlzoo | 9 | 8 |  |  |\n| a, 6 rows | trl | 3 | 2 | 3.00x | 4.00 |\n"
+    lines = script("speed").side_by_side(head + rows + "b: failed").splitlines()
+    assert lines[2:] == ["| a | 9 | 8 | 3.00x | 4.00 |", "b: failed"]
+
+
 def test_arguments_stand_alone():
     own = argparse.ArgumentParser()
     bench_command.add_arguments(own)
