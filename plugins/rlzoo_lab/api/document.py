@@ -23,7 +23,13 @@ _COLOURS = [(20, 20, 20), (205, 60, 50), (20, 140, 85), (170, 120, 0), (45, 115,
 class _Shown:
     """The view of a result. `status`: what the process would exit with, 0 where all is well."""
 
-    _result: Result
+    def __init__(self, result: Result):
+        super().__init__(result.document)  # type: ignore[call-arg]
+        self._result = result
+
+    def __reduce__(self) -> Any:  # a copy, or one that is pickled, is the plain document
+        plain = dict if isinstance(self, dict) else list
+        return plain, (plain(self),)  # type: ignore[call-overload]
 
     @property
     def status(self) -> int:
@@ -58,23 +64,9 @@ class _Shown:
 class Document(_Shown, dict[str, Any]):
     """What `--json` prints, as a dict; in a notebook, or printed, what a terminal shows."""
 
-    def __init__(self, result: Result):
-        super().__init__(result.document)
-        self._result = result
-
-    def __reduce__(self) -> Any:  # a copy, or one that is pickled, is the plain document
-        return dict, (dict(self),)
-
 
 class Rows(_Shown, list[Any]):
     """As Document, of a verb whose document is a list."""
-
-    def __init__(self, result: Result):
-        super().__init__(result.document)
-        self._result = result
-
-    def __reduce__(self) -> Any:
-        return list, (list(self),)
 
 
 Found = Any  # a Document or Rows

@@ -135,10 +135,8 @@ def head(models: Any, spec: Mapping[str, Any]) -> Row:
     policy = models.policy
     where = policy.device
     columns = rows_of(policy, 1, spec["tokens"])
-    hidden = torch.randn(
-        spec["tokens"], policy.model.get_output_embeddings().weight.shape[1], device=where
-    ).requires_grad_(True)
     weight = policy.model.get_output_embeddings().weight
+    hidden = torch.randn(spec["tokens"], weight.shape[1], device=where).requires_grad_(True)
 
     def once() -> None:
         with policy.precision():

@@ -132,8 +132,7 @@ def _each_by_itself(
     given = _told([e for e, _ in rows], [turns for _, turns in rows])
 
     def call(index: list[int]) -> list[Any]:
-        picked = take(given, torch.tensor(index))
-        return method(*(picked[n] for n in needs_of(method)))
+        return _call(method, take(given, torch.tensor(index)))
 
     before, fresh = torch.get_rng_state(), deepcopy(given)
     answers = call(list(range(len(rows))))
@@ -168,7 +167,7 @@ def right_is_right(s: Subject) -> None:
         has = abilities(task)
         if not has.is_correct:
             raise NotApplicable("has no notion of right")
-        correct = has.is_correct(*(columns[n] for n in needs_of(has.is_correct)))
+        correct = _call(has.is_correct, columns)
         assert isinstance(correct, Tensor), f"is_correct gives {type(correct).__name__}, no tensor"
         assert correct.dtype == torch.bool, f"is_correct gives {correct.dtype}, not bool"
         assert correct.shape == (len(columns["answers"]),), "is_correct is not (B,)"
@@ -177,10 +176,10 @@ def right_is_right(s: Subject) -> None:
             # The answer itself, for demonstrations may be of several.
             said = [str(a) for a in columns["answers"]]
             given = columns | {"responses": said, "turns": [[text] for text in said]}
-            marks = has.is_correct(*(given[n] for n in needs_of(has.is_correct)))
+            marks = _call(has.is_correct, given)
             assert bool(marks.all()), f"has one_answer, and Example.answer is wrong{show(options)}"
             given = given | {"responses": [f"{text} " for text in said]}
-            marks = has.is_correct(*(given[n] for n in needs_of(has.is_correct)))
+            marks = _call(has.is_correct, given)
             assert not marks.any(), f"has one_answer, and others are right too{show(options)}"
         if not has.demonstrate:
             continue
@@ -217,7 +216,12 @@ def _draw(task: Any, split: str) -> list[Example]:
 
 
 def _score(task: Any, columns: Columns) -> Tensor:
-    return torch.as_tensor(task.score(*(columns[name] for name in needs_of(task.score))))
+    return torch.as_tensor(_call(task.score, columns))
+
+
+def _call(method: Callable[..., Any], columns: Columns) -> Any:
+    """A task's method on the columns that it needs."""
+    return method(*(columns[name] for name in needs_of(method)))
 
 
 def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
@@ -251,7 +255,7 @@ def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool
     for text in said:
         turns.append(text[: MOST - 1])
         told, respond = _told([example], [turns]), abilities(task).respond
-        (answer,) = respond(*(told[n] for n in needs_of(respond))) if respond else (None,)
+        (answer,) = _call(respond, told) if respond else (None,)
         if not isinstance(answer, str):
             return turns, True
         turns.append(answer)

@@ -18,7 +18,7 @@ from rlzoo_lab.pages.figure import (
     svg,
     write_figure,
 )
-from rlzoo_lab.pages.page import row, tag
+from rlzoo_lab.pages.page import tag
 
 # By critic.
 MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}
@@ -164,19 +164,17 @@ def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:
         cells += [two_digits(r[k]) for k in ("bias2", "variance", "squared_error")]
         cells += [f"{r['sign']:.2f}", f"{r['own_cosine']:.3f}", f"{r['cosine']:.3f}"]
         cells += [two_digits(r["scale"]), two_digits(r["snr"]), f"{r['gain']:.2f}"]
-        lines.append(row(tag("td", cell) for cell in cells))
-    return html.table([tag("th", head) for head in heads], lines)
+        lines.append(cells)
+    return html.text_table(heads, lines)
 
 
 def _by_size(rows: Sequence[Mapping[str, Any]]) -> str:
     """What a batch's gradient is worth, by its size."""
     sizes = list(rows[0]["batches"])
     heads = ["estimator", "critic", *(f"{what}@{s}" for what in ("cos", "gain") for s in sizes)]
-    lines = []
-    for r in rows:
-        drawn = [f"{r['batches'][s][k]:.2f}" for k in ("cosine", "gain") for s in sizes]
-        lines.append(row(tag("td", cell) for cell in [*_who(r), *drawn]))
-    return html.table([tag("th", head) for head in heads], lines)
+    pairs = [(s, k) for k in ("cosine", "gain") for s in sizes]
+    lines = ([*_who(r), *(f"{r['batches'][s][k]:.2f}" for s, k in pairs)] for r in rows)
+    return html.text_table(heads, lines)
 
 
 def _who(r: Mapping[str, Any]) -> list[str]:

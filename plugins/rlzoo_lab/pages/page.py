@@ -116,6 +116,12 @@ def table(head: Iterable[str], rows: Iterable[str]) -> str:
     )
 
 
+def text_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of plain texts, which are escaped."""
+    body = (row(tag("td", cell) for cell in cells) for cells in rows)
+    return table((tag("th", head) for head in heads), body)
+
+
 def settings(values: Mapping[str, Any]) -> str:
     """A recipe's keys and values, folded."""
     heads = [tag("th", "key", "left"), tag("th", "value", "left")]
