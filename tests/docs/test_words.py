@@ -30,7 +30,7 @@ BUDGET = {
     "CHANGELOG.md": 62,
     "docs": 1278,
     "rlzoo": 666,
-    "plugins": 914,
+    "plugins": 583,
     "configs": 48,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""

@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> Result:
     if not 0 < arguments.share <= 1:
-        raise RlzooError(f"--share must lie in (0, 1]. Got {arguments.share:g}")
+        raise RlzooError(f"--share must be in (0, 1]. Got {arguments.share:g}")
     from rlzoo_lab.advise.pilot import advise  # torch
 
     document = advise(arguments.words, arguments.share)

@@ -1,5 +1,5 @@
-"""A pilot: the first steps of a run, and on their batches the gradient that each estimator asks
-for, in the model's parameters."""
+"""A pilot: the first steps of a run, and each estimator's gradient on their
+batches, in the model's parameters."""
 
 import math
 from collections import deque
@@ -31,7 +31,7 @@ PARTS = 16  # of a batch
 
 STEPS = 16  # the last ones, that are measured
 
-COORDINATES = 2**16  # of the parameters, about: every so many-th of all
+COORDINATES = 2**16  # of the parameters, about: every N-th of all
 
 
 def advise(words: list[str], share: float) -> dict[str, Any]:
@@ -79,7 +79,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
 
 
 def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
-    """The plan of each estimator; and a line for each that cannot be asked."""
+    """The plan of each estimator; and a line for each that cannot be evaluated."""
     plans, left_out = [], {}
     for name, plan, why in make_plans(recipes, zoo):
         if plan is None:
@@ -92,16 +92,16 @@ def _plans(recipes: Sequence[Recipe], zoo: Zoo) -> tuple[list[Plan], list[str]]:
         else:
             plans.append(plan)
     if not plans:
-        raise RecipeError(f"no estimator can be asked: {'; '.join(left_out.values())}")
+        raise RecipeError(f"no estimator can be evaluated: {'; '.join(left_out.values())}")
     return plans, [f"{name}: {why}" for name, why in left_out.items()]
 
 
 def _budget(train: Any, share: float) -> tuple[float, float]:
-    """(steps, tokens) of the pilot; raises where the run's budget says neither."""
+    """(steps, tokens) of the pilot; raises where the run's budget sets neither."""
     if not (train.steps or train.tokens):
         raise RecipeError("advise: give the run's budget, train.steps=N or train.tokens=N")
     if train.steps and share * train.steps < 1 - 1e-9:
-        raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is no whole step")
+        raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is not a whole step")
     return share * (train.steps or math.inf) + 1e-9, share * (train.tokens or math.inf)
 
 

@@ -3,8 +3,8 @@
 Rows are cut into n parts that share no prompt: g_i is an estimator's gradient on part i, u_i an
 unbiased one's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and
 E <g_i, g_j> = |E g|^2;  with E |g_i|^2 the mean cosine of a batch of several parts with g* follows,
-but for the factor |g*| that all estimators share. A short pilot says little: what a made-up world
-says (`standin`) is the prior, which weighs the less the more the pilot has seen.
+but for the factor |g*| that all estimators share. A short pilot shows little: a made-up
+world (`standin`) gives the prior, which weighs the less the more the pilot has seen.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ import numpy as np
 
 Array = np.ndarray
 
-SPREAD = 0.1  # how far a task's cosine may lie from a made-up world's: one standard deviation
+SPREAD = 0.1  # how far a task's cosine may be from a made-up world's: one standard deviation
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Of C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
+    """For C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
     the pilot (with its standard error) and by both; `behind_se`: of the difference to the best.
 
     direction: |g*|^2 by the pilot over its standard error; below 2 it has not seen the direction.
@@ -42,7 +42,7 @@ def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice
     # |g*|, by which the pilot's products are cosines: what fits the world's best. Where noise gave
     # it the wrong sign it is next to nothing, and so is the pilot's weight.
     length = max(found @ world / max(world @ world, 1e-12), 1e-9 + 1e-3 * np.abs(found).max())
-    noise = covariance / length**2 + np.diag(np.where(found == 0, 1e9, 0))  # the silent say nothing
+    noise = covariance / length**2 + np.diag(np.where(found == 0, 1e9, 0))  # these show nothing
     prior = SPREAD**2 * np.eye(len(world))
     gain = prior @ np.linalg.inv(prior + noise)
     both, left = world + gain @ (found / length - world), prior - gain @ prior

@@ -35,7 +35,7 @@ class Facts:
 
 
 def facts_of(batch: Batch, metrics: Mapping[str, float]) -> Facts:
-    """The world: `outcome` where the last token is paid alone; else `words` where what is paid
+    """The world: `outcome` where only the last token is paid; else `words` where what is paid
     before is more than noise about 0, and `key_noise` where it is not."""
     on, scores = batch["response_mask"].bool(), batch["scores"].double()
     later = on.flip(1).cumsum(1).flip(1) > 1  # tokens that another follows

@@ -1,7 +1,7 @@
 """The Python face: a function for each verb of the command line, and a run as an object.
 
 A function makes a command line of its arguments and goes the way that `rlzoo` goes: the same words,
-the same checks, the same errors. May import `cli`, `tools` and what lies below. No torch here.
+the same checks, the same errors. May import `cli`, `tools` and the layers below. No torch here.
 
     document   what a verb found, as a mapping that shows itself
     figures    a run's curves, by matplotlib

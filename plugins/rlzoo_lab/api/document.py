@@ -75,10 +75,10 @@ Found = Any  # a Document or Rows
 def perform(
     verb: str, words: Iterable[Any], options: Iterable[tuple[str, Any]], *, console: Any = None
 ) -> Found:
-    """What a verb finds out for these words and options; files that they name are written.
+    """A verb's result for these words and options; files that they name are written.
 
     words: as on the command line; paths and runs are taken as they are.
-    options: (name, value): None and False leave it out, True gives it alone; a list is written with
+    options: (name, value): None and False omit it, True gives only its name; a list is written with
         commas, a list of lists with semicolons too.
     console: where a verb prints what it is at; its own where none is given.
     Raises RlzooError, as the command line would print it.

@@ -22,17 +22,17 @@ NOTES = 4  # that stay on screen
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel, which shows HTML; IPython in a terminal is none."""
+    """Whether this is a notebook's kernel, which shows HTML; IPython in a terminal is not one."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")
 
 
-if in_notebook():  # tqdm, which transformers imports, asks for widgets that nobody here needs
+if in_notebook():  # tqdm, which transformers imports, needs widgets that are not needed here
     warnings.filterwarnings("ignore", message="IProgress not found")
 
 
 class Notebook(Silent):
-    """Progress, curve, numbers and notes of one run; as a context it says how that ended."""
+    """Progress, curve, numbers and notes of one run; as a context it shows how that ended."""
 
     def __init__(self) -> None:
         self.handle: Any = None

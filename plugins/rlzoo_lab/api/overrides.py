@@ -15,7 +15,7 @@ def as_words(overrides: Overrides | None, swept: bool = False) -> list[str]:
     """["lam=0.9", "seed=1"] as it is; "lam=0.9 seed=1" and {"lam": 0.9, "seed": 1} as that.
 
     swept: a list that is a value is one of rows, `lam=0,1`; else it is a value, `betas=[0.9,0.99]`.
-    Raises UsageError for what is none of these.
+    Raises UsageError for anything else.
     """
     if overrides is None:
         return []

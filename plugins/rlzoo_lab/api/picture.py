@@ -1,5 +1,5 @@
 """A run as HTML that a notebook shows: curve, numbers, samples. No script, no style sheet; whatever
-a run's files hold is escaped, and what is no number is no point."""
+a run's files hold is escaped, and only numbers become points."""
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ WORDS = f"{CELL};white-space:pre-wrap;overflow-wrap:anywhere;font-family:monospa
 
 
 def finite(value: Any) -> float | None:
-    """The number that a line holds; None for what is none."""
+    """A line's value as a finite float; None where it is not a number."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     return None
@@ -165,7 +165,7 @@ def scores(evaluations: Sequence[Mapping[str, Any]]) -> str:
 
 
 def samples(rows: Collection[Mapping[str, Any]]) -> str:
-    """Prompts and what the policy said, a row each."""
+    """Prompts and responses, a row each."""
     if not rows:
         return ""
     names = sample_texts(rows)

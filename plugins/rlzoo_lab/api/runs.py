@@ -33,12 +33,12 @@ KEPT = {REWARD, SCORE_STD, *(metric for _, metric, _ in SHOWN)}  # what it shows
 
 @dataclass(repr=False)
 class Run:
-    """A run: its folder, and what stands there. It shows itself in a notebook.
+    """A run: its folder and its files. It shows itself in a notebook.
 
-    path: the run folder. summary: what summary.json says; empty while the run is not finished.
+    path: the run folder. summary: contents of summary.json; empty while the run is not finished.
 
-    Files are read when they are asked for first, and no model is loaded for them; `load_run` opens
-    the folder anew. A run is taken wherever a path is: `rlzoo.compare(a, b)`.
+    Files are read on first use, and no model is loaded for them; `load_run` opens
+    the folder again. A run is taken wherever a path is: `rlzoo.compare(a, b)`.
     """
 
     path: Path
@@ -165,7 +165,7 @@ class Run:
 def load_run(path: str | os.PathLike[str]) -> Run:
     """Open a run folder, finished or not; no model is loaded, and none need be there.
 
-    Raises RunError where the folder is none, or its summary is damaged.
+    Raises RunError where the folder is not a run, or its summary is damaged.
     """
     path = copy_of(path)
     if (path / "sweep.json").is_file():
@@ -195,7 +195,7 @@ def run(
     store: a URL that the folder is kept at, too, after each checkpoint: "s3://bucket/a".
 
     Ctrl-C, SIGTERM or a notebook's stop button ends it after its step with a checkpoint and raises
-    KeyboardInterrupt; `rlzoo.resume(path)` goes on. Raises RecipeError (before any model loads),
+    KeyboardInterrupt; `rlzoo.resume(path)` resumes it. Raises RecipeError (before any model loads),
     ComponentError, RunError, StoreError.
     """
     zoo = zoo or load_zoo()
@@ -214,12 +214,12 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Run:
-    """Go on with an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
+    """Resume an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
 
     path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
-    run code that comes with the model, whatever the run's own recipe says. dir: the folder that the
+    run code that comes with the model, whatever the run's own recipe sets. dir: the folder that the
     run of a URL goes on in; runs/ and its name. store: the URL that a folder's run is kept at. Of a
-    finished run it is the run, and nothing is trained. Raises RunError where it is no run folder.
+    finished run it is the run, and nothing is trained. Raises RunError where it is not a run.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
     with _shown(display) as shown:

@@ -52,7 +52,7 @@ def model(spec: Spec) -> Told:
 @torch.no_grad()
 def _end_at(made: Any, eos: int, share: float) -> None:
     """Give EOS about the probability `share` after any text: the first coordinate of every
-    embedding is 1, so that it stays well above 0 to the last layer, and EOS alone answers to it."""
+    embedding is 1, so that it stays well above 0 to the last layer, and only EOS responds to it."""
     read, write = made.get_input_embeddings().weight, made.get_output_embeddings().weight
     read[:, 0] = 1.0
     ids = torch.randint(len(read), (64, 16), generator=torch.Generator().manual_seed(0))

@@ -1,7 +1,7 @@
 """`rlzoo bench`: what a step costs, in tokens per CPU second and per wall second, with peak memory.
 
 Each case runs in a process of its own, one after the other; what stands in a table is the median of
-its repeats. `--against` measures another checkout of rlzoo beside this one, `--peer trl` TRL on the
+its repeats. `--against` measures another checkout of rlzoo as well, `--peer trl` TRL on the
 same model, prompts and reward.
 """
 
@@ -42,7 +42,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--device", default="cuda", help="of gpu; cpu: the same code, at micro shapes")
     add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
     add("--threads", type=int, default=1, help="CPU threads of torch")
-    add("--against", metavar="DIR", help="another checkout of rlzoo, measured beside this one")
+    add("--against", metavar="DIR", help="another checkout of rlzoo, measured as well")
     add("--peer", choices=["trl"], help="measure steps in TRL as well")
     add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
     add("--plot", action=Written, suffixes=(".svg", ".png"), metavar="FILE",
@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is asked for, measured: the document that --json prints."""
+    """Everything that is requested, measured: the document that --json prints."""
     parts = parts_of(arguments)
     check(arguments, parts)
     rows: list[Row] = []
@@ -94,14 +94,14 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def workloads_of(arguments: argparse.Namespace, part: str) -> list[Spec]:
-    """The workloads of a part, those that are asked for or its own."""
+    """The workloads of a part, those requested or its own."""
     kind = arguments.device.partition(":")[0]
     names = arguments.model or (SHAPES.get(kind, USUAL) if part == "gpu" else USUAL)
     found = [workload_of(name) for name in names.split(",")]
     for workload in found:
         workload["repeat"] = arguments.repeat or workload["repeat"]
         if part == "gpu" and "long" not in workload:
-            raise UsageError(f"--model: {workload['name']} is no shape of gpu, it says no `long`")
+            raise UsageError(f"--model: {workload['name']} is not a shape of gpu, it has no `long`")
     return found
 
 
@@ -129,7 +129,7 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
             raise UsageError(f"--recipes: no recipe {name!r}{hint}")
     tree = arguments.against
     if tree and not any((Path(tree) / folder).is_dir() for folder in CASES):
-        raise UsageError(f"--against: {tree} is no checkout of rlzoo that can measure itself")
+        raise UsageError(f"--against: {tree} is not a checkout of rlzoo that can measure itself")
     if arguments.peer:
         _check_peer(arguments, parts)
     for part in parts:
@@ -181,7 +181,7 @@ def workload_of(name: str) -> Spec:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on."""
+    """The machine of the measurements."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.is_file():

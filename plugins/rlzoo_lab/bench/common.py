@@ -1,6 +1,6 @@
 """What both sides of a comparison share: reward, clock, memory.
 
-Standard library alone: TRL's side loads it by its path, in an interpreter that need not have rlzoo.
+Standard library only: TRL's side loads it by its path, in an interpreter that need not have rlzoo.
 """
 
 import gc
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 Spec = Mapping[str, Any]
-Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case tells
-Told = dict[str, Any]  # samples, and whatever else there is to say
+Sample = dict[str, Any]  # tokens, cpu, wall, and whatever else a case reports
+Told = dict[str, Any]  # samples, and whatever else there is to report
 
 
 def reward(prompts: list[str], responses: list[str], answers: Any = None) -> list[float]:
-    """1 for about one response in six, by its text alone: a mixed signal that no learning moves,
-    equal for whoever samples. About a quarter of the groups of eight have none."""
+    """1 for about one response in six, by its text only: a mixed signal that no learning moves,
+    equal for every sampler. About a quarter of the groups of eight have none."""
     return [
         float(zlib.crc32(f"{p}|{r}".encode()) % 6 == 0)
         for p, r in zip(prompts, responses, strict=True)
@@ -38,7 +38,7 @@ def peak_mb() -> float:
 
 
 def held_mb() -> float | None:
-    """The memory that this process holds now, in MiB, where the system tells."""
+    """The memory that this process holds now, in MiB, where the system reports it."""
     return _mark("VmRSS:")
 
 
@@ -51,7 +51,7 @@ def _mark(name: str) -> float | None:
 def measure(
     once: Callable[[int], Sample], spec: Spec, clock: Callable[[], float] = time.perf_counter
 ) -> Told:
-    """`repeat` calls of `once(i)`, which tells its tokens, after `warmup` unmeasured ones."""
+    """`repeat` calls of `once(i)`, which reports its tokens, after `warmup` unmeasured ones."""
     samples = []
     for i in range(spec["warmup"] + spec["repeat"]):
         if i == spec["warmup"]:

@@ -1,8 +1,8 @@
 """`rlzoo bench gpu`: how much of a device a step uses.
 
 What the device can do is measured first: how fast it copies, and its matrix products. Generation
-reads all weights for each token, so it is told as a share of the copy's bandwidth. An update is
-matrix products, and so are the columns that it is made with, so they are told together as MFU: 6
+reads all weights for each token, so it is reported as a share of the copy's bandwidth. An update is
+matrix products, and so are the columns that it is made with, reported together as MFU: 6
 FLOP for each weight that is trained and token, 2 for each of a reference, over the product's peak.
 Prompts are not counted. Values come first: log-probs in float32 on the CPU and as a run has them on
 the device.
@@ -77,7 +77,7 @@ def rows_of(policy: Any, rows: int, tokens: int) -> dict[str, torch.Tensor]:
 
 def values(models: Any, spec: Mapping[str, Any]) -> Row:
     """Log-probs in float32 on the CPU, and as a run on the device has them; an `error` where they
-    are further apart than rounding explains."""
+    differ by more than rounding explains."""
     policy = models.policy
     columns = rows_of(policy, 4, spec["tokens"] // 4)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""A benchmark's runner: each case in a process of its own, and what it says as a row."""
+"""A benchmark's runner: each case in a process of its own, and its result as a row."""
 
 import argparse
 import json
@@ -25,7 +25,7 @@ PEER = Path(__file__).resolve().parents[3] / "tests" / "benchmarks" / "peer_trl.
 INSTALL = "pip install 'trl>=1.16' (its last with PPO: trl==1.12.0)"
 
 Spec = dict[str, Any]
-# part, case, model, by; then medians, or an `error`. A part may add what tells its rows apart:
+# part, case, model, by; then medians, or an `error`. A part may add what distinguishes its rows:
 # rows (of a peer's pass), processes, axis and x (of scaling).
 Row = dict[str, Any]
 
@@ -51,7 +51,7 @@ class Bench:
         self.peer: bool = arguments.peer is not None
         self.pythons: list[str] = arguments.peer_python or [sys.executable]
         self.settings = read_config("", "bench") or {}
-        # By whom, and where their code lies (None: what is installed).
+        # By whom, and where their code is (None: what is installed).
         self.trees: dict[str, Path | None] = {"rlzoo": None}
         if arguments.against:
             self.trees["before"] = Path(arguments.against).resolve()
@@ -72,7 +72,7 @@ class Bench:
 
     def run_peer(self, spec: Spec) -> Row:
         """One case of TRL, in the first of its Pythons that has the trainer."""
-        # What this Python finds by its path is not the other's business.
+        # The path of this Python must not affect the other.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         lacks = []
         for python in self.pythons:
@@ -84,7 +84,7 @@ class Bench:
         return {"by": "trl", "error": f"{'; '.join(lacks)}. {INSTALL}"}
 
     def environment(self, by: str) -> dict[str, str]:
-        """What a process must know to run a checkout's code."""
+        """The environment of a process that runs a checkout's code."""
         tree = self.trees[by]
         path = {"PYTHONPATH": os.pathsep.join([str(tree), str(tree / "plugins")])} if tree else {}
         return {**os.environ, **path}
@@ -109,7 +109,7 @@ class Bench:
         )
 
     def model_of(self, workload: Spec) -> str:
-        """The folder of a workload's model, made when first asked for."""
+        """The folder of a workload's model, made on first use."""
         name = workload["name"]
         if name not in self.models:
             folder = str(self.folder / name)
@@ -143,14 +143,14 @@ class Bench:
 
 def fault(done: subprocess.CompletedProcess) -> str:
     """The last word of a process that failed, or an empty string."""
-    if done.returncode < 0:  # killed, for want of memory or by somebody
+    if done.returncode < 0:  # killed, for lack of memory or by a user
         return f"ended by signal {-done.returncode}"
     lines = (done.stderr or done.stdout).strip().splitlines() or ["no word of why"]
     return lines[-1] if done.returncode else ""
 
 
 def medians(told: Row) -> Row:
-    """What a case said, its samples as their medians."""
+    """A case's result, its samples as their medians."""
     samples = told.pop("samples", None)
     return {**told, **summary(samples)} if samples else told
 
@@ -172,7 +172,7 @@ def summary(samples: Sequence[Row]) -> Row:
 
 
 def with_ratios(rows: list[Row]) -> list[Row]:
-    """Each row of somebody else's, with how much faster rlzoo is on the same case, and what share
+    """Each row of another maker, with how much faster rlzoo is on the same case, and what share
     of that one's memory it takes."""
     mine = {_key(row): row for row in rows if row["by"] == "rlzoo"}
     out = []

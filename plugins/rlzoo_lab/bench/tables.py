@@ -19,7 +19,7 @@ TITLES = {
 
 
 def variant(row: Row) -> str:
-    """What tells a row from others of its case and of the same maker."""
+    """What distinguishes a row from others of its case and of the same maker."""
     if "processes" in row:
         return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
     return f"{row['rows']} rows" if "rows" in row else ""
@@ -80,7 +80,7 @@ def sections(document: Row) -> Iterator[tuple[str, list[Row]]]:
 
 
 def grid(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells of the columns in which some row has something to say."""
+    """Header and cells of the columns in which some row has a value."""
     cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
     if len(set(cells["by"])) == 1:
         del cells["by"]
@@ -101,7 +101,7 @@ def tables(document: Row) -> Iterator[Any]:
             table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
         last = None
         for row, line in zip(rows, lines, strict=True):
-            if row["case"] == last:  # said already
+            if row["case"] == last:  # named already
                 line[0] = f"  {variant(row)}"
             last = row["case"]
             table.add_row(*map(Text, line))
@@ -112,7 +112,7 @@ def tables(document: Row) -> Iterator[Any]:
 
 
 def notes(rows: list[Row]) -> Iterator[str]:
-    """What stands below a table: faults, fits, what the ratios mean."""
+    """Notes below a table: faults, fits, what the ratios mean."""
     for row in rows:
         if "error" in row:
             yield f"{row['case']}, {row['by']}: {row['error']}"

@@ -1,7 +1,7 @@
 """The conformance kit: small named checks that hold every component to its contract.
 
 In the spirit of scikit-learn's `check_estimator` and Gymnasium's `check_env`. A check is a function
-of the subject that raises AssertionError with one line; its name says what holds where it passes,
+of the subject that raises AssertionError with one line; its name states what holds where it passes,
 its docstring the rule. `run_checks` runs those of a component's kind, `parametrize` makes pytest
 tests of them:
 
@@ -11,7 +11,7 @@ tests of them:
     def test_contract(check):
         check()
 
-May import `mdp`, `runs` and what lies below; no model.
+May import `mdp`, `runs` and the layers below; no model.
 
     aggregations  a weight for each token
     columns       examples of column plugins
@@ -110,7 +110,7 @@ def _judge(check: Check, subject: Subject) -> CheckResult:
         return CheckResult(name, False, " ".join(str(fault).split()) or "failed")
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # the plugin border: a stranger's function raises what it likes
+    except BaseException as error:  # the plugin border: a third-party function may raise anything
         return CheckResult(name, False, f"raised {told(error)}")
 
 

@@ -16,7 +16,7 @@ from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 
 def example_is_like_the_column(s: Subject) -> None:
-    """Its example is of the declared shape, finite, and the generator's alone."""
+    """Its example is of the declared shape, finite, and determined by the generator only."""
     if s.component.example is None:
         raise NotApplicable("has no example; the kit makes up noise of its shape")
     mask = s.batch()["response_mask"]
@@ -35,7 +35,7 @@ def example_is_like_the_column(s: Subject) -> None:
 
 
 def reference_is_asked_by_its_methods(s: Subject) -> None:
-    """It asks the reference's methods (`log_probs`, `logits`, ...), never `reference.model`: with
+    """It calls the reference's methods (`log_probs`, `logits`, ...), never `reference.model`: with
     LoRA that is the policy's own network, adapters on."""
     if "reference" not in s.needs:
         raise NotApplicable("needs no reference")
@@ -46,7 +46,7 @@ def reference_is_asked_by_its_methods(s: Subject) -> None:
     try:
         s.component.function(*(inputs[n] for n in s.needs), **s.component.check_options({}))
     except RlzooError as error:
-        raise NotApplicable(f"wants its options set: {error}") from None
+        raise NotApplicable(f"needs its options set: {error}") from None
 
 
 class _Reference:

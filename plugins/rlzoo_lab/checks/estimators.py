@@ -39,7 +39,7 @@ def teacher_raises_what_it_prefers(s: Subject) -> None:
 
 
 def past_reward_is_no_credit(s: Subject) -> None:
-    """A reward that came before an action leaves that action's advantage alone."""
+    """A reward that came before an action does not change that action's advantage."""
     s.require(*PER_TOKEN_REWARDS)
     coarse = {*_PER_RESPONSE, "turn_ids", "state_keys", *_exotic_per_token(s)} & set(s.needs)
     if coarse:
@@ -101,7 +101,7 @@ ROUNDING = " (.1 + .2 and .3): see rlzoo.ops.group_degenerate"
 
 
 def equal_rewards_give_zeros(s: Subject) -> None:
-    """No signal, no advantage: equal rewards (.1 + .2 and .3 are) and groups of one give 0."""
+    """No signal, no advantage: equal rewards (0.1 + 0.2 and 0.3 are) and groups of one give 0."""
     _with_group_baseline(s)
     rewards = set(REWARD_COLUMNS) & set(s.needs)
     if not rewards <= _PER_RESPONSE or s.exotic() or _TEACHER & set(s.needs):
@@ -120,7 +120,7 @@ def equal_rewards_give_zeros(s: Subject) -> None:
             ):
                 worst = float(s.call(columns, **options)["advantages"].abs().max())
                 assert worst <= tiny, (
-                    f"advantages up to {worst:.3g} from {case}{show(options)}; they are to be 0 "
+                    f"advantages up to {worst:.3g} from {case}{show(options)}; they must be 0 "
                     "where rlzoo.group_degenerate(rewards, group_ids)"
                 )
 

@@ -50,10 +50,10 @@ def does_every_run(s: Subject) -> None:
         executor.run(jobs, _Work(), board, Path(folder), min(2, capacity))
     for job in jobs:
         said = heard[job.name]
-        assert said[:1] == ["begun"], f"did not tell the board that {job.name!r} began"
+        assert said[:1] == ["begun"], f"did not report to the board that {job.name!r} began"
         want = ("failed", "no luck") if job.name == "b" else ("done", {"seconds": len(job.name)})
         ends = [what for what in said if what != "begun"]
-        assert ends == [want], f"told of the end of {job.name!r}: {ends}, which gave {want} once"
+        assert ends == [want], f"reported the end of {job.name!r}: {ends}, which gave {want} once"
 
 
 ALL = (does_every_run,)

@@ -21,8 +21,8 @@ from rlzoo_lab.checks.subject import (  # fmt: skip
 
 
 def documented(s: Subject) -> None:
-    """It has a docstring, and says where it comes from."""
-    assert s.component.doc, "has no docstring: say the idea, the formula, what breaks it"
+    """It has a docstring that names its source."""
+    assert s.component.doc, "has no docstring: state the idea, the formula, what breaks it"
     assert s.component.source, "has no source: end the docstring with a line 'Source: ...'"
 
 
@@ -43,7 +43,7 @@ def finite_at_the_bounds(s: Subject) -> None:
             for columns in (s.batch(), flat):
                 try:
                     _finite(s, columns, show({name: value}), **{name: value})
-                except RlzooError:  # it may refuse a value that this batch cannot bear
+                except RlzooError:  # it may refuse a value that this batch does not support
                     continue
     if not s.component.options:
         raise NotApplicable("has no options")
@@ -60,11 +60,11 @@ def finite_everywhere(s: Subject) -> None:
 def deterministic(s: Subject) -> None:
     """The same columns give the same result, and no random number is drawn."""
     for options in s.variants():
-        torch.rand(())  # so that one that seeds anew is seen, too
+        torch.rand(())  # so that one that seeds again is seen, too
         before = torch.get_rng_state()
         first, again = s.tensors(s.batch(), **options), s.tensors(s.batch(), **options)
         assert torch.equal(before, torch.get_rng_state()), (
-            "draws random numbers, or seeds torch; ask for the column 'noise' instead"
+            "draws random numbers, or seeds torch; use the column 'noise' instead"
         )
         for name in first:
             assert torch.equal(first[name], again[name]), f"gives two {name} for one input"
@@ -113,7 +113,7 @@ def shape_dtype_device(s: Subject) -> None:
 
 
 def zero_off_the_mask(s: Subject) -> None:
-    """What it returns itself, before the core cleans up, is 0 where no action is."""
+    """Its own output, before the core cleans up, is 0 where no action is."""
     if s.kind != "rewards" and "response_mask" not in s.needs:
         raise NotApplicable("sees no response_mask: the core zeroes its output")
     for options, columns in s.trials():
@@ -124,7 +124,7 @@ def zero_off_the_mask(s: Subject) -> None:
 
 
 def padding_is_not_read(s: Subject) -> None:
-    """Appended padding changes nothing, whatever stands there."""
+    """Appended padding changes nothing, whatever it contains."""
     for options, columns in s.trials():
         steps = columns["response_mask"].shape[1]
         for count in (1, 70):  # 70: beyond a block of the scan
@@ -151,7 +151,7 @@ def holes_are_stepped_over(s: Subject) -> None:
 
 
 def token_texts_belong_to_actions(s: Subject) -> None:
-    """`response_tokens` lists actions alone: observations before one do not move its text."""
+    """`response_tokens` lists actions only: observations before one do not move its text."""
     s.require("response_tokens")
     columns = s.batch()
     mask = columns["response_mask"].bool()
@@ -190,7 +190,7 @@ def float64_is_kept(s: Subject) -> None:
 
 
 def rows_in_any_order(s: Subject) -> None:
-    """Shuffled rows give shuffled results: groups need not lie side by side."""
+    """Shuffled rows give shuffled results: groups need not be contiguous."""
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
     for options, columns in s.trials():
@@ -216,20 +216,20 @@ def groups_by_any_name(s: Subject) -> None:
 
 
 def groups_matter(s: Subject) -> None:
-    """It asks for group_ids because it uses them: other groups, another result."""
+    """It needs group_ids because it uses them: other groups, another result."""
     s.require("group_ids")
     columns = s.batch()
     merged = {**columns, "group_ids": torch.zeros_like(columns["group_ids"])}
     one, other = s.tensors(columns), s.tensors(merged)
     differs = any(not torch.allclose(one[name], other[name]) for name in one)
-    assert differs, "asks for group_ids and gives the same for any: a global statistic?"
+    assert differs, "needs group_ids and gives the same for any: a global statistic?"
 
 
 def couples_as_declared(s: Subject) -> None:
     """No row depends on others beyond what was declared: itself, its group, or the batch."""
     couples = s.component.couples
     if couples == "batch":
-        raise NotApplicable("couples the batch, and says so")
+        raise NotApplicable("declares that it couples the batch")
     if s.kind == "columns" and s.component.shape == "K":
         raise NotApplicable("has no rows")
     for options in s.variants():

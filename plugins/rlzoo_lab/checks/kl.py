@@ -1,6 +1,6 @@
 """Checks of KL penalties against the exact KL: a vocabulary small enough to enumerate.
 
-Value and gradient are judged apart, for they are independent: the value matters in the reward, the
+Value and gradient are judged separately, being independent: the value matters in the reward, the
 gradient in the loss. Each state has a policy softmax(logits) and a reference; each action of each
 state is a response of one token, so that a mean under the policy is a sum over actions.
 """
@@ -44,8 +44,8 @@ def value_is_a_divergence(s: Subject) -> str:
 
 
 def gradient_leads_to_the_reference(s: Subject) -> str:
-    """As a loss: the gradient of the reverse KL, of the forward KL, none in expectation (said so),
-    or at least one that lowers the reverse KL. The message says which."""
+    """As a loss: the gradient of the reverse KL, of the forward KL, none in expectation (reported),
+    or at least one that lowers the reverse KL. The message names it."""
     note = ""
     reference = _logits(0)
     logits = reference + 0.7 * _logits(1)

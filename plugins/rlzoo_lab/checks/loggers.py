@@ -1,4 +1,4 @@
-"""Checks of loggers: objects that are given metrics while a run goes on."""
+"""Checks of loggers: objects that receive metrics during a run."""
 
 import math
 import tempfile

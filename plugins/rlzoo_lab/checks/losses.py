@@ -46,7 +46,7 @@ def no_advantage_no_push(s: Subject) -> None:
 
 def rows_without_signal_leave_no_gradient(s: Subject) -> None:
     """Declared with needs_signal=True: a row whose advantages are all 0 has no gradient, wherever
-    the policy stands, and gives none to others. The trainer leaves such rows out."""
+    the policy is, and gives none to others. The trainer leaves such rows out."""
     if not s.component.needs_signal:
         raise NotApplicable("not declared: such rows are never left out")
     for options, columns in s.trials():
@@ -60,10 +60,10 @@ def rows_without_signal_leave_no_gradient(s: Subject) -> None:
 
 
 def metrics_do_not_see_rows_left_out(s: Subject) -> None:
-    """Declared with needs_signal=True: rows without signal are read apart from the others, so loss
+    """Declared with needs_signal=True: rows without signal are read separately, so loss
     and metrics of a row may not depend on which rows come with it."""
     if not s.component.needs_signal:
-        raise NotApplicable("not declared: such rows are never read apart")
+        raise NotApplicable("not declared: such rows are never read separately")
     for options, columns in s.trials():
         silent = torch.arange(len(columns["group_ids"])) % 2 == 0
         columns["advantages"] = torch.where(silent[:, None], 0, columns["advantages"])
@@ -71,7 +71,7 @@ def metrics_do_not_see_rows_left_out(s: Subject) -> None:
         for some in (silent, ~silent):
             alone = s.call(take(columns, some.nonzero()[:, 0]), **options)
             want = {name: x[some] for name, x in whole.items()}
-            same(alone, want, f"depends on rows that are read apart{show(options)}")
+            same(alone, want, f"depends on rows that are read separately{show(options)}")
 
 
 def rounding_moves_no_gradient(s: Subject) -> None:
@@ -97,7 +97,7 @@ def rounding_gap(s: Subject, columns: made_up.Columns, other: str, exact: Tensor
 
 
 def finite_far_off_policy(s: Subject) -> None:
-    """Finite, with its gradient, where policy and data are e^+-8 apart at every token."""
+    """Finite, with its gradient, where policy and data differ by e^+-8 at every token."""
     for options in s.variants():
         for gap in (8.0, -8.0):
             columns = s.batch()
@@ -167,7 +167,7 @@ def gradient_is_the_slope(s: Subject) -> None:
 def token_by_token(s: Subject) -> None:
     """What happens at one token changes nothing at another: nothing is off by one."""
     if s.component.couples != "row":
-        raise NotApplicable("couples rows, and says so")
+        raise NotApplicable("declares that it couples rows")
     for options in s.variants():
         columns, other = s.batch(), s.batch(1, mask=s.batch()["response_mask"])
         draw = torch.Generator().manual_seed(0)

@@ -1,7 +1,7 @@
 """Made-up batches: every column there is, seeded, in the shapes on which real runs break.
 
 Ragged responses, holes (observations inside a response), a full row, a row with one action, a row
-with none, groups that lie scattered, and one group of one. Off the mask everything is 0, as a
+with none, scattered groups, and one group of one. Off the mask everything is 0, as a
 batch promises. Scores are 0/1 per response, spread over its tokens, so that both the methods for
 outcomes and an error in the index have something to show.
 """
@@ -196,7 +196,7 @@ def rows_replaced(zoo: Any, columns: Columns, other: Columns, replace: Tensor) -
 
 
 def widened(zoo: Any, columns: Columns, at: int, count: int, fill: float = 0.0) -> Columns:
-    """`count` further positions with mask 0 before position `at`; `fill` is what stands there."""
+    """`count` further positions with mask 0 before position `at`; `fill` is their value."""
     wide: Columns = dict(columns)
     for name in per_token(zoo, columns):
         x = columns[name]

@@ -1,7 +1,7 @@
 """The component under judgement, and how the kit calls it: raw, without the core's safety net.
 
 The core puts zeros off the mask, detaches and copies. What a component does by itself shows only
-when its bare function is called; a check that wants the core in between calls the component.
+when its bare function is called; a check that needs the core in between calls the component.
 """
 
 import math
@@ -25,7 +25,7 @@ _WORD = {"kl_penalties": "penalty", "aggregations": "weights", "rewards": "score
 
 
 class NotApplicable(Exception):
-    """A check that says nothing about this component, and why."""
+    """A check that does not apply to this component, and why."""
 
 
 class Subject:
@@ -69,7 +69,7 @@ class Subject:
             return self.named(self.component.function(*inputs, **checked))
         except RlzooError as error:
             if any(value == "" for value in checked.values()):  # an option that must be set
-                raise NotApplicable(f"wants its options set: {error}") from None
+                raise NotApplicable(f"needs its options set: {error}") from None
             raise
 
     def named(self, output: Any) -> dict[str, Tensor]:
@@ -87,7 +87,7 @@ class Subject:
         """As `call`; a component that makes lists has nothing to compare."""
         output = self.call(columns, **options)
         if not all(isinstance(x, Tensor) for x in output.values()):
-            raise NotApplicable("its output is no tensor")
+            raise NotApplicable("its output is not a tensor")
         return output
 
     def gradient(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
@@ -129,7 +129,7 @@ class Subject:
 
 
 def others(option: Option) -> list[Any]:
-    """Some legal values beside the default, one of each sort."""
+    """Some legal values other than the default, one of each sort."""
     values: list[Any] = []
     for arm in _arms(option.type):
         low, high = _ends(option.range)
@@ -186,7 +186,7 @@ def equal(x: Any, y: Any) -> bool:
 
 
 def same(got: dict[str, Tensor], want: dict[str, Tensor], fault: str) -> None:
-    """Equal up to rounding in float64; `fault` says what it means where they are not."""
+    """Equal up to rounding in float64; `fault` is the error's text where they are not."""
     for name, x in got.items():
         y = want[name]
         assert x.shape == y.shape, f"{fault}: {name} of shape {tuple(x.shape)} and {tuple(y.shape)}"

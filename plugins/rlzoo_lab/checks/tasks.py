@@ -21,14 +21,14 @@ MOST = 64  # tokens of a made-up response
 
 
 def made_as_declared(s: Subject) -> None:
-    """Its options alone make it, and it has `draw` and `score`."""
+    """Its options suffice to make it, and it has `draw` and `score`."""
     for options, task in _made(s):
         for method in ("draw", "score"):
             assert callable(getattr(task, method, None)), f"has no method {method!r}{show(options)}"
 
 
 def draws_by_the_generator(s: Subject) -> None:
-    """The generator alone decides what is drawn: n Examples of either split, the same again."""
+    """Only the generator decides what is drawn: n Examples of either split, the same again."""
     for options, task in _made(s):
         for split in SPLITS:
             before = torch.get_rng_state()
@@ -39,7 +39,7 @@ def draws_by_the_generator(s: Subject) -> None:
             for example in drawn:
                 right = isinstance(example, Example) and isinstance(example.prompt, str)
                 assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
-            assert task.draw(split, 0, torch.Generator()) == [], "draws something when asked for 0"
+            assert task.draw(split, 0, torch.Generator()) == [], "draws something for n = 0"
 
 
 def scores_are_finite(s: Subject) -> None:
@@ -104,7 +104,7 @@ def answers_row_by_row(s: Subject) -> None:
             raise NotApplicable("holds no conversation")
         stops = has.stops
         fits = isinstance(stops, tuple) and all(isinstance(x, str) and x for x in stops)
-        assert fits, f"stops are no tuple of texts, but {stops!r}{show(options)}"
+        assert fits, f"stops must be a tuple of texts, got {stops!r}{show(options)}"
         examples = _draw(task, "train")
         said = [
             (e, turns[:k])
@@ -201,7 +201,7 @@ def _made(s: Subject) -> Iterator[tuple[dict, Any]]:
         raise NotApplicable(f"not to be had here: {error}") from None
     except ValueError as error:
         if any(o.default == "" for o in s.component.options.values()):  # one that must be set
-            raise NotApplicable(f"wants its options set: {error}") from None
+            raise NotApplicable(f"needs its options set: {error}") from None
         raise
     for name, option in s.component.options.items():
         for value in others(option):
@@ -250,7 +250,7 @@ def _answered(s: Subject) -> Iterator[tuple[dict, Any, Columns]]:
 
 
 def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool]:
-    """The turns that follow when the policy says `said`, and whether the episode is over."""
+    """The turns that follow the policy's `said`, and whether the episode is over."""
     turns: list[str] = []
     for text in said:
         turns.append(text[: MOST - 1])
@@ -263,7 +263,7 @@ def _talk(task: Any, example: Example, said: list[str]) -> tuple[list[str], bool
 
 
 def _told(examples: list[Example], turns: list[list[str]]) -> Columns:
-    """What an environment is told of some rows."""
+    """The environment's arguments for some rows."""
     return {
         "prompts": [_text(e) for e in examples],
         "messages": [

@@ -1,6 +1,6 @@
 """`rlzoo compare`: which configuration is better, by how much, and how sure that is.
 
-May import `train` and what lies below, and no other verb. No torch, no model.
+May import `train` and the layers below, and no other verb. No torch, no model.
 
     command     the arguments, JSON and what is printed
     comparison  differences, intervals and paired tests of rows

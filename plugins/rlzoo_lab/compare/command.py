@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def frame(c: Comparison) -> list[dict[str, Any]]:
-    """A flat record for each row: numbers alone, so that pandas.DataFrame takes them as they are.
+    """A flat record for each row: only numbers, so that pandas.DataFrame takes them as they are.
     Empty cells are None; `difference` is this row minus the reference."""
     records = []
     for row in document(c)["rows"]:

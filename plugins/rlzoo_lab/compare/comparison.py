@@ -29,13 +29,13 @@ from rlzoo_lab.records.comparable import (
 from rlzoo_lab.records.record import Record
 
 # Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
-# need a p of STRICT to be told apart there. With more seeds `stats.doubts` decides.
+# need a p of STRICT to differ there. With more seeds `stats.doubts` decides.
 ENOUGH, UNLIKE, STRICT = 5, 5.0, 0.005
 
-# Metrics that lie between 0 and 1.
+# Metrics between 0 and 1.
 SHARES = ("accuracy", "answer_prob")
 
-# Rows that generated so many times as many tokens as others are not on one scale.
+# Rows whose numbers of tokens differ by this factor are not on one scale.
 DEARER = 1.5
 
 
@@ -114,7 +114,7 @@ def _turned(interval: stats.Interval | None) -> stats.Interval | None:
 
 @dataclass
 class Comparison:
-    """Rows and everything said about them. named: how they are not measured alike."""
+    """Rows and all statements about them. named: how they are not measured alike."""
 
     title: str
     metric: str
@@ -155,7 +155,7 @@ class Comparison:
         return low * least, high * least
 
     def detectable(self, p: Pair) -> float | None:
-        """The true difference that so many seeds show in four of five repetitions, were the spread
+        """The true difference that these seeds show in four of five repetitions, were the spread
         the one that was seen."""
         return stats.detectable(p.contrast.sd, p.contrast.n, len(self.rows), reference=self.chosen)
 
@@ -289,7 +289,7 @@ def _find_splits(rows: Sequence[ComparedRow]) -> None:
 
 
 def _bound(run: Record, side: str) -> float:
-    """An end of the last evaluation's interval; the score where it has none."""
+    """An end of the last evaluation's interval; the score without one."""
     return float(run.evaluations[-1].get(f"eval/{run.metric}_{side}", run.score))
 
 
@@ -410,7 +410,7 @@ def kl_spent(row: ComparedRow) -> float | None:
 
 
 def greedy(run: Record) -> float | None:
-    """Of the last evaluation, the likeliest token each time; None where it was not tried."""
+    """Greedy decoding at the last evaluation; None where it was not tried."""
     return run.evaluations[-1].get("eval/greedy")
 
 
@@ -422,7 +422,7 @@ def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
 
 @dataclass
 class TwoWay:
-    """Cells of `key`'s values (columns) by what else tells rows apart (rows); None: no such row."""
+    """Cells of `key`'s values (columns) by the rows' other keys (rows); None: no such row."""
 
     key: str
     columns: list[str]

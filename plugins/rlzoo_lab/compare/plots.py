@@ -137,8 +137,8 @@ def response_keys(c: Comparison) -> list[str]:
 
 
 def response(c: Comparison, key: str) -> Any:
-    """Final score against a key: IQM with its interval, and each seed's runs. Values stand at
-    equal distances, since those that matter (.9, .95, .99, 1) crowd on a scale. Rows without the
+    """Final score against a key: IQM with its interval, and each seed's runs. Values are at
+    equal distances, since those that matter (0.9, 0.95, 0.99, 1) crowd on a scale. Rows without the
     key are level lines."""
     figure = new_figure()
     axes = add_axes(figure, key, f"final held-out {c.metric}")

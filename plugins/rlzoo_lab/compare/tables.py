@@ -57,7 +57,7 @@ def _columns(c: Comparison, cells: Mapping[str, CellOf]) -> list[TableColumn]:
 
 
 def _many(p: Pair) -> bool:
-    """Whether seeds can say anything of chance: one cannot."""
+    """Whether seeds can show anything about chance: one cannot."""
     return p.contrast.n > 1
 
 
@@ -219,7 +219,7 @@ def _table(
         best = not names and c.rows[i] is c.best and len(c.rows) > 1
         cells = (Text(col.cells[i]) for col in columns)
         table.add_row(Text(name), *cells, style="green" if best else "")
-    for name in () if names else c.all_failed():  # the verdict says why
+    for name in () if names else c.all_failed():  # the verdict gives the reason
         table.add_row(Text(name), Text("failed"), style="red")
     return table
 

@@ -82,7 +82,7 @@ def _of_methods(c: Comparison) -> str:
 
 
 def _other(c: Comparison, p: Pair) -> str:
-    """Of an anchored pair, the row that is not the anchor."""
+    """The row of an anchored pair that is not the anchor."""
     return (p.a if c.chosen else p.b).label
 
 

@@ -1,9 +1,9 @@
 """`rlzoo diagnose`: bias, variance and what they cost, of any estimator.
 
-May import `train` and what lies below, and no other verb.
+May import `train` and the layers below, and no other verb.
 
     against            estimates with their errors by the jackknife
-    asked              which estimators, critics and sizes were asked for
+    asked              the requested estimators, critics and sizes
     branch_rollouts    the truth by branch rollouts where a world is too large to enumerate
     branch_tables      tables of `--branches`
     branches           `--branches K`: estimators against branch rollouts
@@ -15,6 +15,6 @@ May import `train` and what lies below, and no other verb.
     model_world        a recipe's model and task as an enumerated world
     plot               the bias-variance frontier, and the cosine against batch size
     saved              `diagnose RUN`: one saved batch through many estimators
-    setting            a world and what a recipe does in it: each estimator asked
+    setting            a world and what a recipe does in it: each estimator run
     tables             tables of an exact diagnosis; numbers, and what all tables share
 """

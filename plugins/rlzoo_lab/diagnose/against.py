@@ -86,7 +86,7 @@ def critic_against(
 ) -> dict[str, Any]:
     """The critic's V against V^, and against what came of it: each branch is a return G.
 
-    at: (N,) the position of each state. What a line in it explains of G needs no critic.
+    at: (N,) the position of each state. The share of G that a line in it explains needs no critic.
     """
     half = reference.here.shape[1] // 2
     first, second = reference.here[:, :half].mean(1), reference.here[:, half:].mean(1)

@@ -1,4 +1,4 @@
-"""What a command line asks of `diagnose`: estimators, critics, batch sizes; no torch here."""
+"""The options of `diagnose`: estimators, critics, batch sizes; no torch here."""
 
 import argparse
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ def sizes_of(listed: str, samples: int) -> tuple[int, ...]:
     if sizes == [0]:
         return ()
     if min(sizes) < 1 or max(sizes) > 8192:
-        raise RlzooError(f"--batches must lie in [1, 8192]. Got {listed}")
+        raise RlzooError(f"--batches must be in [1, 8192]. Got {listed}")
     return tuple(sorted({-(-size // samples) * samples for size in sizes}))
 
 
@@ -79,5 +79,5 @@ def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
         place = "--samples" if arguments.samples else first.blame("rollout.samples")
         raise RlzooError(f"{place}: groups take 2 to {MOST_SAMPLES} samples. Got {samples}")
     if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
-        raise RlzooError(f"--cut must lie in [1, {arguments.horizon}]. Got {arguments.cut}")
+        raise RlzooError(f"--cut must be in [1, {arguments.horizon}]. Got {arguments.cut}")
     return samples

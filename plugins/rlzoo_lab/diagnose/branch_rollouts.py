@@ -1,4 +1,4 @@
-"""Fresh rollouts from states of a batch: what V and A are, as far as K branches tell."""
+"""Fresh rollouts from states of a batch: estimates of V and A from K branches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ STREAM = "branches"  # of noise
 def choose_tokens(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """n tokens of a mask (B, T), each as likely as any other: rows and positions, (n,) each.
 
-    Every so many-th token of all, in the order of their positions, the rows in random order
+    Every N-th token of all, in the order of their positions, the rows in random order
     within each: positions come up as often as the policy visits them.
     """
     step, row = mask.bool().T.nonzero().unbind(1)
@@ -33,7 +33,7 @@ def choose_tokens(mask: Tensor, n: int, generator: torch.Generator) -> tuple[Ten
 
 @dataclass
 class Reference:
-    """Of N states: the scores still to come from s, from s with its token, and from s', by K
+    """For N states: the scores still to come from s, from s with its token, and from s', by K
     branches, (N, K) each.
 
     `ended`: the token was the last, so that nothing is to come and no branch was drawn.
@@ -78,7 +78,7 @@ class Reference:
 def make_reference(
     models: Models, batch: Batch, row: Tensor, at: Tensor, branches: int, step: int
 ) -> Reference:
-    """Of the states before token `at` (N,) of rows `row` (N,), and of those after it."""
+    """For the states before token `at` (N,) of rows `row` (N,), and of those after it."""
     lengths = batch["response_mask"].long().sum(1).cpu()[row]
     ended = at + 1 >= lengths
     on = ~ended
@@ -104,7 +104,7 @@ def make_reference(
 def _last_rewards(
     models: Models, batch: Batch, row: Tensor, at: Tensor, rollouts: int, first: int, step: int
 ) -> Tensor:
-    """(N, K) what the last tokens of responses are paid: drawn anew where chance pays."""
+    """(N, K) what the last tokens of responses are paid: drawn again where chance pays."""
     if "noise" not in models.plan.needs:
         return batch["scores"].cpu().double()[row, at][:, None].expand(-1, rollouts)
     numbers = first + torch.arange(len(row) * rollouts)
@@ -131,7 +131,7 @@ def branch(
     models: Models, batch: Batch, row: Tensor, begin: Tensor, since: Tensor, rollouts: int, *,
     step: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What K fresh rollouts after the first `begin` (N,) tokens of `row` are paid from position
+    """The rewards of K fresh rollouts after the first `begin` (N,) tokens of `row` from position
     `since` <= `begin` on, and from `begin` on; (N, K) float64 each.
 
     The length limit is the whole response's. As many at a time as the batch has rows; those with

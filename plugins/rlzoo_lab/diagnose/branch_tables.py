@@ -1,4 +1,4 @@
-"""What the terminal shows of `diagnose RUN --branches`."""
+"""Terminal output of `diagnose RUN --branches`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         )
         notes.append(
             f"of the variance of returns G, V explains {with_error(critic, 'explained_variance')}, "
-            f"the true V would {with_error(critic, 'ceiling')}, a line in t alone "
+            f"the true V would {with_error(critic, 'ceiling')}, only a line in t "
             f"{with_error(critic, 'by_position')}"
         )
     after = [
@@ -42,12 +42,12 @@ def branch_tables(document: Mapping[str, Any], width: int) -> list[Any]:
         f"by two halves of {k // 2} branches; ± one standard error over states, those of a prompt "
         "together",
         f"truth: E[A²] = {two_digits(quality['truth'], quality['truth_se'] or 0)}, the MSE of an "
-        f"estimator that says 0; noise of A^: {two_digits(quality['noise'])}",
+        f"estimator that returns 0; noise of A^: {two_digits(quality['noise'])}",
     ]
     best = quality["best_correlation"] or 0.0
     after[-1] += f"; so corr can reach about {best:.2f}"
     if quality["truth"] < 2 * (quality["truth_se"] or 0.0):
-        after.append("A is not told from 0 here: corr and sign say nothing; take more branches")
+        after.append("A may be 0 here: ignore corr and sign, or take more branches")
     kl = "KL: not in the target; scores only, for the estimators too"
     if document["kl_in_training"]:
         kl += " (the run has KL in its reward, and its critic learnt with it)"

@@ -3,7 +3,7 @@ enumerate.
 
 From chosen states of a fresh batch, and from the states after their tokens, K responses each are
 drawn to their end. Their mean scores stand for V(s) and V(s'), and A^ = r + V^(s') - V^(s) for the
-truth. Two halves of the branches, drawn apart, give two references A1 and A2 whose errors are
+truth. Two halves of the branches, drawn separately, give two references A1 and A2 whose errors are
 independent: E[(a - A1)(a - A2)] is the squared error against the truth itself.
 """
 
@@ -47,7 +47,7 @@ def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
         raise RlzooError("--states: give --branches K, the rollouts from each state, too")
     for word in words:
         if "=" not in word:
-            raise RlzooError(f"diagnose: {word!r} is no key=value")
+            raise RlzooError(f"diagnose: {word!r} is not a key=value")
     return diagnose_branches(run, words, branches=arguments.branches, states=arguments.states)
 
 
@@ -116,7 +116,7 @@ def diagnose_branches(
 def _plans(
     folder: RunFolder, words: list[str], zoo: Zoo
 ) -> tuple[Plan, list[Plan], list[dict[str, str]]]:
-    """The run's own plan, that of each estimator, and those that cannot be asked."""
+    """The run's own plan, that of each estimator, and those that cannot be evaluated."""
     base = [f"recipe={folder.path / 'recipe.yaml'}", "kl.place=none"]
     other = [w for w in words if not w.startswith("estimator")]
     run_plan = make_plan(compose([*base, *other], zoo), zoo)
@@ -141,7 +141,7 @@ def _plans(
             plans.append(plan)
     if not plans:
         name, why = next(iter(undone.items()))
-        raise RunError(f"{folder.path}: no estimator can be asked: {name}: {why}")
+        raise RunError(f"{folder.path}: no estimator can be evaluated: {name}: {why}")
     return run_plan, plans, [{"estimator": n, "reason": why} for n, why in undone.items()]
 
 
@@ -179,7 +179,7 @@ def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
     return batch, tokens
 
 
-STATES = 64  # unless told, or all of a batch that has fewer
+STATES = 64  # by default, or all of a batch that has fewer
 
 
 def _start_states(plan: Plan, batch: Batch, states: int | None, step: int) -> tuple[Tensor, Tensor]:
@@ -195,7 +195,7 @@ def _start_states(plan: Plan, batch: Batch, states: int | None, step: int) -> tu
 def _states(
     tokenizer: Any, batch: Batch, row: Tensor, at: Tensor, reference: Reference, values: Any
 ) -> list[dict[str, Any]]:
-    """Each state with its token, and what the branches say of both."""
+    """Each state with its token, and the branches' estimates for both."""
     groups = group_mean(batch["sequence_scores"], batch["group_ids"])
     after = [[0.0, 0.0] if end else list(reference.interval(scores))
              for end, scores in zip(reference.ended, reference.after, strict=True)]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the terminal shows of `diagnose RUN --checkpoints`."""
+"""Terminal output of `diagnose RUN --checkpoints`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def checkpoint_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     if rows:
         tables.append(_estimators(stages, *cells(rows, wide), padding))
     notes = [
-        "KL: from the base model; inside: share of the policy's responses that lie in the allowed "
+        "KL: from the base model; inside: share of the policy's responses within the allowed "
         "tokens when it is not held to them; V: the critic's, V^π: the truth, states as often as "
         "visited; RMSE: of V; expl. var: 1 - Var(V^π - V) / Var(V^π); of G: what V explains of "
         "Monte Carlo returns G, as critic/vf_explained_var; ceiling: what V^π would; slope: of V^π "
@@ -51,7 +51,7 @@ def _critics(stages: list[dict[str, Any]], padding: int) -> Any:
 
 
 def _returns(stages: list[dict[str, Any]]) -> Any:
-    """What V explains of Monte Carlo returns, beside what V^π would."""
+    """The share of Monte Carlo returns' variance that V explains, and that V^π would."""
     table = make_table(["step", "of G", "ceiling", "share", "slope"])
     for stage in stages:
         if error := stage["own_critic"]:

@@ -1,4 +1,4 @@
-"""`rlzoo diagnose RUN --checkpoints`: the run's own critic against the truth, as training goes on.
+"""`rlzoo diagnose RUN --checkpoints`: the run's own critic against the truth, during training.
 
 The run's task is enumerated on a few tokens, the same ones at every checkpoint. The policy of each
 checkpoint has an exact V there; its critic is asked about the same prefixes, and stands beside it
@@ -58,7 +58,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
         asked = critics_of(arguments.critic, arguments.noise, (OWN, *CRITICS))
     tree = make_tree(arguments.vocabulary, arguments.horizon, prompts=arguments.prompts)
 
-    # The estimators asked about may need no critic; which networks there are is the run's affair.
+    # The requested estimators may need no critic; the run determines which networks there are.
     mine = [w for w in words if not w.startswith("estimator")]
     plan = make_plan(compose([base, *mine], zoo), zoo)
     models = build_models(plan)

@@ -1,6 +1,6 @@
 """A recipe's own model and task as an enumerated world: its policy on a few allowed tokens.
 
-The mask is the same for sampling and enumeration: softmax over the allowed tokens alone, at the
+The mask is the same for sampling and enumeration: softmax over only the allowed tokens, at the
 recipe's temperature. Every prefix goes through the model once; the gradient in the parameters is
 the gradient in the logits carried through that one graph.
 """
@@ -54,7 +54,7 @@ class ModelWorld:
 
     @torch.no_grad()
     def values(self, critic: Any) -> Tensor:
-        """(S,) float64, what a critic of the run says of each prefix."""
+        """(S,) float64, the value of each prefix by a critic of the run."""
         columns = dict(self.reading.columns)
         for name in ("response_ids", "response_mask", "response_attention"):
             # A column of padding: V before it is that of the full prefix, even of an empty one.
@@ -64,7 +64,7 @@ class ModelWorld:
 
     @torch.no_grad()
     def share(self) -> float:
-        """The probability that the model, not held to the allowed tokens, stays among them for
+        """The probability that the model, not limited to the allowed tokens, stays among them for
         a whole episode."""
         pi = self.reading.logits(masked=False).exp()
         ends = (self.oracle.tree.child < 0).double()
@@ -95,7 +95,7 @@ class ModelWorld:
 
     @torch.no_grad()
     def step(self, direction: Tensor) -> float:
-        """What the objective gains by a step of the parameters of KL `STEP_KL` per response."""
+        """The objective's gain by a step of the parameters of KL `STEP_KL` per response."""
         if float(direction.norm()) < 1e-14:
             return 0.0
         before = [w.detach().clone() for w in self.weights]
@@ -199,7 +199,7 @@ def likely_tokens(policy: Any, mass: Tensor, tree: Tree) -> Tensor:
 
 
 class _Reading:
-    """How a network is asked about every prefix: those of full depth hold all shorter ones."""
+    """A network's input for every prefix: those of full depth hold all shorter ones."""
 
     def __init__(self, policy: Any, tree: Tree, ids: list[list[int]], allowed: Tensor):
         self.policy, self.tree, self.allowed = policy, tree, allowed

@@ -24,9 +24,9 @@ from rlzoo_lab.pages.page import tag
 MARKERS = {None: "o", "exact": "o", "noisy": "s", "zero": "^"}
 LINES = {None: "-", "exact": "-", "noisy": "--", "zero": ":"}
 
-FILLS = (None, "none", "left", "bottom")  # tell apart estimators of one colour
+FILLS = (None, "none", "left", "bottom")  # distinguish estimators of one colour
 
-FLOOR = 1e-6  # where 0 stands on a logarithmic axis
+FLOOR = 1e-6  # where 0 is drawn on a logarithmic axis
 
 CSS = """
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
@@ -41,8 +41,8 @@ MEANINGS = (
      "and is harmless"),
     ("variance", "how much A^ varies for the same token in the same state. Good: small"),
     ("MSE", "bias² plus variance"),
-    ("sign", "how often A^, less its mean in the state, has the sign of A, weighted by how much is "
-     "at stake. Good: 1"),
+    ("sign", "how often A^, minus its mean in the state, has the sign of A, weighted by how much "
+     "is at stake. Good: 1"),
     ("cos A^", "cosine of the estimator's own expected gradient, all tokens alike, and the true "
      "one. Good: 1"),
     ("cos", "the same of the gradient that the recipe takes, by its aggregation and whitening. "
@@ -79,7 +79,7 @@ def draw(document: Mapping[str, Any]) -> Any:
     figure = new_figure(12 if panels == 2 else 7.5, 5)
     bias = add_axes(figure, "bias²: b_perp²", "variance of A^", (1, panels, 1))
     bias.set(xscale="log", yscale="log")
-    bias.set_title("bias and variance; what would hide another stands beside it", fontsize=10)
+    bias.set_title("bias and variance; overlapping marks are shifted right", fontsize=10)
     if panels == 2:
         curves = add_axes(figure, "rows per batch", "E cos(g^, g*)", (1, 2, 2))
         curves.set(xscale="log", ylim=(-0.05, 1.03))
@@ -112,7 +112,7 @@ def draw(document: Mapping[str, Any]) -> Any:
 
 
 def _beside(points: Sequence[Sequence[float]]) -> list[int]:
-    """For each point how many before it lie where it lies, as far as an eye can tell."""
+    """For each point the number of earlier points that its mark would hide."""
     logs = [[math.log10(x) for x in point] for point in points]
     near = [0.02 * (max(axis) - min(axis)) + 1e-9 for axis in zip(*logs, strict=True)]
 
@@ -130,7 +130,7 @@ def _limits(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _shifted(axes: Any, places: int) -> Any:
-    """Where the axes draw, so many markers to the right."""
+    """The axes' transform, shifted by `places` markers to the right."""
     from matplotlib.transforms import ScaledTranslation
 
     return axes.transData + ScaledTranslation(places * 9 / 72, 0, axes.figure.dpi_scale_trans)
@@ -149,13 +149,13 @@ def write_html(document: Mapping[str, Any], path: Path) -> None:
     blocks += [tag("p", ABOUT), "<h2>What the columns mean</h2>", html.terms(MEANINGS)]
     blocks += ["<h2>Bias and variance</h2>", _scalars(rows)]
     if rows and rows[0]["batches"]:
-        blocks += ["<h2>In batches of so many rows</h2>", _by_size(rows)]
+        blocks += ["<h2>In batches of B rows</h2>", _by_size(rows)]
     blocks += [tag("p", note, "muted") for note in notes_of(document, rows, wide=True)]
     path.write_text(html.page("Against the exact truth", blocks, CSS), encoding="utf-8")
 
 
 def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What each estimator is, whatever the batch."""
+    """Each estimator's numbers that do not depend on the batch."""
     heads = ["estimator", "critic", "b_perp²", "bias²", "variance", "MSE", "sign", "cos A^", "cos",
              "scale", "SNR", "gain"]  # fmt: skip
     lines = []
@@ -169,7 +169,7 @@ def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _by_size(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What a batch's gradient is worth, by its size."""
+    """The quality of a batch's gradient, by its size."""
     sizes = list(rows[0]["batches"])
     heads = ["estimator", "critic", *(f"{what}@{s}" for what in ("cos", "gain") for s in sizes)]
     pairs = [(s, k) for k in ("cosine", "gain") for s in sizes]

@@ -1,7 +1,7 @@
 """`rlzoo diagnose RUN`: the same saved batch through many estimators.
 
-No truth is known here: what can be said is how alike estimators are, token by token, and whether
-the gradients that they ask for point the same way.
+The truth is not known here: this reports how alike estimators are, token by token, and whether
+their gradients point the same way.
 """
 
 from collections.abc import Mapping
@@ -72,7 +72,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
             }
         )
     if not rows:
-        raise RunError(f"{file}: no estimator can be asked: {undone[0]['needs'][0]} is missing")
+        raise RunError(f"{file}: no estimator can be evaluated: {undone[0]['needs'][0]} is missing")
     centred = torch.stack(advantages)  # (estimators, tokens)
     centred -= centred.mean(1, keepdim=True)
     document = {
@@ -129,7 +129,7 @@ def _in_parameters(
 
 
 def _cosines(x: Tensor) -> list[list[float]]:
-    """Of rows (N, tokens); 0 with one of zeros."""
+    """Between rows (N, tokens); 0 with a row of zeros."""
     unit = x.double() / x.double().norm(dim=1, keepdim=True).clamp(min=1e-300)
     return (unit @ unit.T).tolist()
 

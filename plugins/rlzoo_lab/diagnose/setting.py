@@ -1,4 +1,4 @@
-"""A world and what a recipe does in it: each estimator asked about it, and measured."""
+"""A world and what a recipe does in it: each estimator run in it, and measured."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ class Setting:
     space: ModelWorld | None = None
 
     def facts(self, arguments: argparse.Namespace) -> dict[str, Any]:
-        """What a document says of the world, whatever the policy."""
+        """The world's facts in a document, which do not depend on the policy."""
         config, tree, name = self.recipe.config, self.oracle.tree, arguments.world
         if self.space:
             name = f"{config.task.name} on {config.model.name or config.model.path}"

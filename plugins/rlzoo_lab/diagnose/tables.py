@@ -1,4 +1,4 @@
-"""What the terminal shows of `diagnose`, and how its numbers are written."""
+"""Terminal output of `diagnose`, and the format of its numbers."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from rlzoo_lab.numbers import option_text
 
 
 def two_digits(x: float, se: float = 0.0) -> str:
-    """Two digits; a standard error beside it where there is one."""
+    """Two digits; with a standard error where there is one."""
     if se >= 1e-12:
         return f"{_digits(x, 2)}±{_digits(se, 1)}"
     return "0" if abs(x) < 1e-12 else _digits(x, 2)
@@ -111,7 +111,7 @@ def add_rows(
     cells_of: Callable[[Mapping[str, Any]], list[str]],
     lead: tuple[str, ...] = (),
 ) -> None:
-    """A row for each estimator and critic, the estimator's name once; `lead`: what stands before
+    """A row for each estimator and critic, the estimator's name once; `lead`: cells before
     the first."""
     before = None
     for row in rows:
@@ -146,7 +146,7 @@ def exact_tables(document: Mapping[str, Any], width: int) -> list[Any]:
 def notes_of(
     document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], wide: bool
 ) -> list[str]:
-    """What stands below the numbers of `rows`."""
+    """Notes below the numbers of `rows`."""
     notes = []
     sampled = [row for row in rows if row["method"] != "exact"]
     if sampled:

@@ -1,6 +1,6 @@
 """The oracle: token MDPs small enough to visit every prefix, so that the truth is exact.
 
-May import `mdp`, `runs` and what lies below; no language model.
+May import `mdp`, `runs` and the layers below; no language model.
 
     bias       bias and variance of any estimator against the truth
     episodes   every episode of a world, with its probability and columns
@@ -8,7 +8,7 @@ May import `mdp`, `runs` and what lies below; no language model.
     oracle     V, Q and advantages of every prefix, from a task's own score
     resources  `sample`, `score` and their like for column plugins, by enumeration
     tree       a world as a tree of prefixes; values by backward recursion
-    worlds     made-up worlds: where the reward stands, and how noisy it is
+    worlds     made-up worlds: where the reward is, and how noisy it is
 """
 
 from importlib import import_module
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The public names, imported on first use: torch stands behind them."""
+    """The public names, imported on first use: they need torch."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

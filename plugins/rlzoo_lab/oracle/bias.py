@@ -12,7 +12,7 @@ are of that one, `own_cosine` of the estimator by itself.
 
 How the mean over A^ is taken depends on how far one row's A^ depends on others:
 - by itself: one call on all episodes; exact.
-- on its group, and the columns that it sees tell few rows apart (an outcome and a length, say):
+- on its group, and the columns that it sees distinguish few rows (an outcome and a length, say):
   one call on every multiset of G of them; exact.
 - else, or with columns that hold chance: every episode in turn among the same M draws of partners
   ("paired": what a draw adds to all actions alike cancels in b_perp), with the standard error.
@@ -38,7 +38,7 @@ class Report:
     """What is known of one estimator. Means are over tokens as visited; `_se`: standard errors,
     0 where exact.
 
-    sign: of A^ less its mean in the state. relative_variance: over scale squared; None without
+    sign: of A^ minus its mean in the state. relative_variance: over scale squared; None without
     scale. cosine, gain: of the gradient as the recipe's loss makes it; own_cosine, scale, snr: with
     all tokens alike. true_gain: of the true gradient itself. Gains are shares of what a step along
     the natural gradient gains.
@@ -91,7 +91,7 @@ def _gradient(subject: EstimatorInWorld, mean: Tensor) -> Tensor:
 
 
 def _reached(subject: EstimatorInWorld) -> Tensor:
-    """(S, 1): all states but those that lie behind the length at which rows are cut."""
+    """(S, 1): all states but those after the length at which rows are cut."""
     return subject.episodes.reached(subject.oracle.tree.states)[:, None]
 
 
@@ -111,7 +111,7 @@ def report(
         return torch.stack([_square(b_perp(subject, mean), weight), _square(b, weight)])
 
     def cosine(mean: Tensor) -> Tensor:
-        """Of the gradient and the true one, likewise."""
+        """Likewise for the gradient and the true one."""
         g = _gradient(subject, mean)
         length = _square(g, ones).clamp(min=0).sqrt()
         found = (g.mean(0) * star).sum() / (length * star.norm()).clamp(min=1e-300)
@@ -123,7 +123,7 @@ def report(
     squared = estimated.square - 2 * a * estimated.mean.mean(0) + a.square()
     squared_error = float((weight * squared).sum())
     right = (1 + a.sign() * estimated.sign) / 2
-    # Of one row: its states are distinct, so the squared norm is a sum over its tokens.
+    # For one row: its states are distinct, so the squared norm is a sum over its tokens.
     norm = 1 - 2 * o.pi + o.pi.square().sum(-1, keepdim=True)
     total = float((visits * estimated.square * norm).sum())
     signal = float(_square(_gradient(subject, estimated.mean), ones).clamp(min=0))
@@ -153,7 +153,7 @@ def report(
 
 
 def natural_gradient(subject: EstimatorInWorld) -> Tensor:
-    """(S, V) the natural gradient: A itself. Of all directions it gains most for its KL, to first
+    """(S, V) the natural gradient: A itself. It gains most for its KL of all directions, to first
     order."""
     return torch.where(_reached(subject), subject.oracle.advantages, 0)
 
@@ -186,7 +186,7 @@ STEPS = 32  # of these that a step is taken along
 def _batches(
     subject: EstimatorInWorld, sizes: tuple[int, ...], star: Tensor, kl: float
 ) -> dict[int, dict[str, float]]:
-    """Of drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
+    """For drawn batches of each size: the mean cosine with g*, and the mean gain of a step."""
     rows, groups = _pool(subject, max(sizes))
     coupled, natural = subject.component.couples == "batch", natural_gradient(subject)
     a = None if coupled else _advantages_of_pool(subject, rows, groups)
@@ -216,7 +216,7 @@ def _batches(
 
 
 def _whitened_ids(subject: EstimatorInWorld, groups: Tensor, size: int) -> Tensor | None:
-    """What whitening tells apart in batches of `size` rows, in groups (N,)."""
+    """What whitening distinguishes in batches of `size` rows, in groups (N,)."""
     kinds = {"group": groups, "batch": torch.arange(len(groups)) // size}
     return None if subject.loss is None else kinds.get(subject.loss.whiten)
 

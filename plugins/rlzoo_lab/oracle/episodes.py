@@ -46,14 +46,14 @@ class EpisodeTable:
 
 
 def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> EpisodeTable:
-    """All episodes; `cut`: the length at which rows are truncated though the world goes on."""
+    """All episodes; `cut`: the length at which rows are truncated though the world continues."""
     tree = oracle.tree
     at = prompt = torch.arange(tree.prompts)
     states = actions = torch.empty(tree.prompts, 0, dtype=torch.long)
     scores = torch.empty(tree.prompts, 0, dtype=torch.float64)
     log_p = torch.full((tree.prompts,), -math.log(tree.prompts), dtype=torch.float64)
     for _ in range(min(cut or tree.horizon, tree.horizon)):
-        # Each living row goes on in V ways, and in two of each where a coin is tossed.
+        # Each living row continues in V ways, and in two of each where a coin is tossed.
         ways = torch.where(at >= 0, tree.vocabulary, 1)
         row, choice = _numbered(ways)
         here, alive = at[row].clamp(min=0), at[row] >= 0
@@ -79,7 +79,7 @@ def enumerate_episodes(oracle: Oracle, cut: int | None = None) -> EpisodeTable:
 
 
 def _numbered(times: Tensor) -> tuple[Tensor, Tensor]:
-    """Each index as often as `times` (N,) says, and which of its copies: 0, 1, ..."""
+    """Each index as often as in `times` (N,), and which of its copies: 0, 1, ..."""
     index = torch.arange(len(times)).repeat_interleave(times)
     return index, torch.arange(len(index)) - (times.cumsum(0) - times)[index]
 
@@ -94,7 +94,7 @@ def make_columns(
     kl: Callable[[Mapping[str, Any]], Tensor] | None = None,
     kl_spread: str = "token",
 ) -> dict[str, Any]:
-    """What a rollout of these episodes would hold, under the critic's values (S,).
+    """The columns of a rollout of these episodes, under the critic's values (S,).
 
     kl: a bound KL penalty that enters the reward, times the oracle's coefficient.
     """
@@ -152,5 +152,5 @@ def make_columns(
 
 
 def text_of(tokens: list[int]) -> list[str]:
-    """A letter for each token, none for EOS or padding; only what asks for texts sees them."""
+    """A letter for each token, none for EOS or padding; only functions that need texts see them."""
     return [chr(96 + t) if t > 0 else "" for t in tokens if t >= 0]

@@ -47,7 +47,7 @@ def make_loss(
 ) -> Loss:
     """The loss of a recipe on all episodes of a world. kept: rows (B,) bool that enter it.
 
-    The aggregation is asked about a batch that holds each length as often as the world does, by
+    The aggregation runs on a batch that holds each length as often as the world does, by
     rounding; a row's weight may depend on itself and on the batch's totals.
     """
     mask, p = episodes.mask, episodes.probability
@@ -68,7 +68,7 @@ def make_loss(
 
 @dataclass
 class EstimatorInWorld:
-    """An estimator with its options, asked about the episodes of an oracle."""
+    """An estimator with its options, evaluated on the episodes of an oracle."""
 
     component: Component
     options: Mapping[str, Any]
@@ -129,9 +129,9 @@ class EstimatorInWorld:
 
 @dataclass
 class Means:
-    """Of A^ at each choice: over R replicas (1 if exact). mean (R, S, V); square, sign (S, V).
+    """A^ at each choice, over R replicas (1 if exact). mean (R, S, V); square, sign (S, V).
 
-    sign: of A^ less its mean in the state, which is a baseline, and harmless.
+    sign: of A^ minus its mean in the state, which is a baseline, and harmless.
     pull: (R, S, V) of A^ as the loss weighs it.
     """
 
@@ -171,7 +171,7 @@ def _row_by_row(subject: EstimatorInWorld) -> Means:
 
 @dataclass
 class _Kind:
-    """The rows of one prompt, told apart by what the estimator sees."""
+    """The rows of one prompt, distinguished by what the estimator sees."""
 
     members: Tensor  # (b,) rows of the episodes
     which: Tensor  # (b,) the kind of each, 0 .. K - 1
@@ -285,7 +285,7 @@ def _paired(subject: EstimatorInWorld, kinds: list[_Kind]) -> Means:
                 x = subject.among(columns, among, ids)
                 a, pull = x[::size], subject.in_groups(x, among, ids)[::size]
             estimates[kind.members] = a[kind.which]
-            # What these partners add to all actions alike is no baseline once lengths weigh it:
+            # What these partners add to all actions alike is not a baseline once lengths weigh it:
             # taken off, but for what it is on average.
             mine = pull[kind.which]
             pulls[kind.members] = mine - _level(subject, kind.members, mine) + usual

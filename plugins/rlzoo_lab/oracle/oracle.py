@@ -3,7 +3,7 @@
 A state is a prompt plus the tokens so far, so the states are a tree: V, Q and A by one pass from
 the leaves, visitation by one pass from the roots, and with them the exact gradient of the expected
 return, of the KL and of the length, in the logits of every state. All complete episodes, with
-their probabilities, are columns like any batch's: every estimator can be asked about all of them
+their probabilities, are columns like any batch's: every estimator can be run on all of them
 at once.
 
 S states, V tokens, B episodes, T steps. Everything is float64; a leading dimension (...) evaluates
@@ -23,7 +23,7 @@ class Oracle:
     """A policy in a world, and what is exactly true of them.
 
     logits:    (S, V) of the policy
-    rewards:   (S, V) mean reward of each choice; an outcome stands at the choice that ends
+    rewards:   (S, V) mean reward of each choice; an outcome is at the choice that ends
     coin:      (S, V) a fair coin adds or takes this much, which no state remembers; 0: certain
     reference: (S, V) logits of the KL's reference
     gamma:     of the return

@@ -1,4 +1,4 @@
-"""What column plugins may ask for in an enumerated world: samples, scores, a tokenizer."""
+"""What column plugins may use in an enumerated world: samples, scores, a tokenizer."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -107,7 +107,7 @@ def supply(
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[str]:
     """Add to `columns` what column plugins can make of them, and of the handles, until `names` are
-    there; returns those that cannot be, and for want of what."""
+    there; returns those that cannot be, and what is missing."""
 
     def make(name: str) -> str:
         """An empty string, or what is missing."""

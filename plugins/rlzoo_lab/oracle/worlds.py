@@ -1,4 +1,4 @@
-"""Small made-up worlds for the oracle: where the reward stands, and how noisy it is.
+"""Small made-up worlds for the oracle: where the reward is, and how noisy it is.
 
 Each is a function of (tree, policy, generator) that gives (rewards (S, V), coin (S, V)).
 """

@@ -1,6 +1,6 @@
 """Pages and pictures: HTML that needs nothing else, curves, figures.
 
-May import `format` and what lies below. No torch.
+May import `format` and the layers below. No torch.
 
     chart   a curve as a small SVG, with marks where something was noticed
     figure  a matplotlib figure as SVG that follows a page's light or dark

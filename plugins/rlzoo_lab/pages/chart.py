@@ -21,7 +21,7 @@ Points = Sequence[float]
 
 @dataclass
 class Line:
-    """A curve by its finite points; one without a name is told of nowhere.
+    """A curve by its finite points; one without a name is in no legend.
 
     low, high: the ends of its band, where it has one. kind: the class of its colour.
     """
@@ -49,7 +49,7 @@ def draw_chart(
 ) -> tuple[str, dict[str, Any]]:
     """(SVG, what a script needs of it: `x`, the named curves' `y`, the `span` of x).
 
-    end: where the axis is to end, for a run that goes on.
+    end: where the axis ends, for a run that still trains.
     """
     lines = [line for line in lines if len(line.x)]
     span = min(line.x[0] for line in lines), max(*(line.x[-1] for line in lines), end or 0.0)
@@ -178,7 +178,7 @@ def _wants_logs(lines: Sequence[Line]) -> bool:
 
 
 def _room(low: float, high: float) -> tuple[float, float]:
-    """The span of an axis: a curve that does not move lies in the middle, at 0 on the floor."""
+    """The span of an axis: a constant curve is in the middle, at 0 on the floor."""
     gap = high - low
     if gap <= 1e-9 * max(abs(low), abs(high), 1e-6):
         return (low - abs(low) / 2, high + abs(high) / 2) if high else (-0.04, 1.06)

@@ -20,7 +20,7 @@ INK = {
     "muted": ("#030303", "#646b7a", "#9aa2b3"),
 }
 
-# Okabe and Ito's colours, which the colour-blind tell apart, lifted for dark pages.
+# Okabe and Ito's colours, which colour-blind readers can distinguish, lifted for dark pages.
 SERIES = (
     ("#0072b2", "#56b4e9"),
     ("#d55e00", "#ff8f4a"),
@@ -83,7 +83,7 @@ def add_axes(figure: Any, xlabel: str, ylabel: str, place: tuple[int, int, int] 
 
 
 def add_legend(figure: Any, axes: Any, **more: Any) -> None:
-    """Beside the axes, where there is more than one name."""
+    """A legend next to the axes, where there is more than one name."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > 1:
         figure.legend(handles, names, loc="outside right upper", frameon=False,

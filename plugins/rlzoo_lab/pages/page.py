@@ -14,7 +14,7 @@ from typing import Any
 from rlzoo.format.text import printable
 from rlzoo_lab.pages.figure import COLOURS
 
-# name -> (light, dark), beside the figures' colours
+# name -> (light, dark), in addition to the figures' colours
 PAPER = {
     "page": ("#ffffff", "#14171d"),
     "card": ("#f6f7f9", "#1c2028"),
@@ -69,7 +69,7 @@ def page(
     """The document: its title as text, its blocks as HTML, and what `css` adds to the house's.
     Control characters, and marks that turn the direction of writing, are escaped wherever they are.
 
-    script: JavaScript, the only one that may run. refresh: seconds until it is loaded anew.
+    script: JavaScript, the only one that may run. refresh: seconds until it is loaded again.
     """
     light, dark = (_variables(theme) for theme in (0, 1))
     script = script and f"\n{script.strip()}\n"
@@ -160,7 +160,7 @@ def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> str:
     return row_of + "".join(bodies)
 
 
-# Arrow keys, Home and End move among tabs; the address says which is open: #step.
+# Arrow keys, Home and End move among tabs; the address names the open one: #step.
 TABS = """
 const tabs = [...document.querySelectorAll("[role=tab]")];
 function openTab(name, focus) {

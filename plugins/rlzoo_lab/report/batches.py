@@ -30,7 +30,7 @@ class Saved:
         return len(self.columns["response_mask"])
 
     def text(self, name: str, row: int) -> str | None:
-        """`prompts`, `responses` or `answers` of a row; None where the batch has none."""
+        """`prompts`, `responses` or `answers` of a row; None where the batch lacks them."""
         return str(self.texts[name][row]) if name in self.texts else None
 
     def score(self, row: int) -> float:

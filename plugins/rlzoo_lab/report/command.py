@@ -15,8 +15,8 @@ NAME = "report.html"
 
 
 def write(folder: RunFolder, out: str | Path | None, refresh: float | None) -> tuple[Path, Report]:
-    """The page of a run as it is now: where it is, and what it says. refresh: seconds after which a
-    browser loads it anew, while the run goes on."""
+    """The page of a run as it is now: its path and its text. refresh: seconds after which a
+    browser loads it again, while the run trains."""
     place = folder.path / NAME if out is None else Path(out)
     try:
         shown = read_report(folder)

@@ -18,7 +18,7 @@ the last two batches stay in the run's folder, and this tab shows their groups."
 
 
 def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:
-    """steps: what `step_section` makes of each saved batch. samples: of the whole run."""
+    """steps: what `step_section` makes of each saved batch. samples: those of the whole run."""
     blocks = []
     if steps:
         options = "".join(f'<option value="{step}">{step}</option>' for step in steps)

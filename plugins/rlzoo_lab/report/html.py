@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 
 @dataclass
 class Report:
-    """What a page says.
+    """The contents of a page.
 
     groups, tokens: of each saved batch, newest first. state: finished, running or stopped.
     """
@@ -49,7 +49,7 @@ class Report:
 
 def read_report(folder: RunFolder) -> Report:
     """A run's folder, finished or not, as far as it can be read. Raises OSError."""
-    going = is_locked(folder.path)  # asked first: a run that ends meanwhile has its summary
+    going = is_locked(folder.path)  # checked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
     troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
     for batch in read_batches(folder, troubles):
@@ -62,7 +62,7 @@ def read_report(folder: RunFolder) -> Report:
 
 
 def page(report: Report, refresh: float | None = None) -> str:
-    """The whole document. refresh: seconds until the browser loads it anew."""
+    """The whole document. refresh: seconds until the browser loads it again."""
     record = report.record
     planned = record.key("train.steps")
     trend = Trend(record, report.remarks, planned if isinstance(planned, int) else None)

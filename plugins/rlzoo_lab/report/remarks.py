@@ -1,4 +1,4 @@
-"""What the doctor says of a run, and since which step it would have said so."""
+"""The doctor's findings on a run, and the step at which each would first have appeared."""
 
 from dataclasses import dataclass, replace
 
@@ -25,13 +25,13 @@ class Remark:
 def remarks(record: Record) -> list[Remark]:
     """The doctor's findings, the gravest first.
 
-    A finding's step is found by bisection: the doctor is asked of ever shorter parts of the run.
+    A finding's step is found by bisection: the doctor examines ever shorter parts of the run.
     """
     if not len(record.steps):
         return []
     findings = examine(record)[0]
     metrics = {rule.name: rule.metrics for rule in RULES}
-    said: dict[int, set[str]] = {}  # the rules that speak of the first n steps
+    said: dict[int, set[str]] = {}  # the rules that report on the first n steps
 
     def says(n: int, rule: str) -> bool:
         if n not in said:

@@ -19,7 +19,7 @@ SHADES: dict[str, tuple[str, str, bool]] = {
     "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, "
                    "orange less likely", True),
     "raw_advantages": ("raw advantage", "what the estimator gave, before whitening", True),
-    "rewards": ("reward", "scores, less the KL where it is in the reward", True),
+    "rewards": ("reward", "scores, minus the KL where it is in the reward", True),
     "values": ("value", "V(s_t), read before the token is chosen", False),
     "returns": ("return", "what the critic is to learn", False),
     "log_ratio": ("ratio", "probability after the update of this step over that before it: blue "

@@ -116,7 +116,7 @@ class Trend:
         return lines
 
     def _held_out(self) -> list[Line]:
-        """The metric of evaluations with its interval, and others beside it."""
+        """The metric of evaluations with its interval, and others without."""
         keys = [k for k in HELD_OUT if self.record.evaluations.column(k)[1]]
         if len(keys) > 1:
             keys = [k for k in keys if k != names.SCORE]
@@ -164,7 +164,7 @@ def _mean_of(name: str, others: Sequence[str]) -> str:
 
 
 def meaning(metric: str) -> str:
-    """What a metric is, by the table of them; a plugin's own is its name."""
+    """A metric's meaning, by the table of metrics; a plugin's own is its name."""
     head = metric.rpartition("/")[0]
     known = {m.name: m.meaning for m in names.METRICS}
     return known.get(metric) or known.get(f"{head}/*") or metric

@@ -1,4 +1,4 @@
-"""Statistics of several runs: what a handful of seeds can tell. No torch here.
+"""Statistics of several runs: what a few seeds can show. No torch here.
 
 May import `rlzoo.stats`, whose names it has as well. Names are taken from the package:
 `stats.block`.

@@ -1,4 +1,4 @@
-"""Rows paired by seed: which differ, and what so many seeds could show."""
+"""Rows paired by seed: which differ, and what N seeds could show."""
 
 import itertools
 import math
@@ -35,7 +35,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Block:
-    """What rows paired by seed say of each other. `sd`: of a run about its seed and its row,
+    """Comparisons of rows paired by seed. `sd`: of a run about its seed and its row,
     estimated with `freedom` degrees of freedom."""
 
     sd: float
@@ -135,13 +135,13 @@ def _detectable(n: int, rows: int, reference: bool) -> float:
 
 
 def detectable(sd: float, n: int, rows: int = 2, *, reference: bool = False) -> float | None:
-    """The true difference that n seeds of so many rows show in 80 % of repetitions, where paired
+    """The true difference that n seeds of `rows` rows show in 80 % of repetitions, where paired
     differences have the standard deviation `sd`; None for fewer than two seeds."""
     return None if n < 2 else sd * _detectable(n, rows, reference)
 
 
 def spread_range(n: int) -> tuple[float, float]:
-    """What the standard deviation seen in n values is to be multiplied by for the 80 % interval of
+    """The factor on the standard deviation seen in n values for the 80 % interval of
     the true one, by chi-square."""
     seen = np.quantile(_draws(n - 1, 0)[0], (0.9, 0.1))
     return float(1 / seen[0]), float(1 / seen[1])
@@ -167,7 +167,7 @@ def welch(x: Any, y: Any, comparisons: int = 1) -> Contrast:
     return Contrast(n, mean, se * math.sqrt(n), p, Interval(mean - half, mean + half))
 
 
-LARGE = 3.0  # standard deviations of a paired difference: what anybody would want to see shown
+LARGE = 3.0  # standard deviations of a paired difference: large enough that a study should show it
 
 
 def seeds_to_show(rows: int, effect: float = LARGE, *, reference: bool = False) -> int:

@@ -29,7 +29,7 @@ class Paired:
 
     @property
     def level(self) -> float:
-        """Of the widest interval."""
+        """The confidence level of the widest interval."""
         return 1 - 2 / 2**self.n
 
 
@@ -39,7 +39,7 @@ def paired(differences: Any) -> Paired:
     Were the two configurations the same, each pair's difference could as well have had the other
     sign: p is the share of all 2^n sign patterns whose mean is at least as far from 0. Shifted by
     delta, the pattern that flips the subset S is as extreme as the data where mean(d_S) <= delta.
-    So the deltas that are not refuted lie between two order statistics of the subset means, and
+    So the deltas that are not refuted are between two order statistics of the subset means, and
     the interval excludes 0 exactly where p <= .05. Exact to 14 pairs; beyond, 2^14 patterns drawn
     at random, closed under negation. It supposes differences that are symmetric about their mean.
 

@@ -1,4 +1,4 @@
-"""Where a paired t test is not to be trusted: a skewed row beside a steadier one."""
+"""Where a paired t test is not reliable: a skewed row compared with a steadier one."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def doubts(x: Any, y: Any, d: Any, bounds: tuple[float, float] | None = None) ->
     differences d = x - y (..., k), and whether the wider row leans on a bound of the scores; bool
     (...) each.
 
-    Few seeds of a skewed row often miss its tail, so its mean seems to lie on the other side, and
+    Few seeds of a skewed row often miss its tail, so its mean seems to be on the other side, and
     its spread is too small. Unlike: the ratio of the two spreads, times exp(1.5 g), exceeds 9.5; g
     is the sample skewness of the differences, counted positive where their long tail points against
     the sign of their mean. Leaning: the row that spreads more wins within 3 spreads of the upper

@@ -1,4 +1,4 @@
-"""`rlzoo base`: a small model that knows the form of a task: one of `configs/base/` again, or a new
+"""`rlzoo base`: a small model that has learned a task's form: one of `configs/base/`, or a new
 one for any task that demonstrates.  No torch at module level."""
 
 import argparse
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the model goes")  # fmt: skip
     add("--accuracy", type=float, metavar="X",
         help=f"stop where sampled held-out answers are right so often ({ACCURACY:g})")  # fmt: skip
-    add("--steps", type=int, metavar="N", help=f"stop after so many at the latest ({STEPS})")
+    add("--steps", type=int, metavar="N", help=f"stop after N steps at the latest ({STEPS})")
     add("--lr", type=float, metavar="X", help=f"peak learning rate ({LR:g})")
     add("--seed", type=int, metavar="N", help="of weights and demonstrations (0)")
     add("--like", metavar="NAME", help="as large as this base (nano)")
@@ -79,7 +79,7 @@ def read_spec(file: Path) -> Any:
 
 
 def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
-    """A new base for a task; status 1 where it does not reach the accuracy that was asked for."""
+    """A new base for a task; status 1 where it does not reach the requested accuracy."""
     a = arguments
     like, bases = a.like or "nano", list_configs("base")
     file = find_config("base", like)
@@ -92,7 +92,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
             f"--like: no base {like!r}{nearest(like, bases)} (there are: {', '.join(bases)})"
         )
     bounds = {
-        "--accuracy": (0 < accuracy < 1, "must lie in (0, 1)"),
+        "--accuracy": (0 < accuracy < 1, "must be in (0, 1)"),
         "--steps": (steps >= 1, "must be at least 1"),
         "--lr": (0 < lr < inf, "must be above 0 and finite"),
         "--seed": (seed >= 0, "must be at least 0"),
@@ -118,7 +118,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         f"[{report['low']:.3f}, {report['high']:.3f}] sampled, {report['greedy']:.3f} greedy, "
         f"after {report['steps']} steps, {report['seconds']:.0f} s"
     )
-    short = f"{accuracy:g} was asked for: more --steps or --lr, or --like tiny, which is larger"
+    short = f"{accuracy:g} was requested: more --steps or --lr, or --like tiny, which is larger"
     hint = f"\nnext:  rlzoo run recipe=grpo model.path={out} {words} actor.lr=5e-4"
     short_of_it = [short] if reached < accuracy else []
     return Result(

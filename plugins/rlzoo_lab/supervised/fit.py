@@ -27,7 +27,7 @@ from rlzoo_lab.stats import wilson
 from rlzoo_lab.supervised.pairs import Reader
 from rlzoo_lab.written import Written
 
-NOT_ASKED = ("out", "json", "command", "usual_lr")  # what is no part of a training
+NOT_ASKED = ("out", "json", "command", "usual_lr")  # not part of a training
 
 CHECKPOINTS, REPORT = "checkpoints", "report.json"
 
@@ -79,7 +79,7 @@ def check_arguments(arguments: argparse.Namespace) -> None:
         "--lr": (arguments.lr is None or 0 < arguments.lr < inf, endless),
         "--batch": (arguments.batch > 0, "must be at least 1"),
         "--max-length": (arguments.max_length is None or arguments.max_length > 1, "is too short"),
-        "--test-fraction": (0 < arguments.test_fraction < 1, "must lie in (0, 1)"),
+        "--test-fraction": (0 < arguments.test_fraction < 1, "must be in (0, 1)"),
         "--seed": (arguments.seed >= 0, "must be at least 0"),
     }
     refuse_beyond(bounds, vars(arguments))
@@ -124,7 +124,7 @@ def find_model(name: str) -> Path:
     if not Path(name).is_dir() and "/" not in name:
         known = list_configs("model")
         raise UsageError(
-            f"--model: {name!r} is no folder and no preset{nearest(name, known)} "
+            f"--model: {name!r} is neither a folder nor a preset{nearest(name, known)} "
             f"(presets: {', '.join(known)})"
         )
     return resolve_path(name, "--model")
@@ -171,7 +171,7 @@ def start(arguments: argparse.Namespace, noun: str, read: Reader[Any]) -> Start:
 
 
 def settle(arguments: argparse.Namespace, model: Any, rows: int) -> None:
-    """Put in the learning rate and the epochs that nobody gave, by the model's size."""
+    """Set the learning rate and the epochs, where not given, by the model's size."""
     small = sum(p.numel() for p in model.parameters()) < SMALL
     if arguments.lr is None:
         arguments.lr = LR_OF_SMALL if small else arguments.usual_lr
@@ -195,7 +195,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
                 raise UsageError(
                     f"--out: {aside} holds an unfinished training with another {name} "
                     f"({before.get(name)} there, {asked.get(name)} now); the command that began it "
-                    "goes on, without that folder this one begins anew"
+                    "resumes it; without that folder this one starts from scratch"
                 )
         write_json(file, asked)
         try:
@@ -294,8 +294,8 @@ def fit(
 ) -> None:
     """Train `model` in place: AdamW, linear decay after a short warm-up. Progress on stderr.
 
-    A tenth of the steps apart, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
-    training goes on from there.
+    After each tenth of the steps, and at Ctrl-C, `folder` gets a checkpoint; where it has one,
+    training resumes from it.
     """
     from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 
@@ -374,5 +374,5 @@ def _newest(checkpoints: Path) -> str | None:
 
     whole = [str(path) for path in checkpoints.glob("checkpoint-*") if not damage(path)]
     if whole:
-        say(f"going on from {Path(whole[-1]).name.replace('-', ' of step ')}")
+        say(f"resuming from {Path(whole[-1]).name.replace('-', ' of step ')}")
     return whole[-1] if whole else None

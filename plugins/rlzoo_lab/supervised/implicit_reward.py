@@ -101,7 +101,7 @@ def log_probs(model: Any, given: dict[str, Any]) -> Any:
 
 
 def judged(scores: Sequence[float], right: Sequence[bool]) -> dict[str, Any]:
-    """How often r > 0 says what is so, and how often a right response has more than a wrong one."""
+    """How often the sign of r is correct, and a right response scores above a wrong one."""
     hits = sum((score > 0) == x for score, x in zip(scores, right, strict=True))
     good = [s for s, x in zip(scores, right, strict=True) if x]
     bad = sorted(s for s, x in zip(scores, right, strict=True) if not x)

@@ -64,7 +64,7 @@ class Pairs(Generic[Row]):
 class Reader(Generic[Row]):
     """Reads rows of one kind from JSONL, Parquet, a folder or hub id that `datasets` reads.
 
-    columns: what a row has. instead: what else a column may be called where nobody says.
+    columns: what a row has. instead: other names of a column, tried where none is given.
     """
 
     columns: tuple[str, ...]

@@ -41,7 +41,7 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
     model, tokenizer = make(start.folder, KIND, LABELS)
     for part in model.modules():
         if isinstance(part, torch.nn.Dropout):
-            part.p = 0.0  # a causal LM has none; the new head would
+            part.p = 0.0  # a causal LM has no dropout; the new head would
 
     def encoded(solution: Solution) -> TokenIds:
         row = encode(tokenizer, solution.prompt, solution.steps, arguments.separator)
@@ -77,15 +77,15 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
 
 
 def of_several(solutions: Sequence[Solution], separator: str) -> int:
-    """How many of the steps hold the separator: a run, which sees text alone, reads each as
+    """How many of the steps hold the separator: a run, which sees only text, reads each as
     several."""
     pieces = [step.split(separator) for solution in solutions for step in solution.steps]
     return sum(sum(bool(piece.strip()) for piece in some) > 1 for some in pieces)
 
 
 def judged(found: Sequence[Sequence[float]], truth: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """How often a step is judged as it is, right if P > .5; and how often the first wrong step of a
-    solution is found, or that there is none."""
+    """How often a step is judged as labelled, right if P > 0.5; and how often a solution's first
+    wrong step is found, or that there is none."""
     pairs = [(p > 0.5, bool(x)) for row, labels in zip(found, truth, strict=True)
              for p, x in zip(row, labels, strict=True)]  # fmt: skip
     of_right = [said for said, x in pairs if x]

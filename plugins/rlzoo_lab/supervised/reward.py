@@ -1,5 +1,5 @@
-"""`rlzoo reward train`: a reward model from preference pairs; from judged steps or outcomes, the
-modules beside this one.
+"""`rlzoo reward train`: a reward model from preference pairs; from judged steps or outcomes,
+`process_reward` and `implicit_reward`.
 
 From pairs it is a transformers sequence classifier with one label, which scores a whole prompt and
 response; `lm/reward_model.py` reads it, and encodes and scores for both. No torch at module level.
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, flag = parser.add_argument, "store_true"
     kind.add_argument("--per-step", action=flag, help="from prompt, completions (steps), labels")
     kind.add_argument("--implicit", action=flag, help="from outcomes: prompt, completion, label")
-    add("--separator", metavar="TEXT", help="--per-step: what stands after a step (a newline)")
+    add("--separator", metavar="TEXT", help="--per-step: the text after a step (a newline)")
     fit.add_chat(parser, "--implicit: prompts through the chat template, as sft's --chat")
     add("--beta", type=float, metavar="X", help="--implicit: r = beta x the log-ratio (0.05)")
 
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> Result:
     other |= {n: n in columns for n in ALL}
     for name, read in other.items():
         if getattr(a, name) is not None and not read:
-            raise UsageError(f"--{name} says nothing here: the rows are {', '.join(columns)}")
+            raise UsageError(f"--{name} has no effect here: the rows are {', '.join(columns)}")
     if a.per_step:
         return process_reward.run(a)
     return implicit_reward.run(a) if a.implicit else fit.run(a, "pair", train, _judged)
@@ -53,7 +53,7 @@ def calibration(margins: Sequence[float]) -> dict[str, Any]:
     model's own confidence sigmoid(|margin|).
 
     ece: sum over bins of confidence of (share of pairs) * |accuracy - mean confidence|, the
-    expected calibration error. log_loss: mean of -log sigmoid(margin), .693 for a coin.
+    expected calibration error. log_loss: mean of -log sigmoid(margin), 0.693 for a coin.
     Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; Guo et al. 2017, arXiv:1706.04599.
     """
     n = len(margins)

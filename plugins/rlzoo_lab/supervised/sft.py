@@ -1,6 +1,6 @@
 """`rlzoo sft`: a supervised start from demonstrations.  No torch at module level.
 
-The loss is on the response alone, EOS included, so that the model learns to end; the prompt is
+The loss is on the response only, EOS included, so that the model learns to end; the prompt is
 read as `rlzoo run` reads it.
 """
 

@@ -30,12 +30,12 @@ EVERY, FEW = 5, 128  # steps between looks at held-out prompts, and how many tho
 def make_task_base(
     name: str, words: Sequence[str], zoo: Zoo, spec: dict[str, Any], accuracy: float, out: Path
 ) -> dict[str, Any]:
-    """Train a model as large as `spec` says on the task's right demonstrations until sampled
+    """Train a model of the size in `spec` on the task's right demonstrations until sampled
     answers to held-out prompts are right as often as `accuracy`, or for spec["steps"]; save it as a
     transformers folder `out`. Returns the report.
 
-    The accuracy is that of `rlzoo eval`, over `eval.samples` prompts; of a task without a notion of
-    right it is the mean score. Looks at few prompts in between say when it is worth measuring.
+    The accuracy is that of `rlzoo eval`, over `eval.samples` prompts; where no answer is right or
+    wrong it is the mean score. Estimates on few prompts decide when to measure it.
     """
     began = time.monotonic()
     torch.set_num_threads(1)  # nothing this small gains by more

@@ -1,9 +1,9 @@
-"""Makes a base model: a small causal LM that knows the format of its tasks and is sometimes right.
+"""Makes a base model: a small causal LM that has learned its tasks' format and is sometimes right.
 
 RL needs something to amplify. The warm start is supervised on demonstrations of which in the end
 only a share `right` is right, so that the model samples about that share of right answers, although
-its most likely answer is nearly always the right one. What the tasks are, and how much of each, is
-the spec's business (`configs/base/`); this file knows none of them.
+its most likely answer is nearly always the right one. The spec (`configs/base/`) names the
+tasks and their shares; this file does not depend on them.
 """
 
 import math
@@ -43,7 +43,7 @@ def make_base(
 
 
 def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
-    """AdamW, cosine schedule; the loss is on the response tokens, EOS included, alone. Ends early
+    """AdamW, cosine schedule; the loss is on the response tokens, EOS included. Ends early
     where `progress` returns True."""
     generator = torch.Generator().manual_seed(spec["seed"])
     steps, warmup = spec["steps"], max(1, spec["steps"] // 20)
@@ -62,7 +62,7 @@ def warm_start(model, tokenizer, spec, tasks, progress=None) -> None:
         share = clean + (1 - clean) * spec.get("right", 0.0)
         pairs = demonstrations(spec, tasks, share, generator)
         input_ids, labels = encode(tokenizer, pairs)
-        # Pads stand on the right, where causal attention never looks: no attention mask is needed.
+        # Pads are on the right, where causal attention never looks: no attention mask is needed.
         loss = model(input_ids=input_ids, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,4 +1,4 @@
-"""What a sweep shows while it goes on."""
+"""A sweep's display while it runs."""
 
 import time
 from typing import Any

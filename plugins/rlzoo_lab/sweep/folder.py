@@ -16,7 +16,7 @@ def check_folder(sweep: Sweep) -> None:
     """The sweep's folder is new, or holds this sweep or a part of it."""
     strange = sweep.path.exists() and not read_sweep(sweep.path)
     if strange and any(not path.name.startswith(".") for path in sweep.path.iterdir()):
-        raise RunError(f"--dir: {sweep.path} exists already and is no sweep; give another")
+        raise RunError(f"--dir: {sweep.path} exists already and is not a sweep; give another")
     for job in sweep.jobs:
         _check_same(job)
 
@@ -29,7 +29,7 @@ def bring(sweep: Sweep) -> None:
     store = open_store(sweep.store)
     names = store.names()
     if "recipe.yaml" in names:
-        raise RunError(f"--store: {sweep.store} holds a run, and is no sweep's; give another")
+        raise RunError(f"--store: {sweep.store} holds a run, and is not a sweep's; give another")
     missing = {
         job.name
         for job in sweep.jobs

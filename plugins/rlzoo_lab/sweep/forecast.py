@@ -1,4 +1,4 @@
-"""What a sweep will not be able to say, said before its first run."""
+"""Reports what a sweep will not be able to show, before its first run."""
 
 from pathlib import Path
 

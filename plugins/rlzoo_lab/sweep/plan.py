@@ -3,7 +3,7 @@
     words -> rows (composed, validated, planned) -> runs that are missing -> workers -> compare
 
 The folder is the only state: a run is done where its summary.json is, and half done where it has
-checkpoints. So the same command again goes on with what is missing, whoever was killed.
+checkpoints. So the same command again runs what is missing, whichever process was killed.
 """
 
 import contextlib
@@ -103,8 +103,8 @@ class Sweep:
 
 
 def _placed(row: SweepRow, seed: int, path: Path) -> Recipe:
-    """The row's recipe with this seed, in this folder, on one thread unless it says otherwise:
-    results must not depend on how many runs go on beside it."""
+    """The row's recipe with this seed, in this folder, on one thread unless it sets another number:
+    results must not depend on how many runs are active."""
     tree: Any = OmegaConf.to_container(row.recipe.config)
     tree["seed"] = seed
     tree["run"] |= {"dir": str(path), "threads": tree["run"]["threads"] or 1}

@@ -32,7 +32,7 @@ Tell = Callable[..., None]  # tell(word, *rest): what a board's `news` takes
 
 @dataclass
 class Told(Silent):
-    """Tells what a run's display would show, a few times a second."""
+    """Reports what a run's display would show, a few times a second."""
 
     tell: Tell
     every: float = 0.25
@@ -87,7 +87,7 @@ def do(job: Job, zoo: Any, display: Any) -> dict[str, Any]:
     with locked(job.path, patience=GONE):
         folder = taken_up(job.path, job.store)
         if job.store and (summary := folder.summary()):
-            return summary  # whoever was at it before came through
+            return summary  # an earlier process finished it
         (folder.path / "failed.json").unlink(missing_ok=True)
         write_atomically(folder.path / "recipe.yaml", job.recipe.to_yaml().encode())
         plan = prepare(job.recipe, zoo)

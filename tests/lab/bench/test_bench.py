@@ -244,7 +244,7 @@ def test_all_rows_of_a_step_are_one_optimizer_step():
         (["--threads", "0"], "--threads must be at least 1. Got 0"),
         (["head", "--peer", "trl"], "--peer trl measures steps"),
         (["step", "--peer", "trl", "--peer-python", "/no/such"], "no such file '/no/such'"),
-        (["step", "--against", "/"], "/ is no checkout of rlzoo"),
+        (["step", "--against", "/"], "/ is not a checkout of rlzoo"),
         (["step", "--plot", "x.svg"], "--plot draws `bench scaling`"),
         (["scaling", "--plot", "x.pdf"], "must end in .svg or .png"),
         (["step", "--out", "no/such/x.json"], "there is no folder no/such"),

@@ -229,7 +229,7 @@ def test_a_run_without_a_critic_says_so(tmp_path):
     shutil.rmtree(tmp_path / "three" / "checkpoints")
     model = diagnose_branches(folder, ["estimator=grpo"], branches=2, states=4)
     assert model["source"] == "final model"
-    with pytest.raises(RlzooError, match="no estimator can be asked: gae: needs"):
+    with pytest.raises(RlzooError, match="no estimator can be evaluated: gae: needs"):
         diagnose_branches(folder, ["estimator=gae"], branches=2)
 
 
@@ -254,7 +254,7 @@ def test_tables_fit_their_terminal(large, width):
         (["--branches", 2, "--states", 99999, "estimator=mc"], "this batch has .* tokens"),
         (["--states", 4], "give --branches K"),
         (["--branches", 2, "estimator=gea"], "did you mean 'gae'"),
-        (["--branches", 2, "gae"], "is no key=value"),
+        (["--branches", 2, "gae"], "is not a key=value"),
     ],
 )
 def test_bad_input_is_one_line(run_folder, words, text):

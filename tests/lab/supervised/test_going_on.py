@@ -50,7 +50,7 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     monkeypatch.setattr(fit, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt, match="stopped after step 3") as stopped:
         train("out")
-    assert stopped.value.__notes__ == ["the same command goes on"]
+    assert stopped.value.__notes__ == ["the same command resumes it"]
     assert not (tmp_path / "out").exists()
     aside = tmp_path / ".out.partial"
     assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]
@@ -59,7 +59,7 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="at work there"):
         train("out")
     assert train("out") == report
-    assert "going on from checkpoint of step 3" in capsys.readouterr().err
+    assert "resuming from checkpoint of step 3" in capsys.readouterr().err
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not aside.exists()
 

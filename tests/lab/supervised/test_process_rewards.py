@@ -113,9 +113,9 @@ def test_verdicts_are_prompt_response_and_label(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--per-step", "--chosen", "x"], "--chosen says nothing here: the rows are prompt, compl"),
-        (["--separator", ";"], "--separator says nothing here: the rows are prompt, chosen"),
-        (["--per-step", "--beta", "1"], "--beta says nothing here"),
+        (["--per-step", "--chosen", "x"], "--chosen has no effect here: the rows are prompt, comp"),
+        (["--separator", ";"], "--separator has no effect here: the rows are prompt, chosen"),
+        (["--per-step", "--beta", "1"], "--beta has no effect here"),
         (["--implicit", "--beta", "0"], "--beta must be above 0 and finite. Got 0.0"),
     ],
 )

@@ -237,7 +237,7 @@ def test_the_order_of_the_rows_follows_the_seed(capsys, tmp_path_factory):
         (["--epochs", "0"], ["--epochs must be above 0", "Got 0"]),
         (["--lr", "-1"], ["--lr must be above 0"]),
         (["--batch", "0"], ["--batch must be at least 1"]),
-        (["--test-fraction", "1"], ["--test-fraction must lie in (0, 1)"]),
+        (["--test-fraction", "1"], ["--test-fraction must be in (0, 1)"]),
         (["--max-length", "1"], ["--max-length is too short"]),
         (["--device", "cuba"], ["'cuba'"]),
         (["--out", "."], ["--out: . exists already and is not empty"]),

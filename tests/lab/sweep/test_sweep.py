@@ -232,7 +232,7 @@ def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     with pytest.raises(RunError, match="train.steps is 3 there and 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(RunError, match="is no sweep"):
+    with pytest.raises(RunError, match="is not a sweep"):
         check_folder(plan_sweep(words, zoo, str(tmp_path)))
 
 

@@ -63,6 +63,8 @@ def test_what_cannot_be_written_is_refused(tmp_path):
     for verb, option, action in options():
         other = {"a file": tmp_path / "mine"} if action.folder else {"folder": tmp_path / "folder"}
         for what, path in (bad | other).items():
+            if action.folder and what == "a missing folder":
+                continue  # it is made, with those above it
             with pytest.raises(UsageError) as error:
                 action(None, argparse.Namespace(), str(path), option)
             assert "\n" not in str(error.value), (verb, option, what)
