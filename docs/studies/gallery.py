@@ -181,19 +181,12 @@ def page(zoo: Zoo) -> str:
             else 1
         ]  # fmt: skip
         groups[title].append((row.get("rank", 99.0), name, entry(name, plan, row, facts)))
-    out = [INTRO.strip(), played(facts["tasks"])]
+    out = [INTRO.strip()]
     for title, entries in groups.items():
         if entries:
             out += [f"## {title}", GROUPS[title]]
             out += [text for _, _, text in sorted(entries)]
     return "\n\n".join(out) + "\n"
-
-
-def played(tasks: Mapping[str, Any]) -> str:
-    parts = [f"{task} ({t['seeds']} seeds, {t['tokens']:,} tokens)" for task, t in tasks.items()]
-    missing = [task for task in league.TASKS if task not in tasks]
-    text = f"Played: {', '.join(parts)}."
-    return text + (f" To come: {', '.join(missing)}." if missing else "")
 
 
 def entry(name: str, plan: Plan, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -24,14 +24,27 @@ CLEAN = [
     "docs/tuning.md",
     "docs/environment.md",
     "docs/conversations.md",
+    "docs/questions.md",
+    "docs/questions.zh.md",
+    "docs/agreement.md",
+    "docs/speed.md",
+    "docs/families.md",
+    "docs/league.md",
+    "docs/gallery.md",
+    "docs/study.md",
+    "docs/distillation.md",
+    "docs/showcase.md",
+    "docs/log.md",
+    "docs/three-stages.md",
+    "docs/process-rewards.md",
 ]
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
     "CHANGELOG.md": 62,
-    "docs": 1278,
-    "rlzoo": 666,
+    "docs": 36,
+    "rlzoo": 550,
     "plugins": 583,
-    "configs": 48,
+    "configs": 2,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""
 FINE: dict[tuple[str, str], str] = {}
