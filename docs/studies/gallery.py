@@ -159,11 +159,11 @@ its seeds, dashed is the task's best recipe. (DAPO filters its batches, so its c
 than the policy is.)
 
 **Advice** comes from the [league](league.md): short untuned runs. It suggests where to start, not
-what is best at your scale. *Level with the best*: these seeds show no difference at 95 %. *Behind*:
-the share of the best row's gain. *Try first*: level with the best on every task, and the 95 %
-interval of the mean rank is in the first third. Failed runs are counted
-([definitions](league.md#what-went-wrong)). Recipes are sorted by mean rank over the tasks, among
-those that apply to every task.
+what is best at your scale. *Level with the best*: these seeds show no difference at 95 %. *Behind*
+comes with the share of the best row's gain. *Try first*: level with the best on every task, and the
+95 % interval of the mean rank is in the first third. Failed runs are counted
+([definitions](league.md#what-went-wrong)). Recipes are sorted by mean rank over the tasks (with its
+95 % interval), among those that apply to every task.
 """
 
 

@@ -180,15 +180,14 @@ def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
     rows = []
     for task, runs in league.items():
         every = [run for seeds in runs.values() for run in seeds]
-        usual = sorted(run.steps for run in every)
         best = max(runs, key=lambda row: fmean(r.after for r in runs[row]))
         rows.append([
-            task, f"{budgets[task]:,}", f"{usual[len(usual) // 2]}",
+            task, f"{budgets[task]:,}",
             f"{fmean(r.before for r in every):.3f}", f"{fmean(r.greedy_before for r in every):.3f}",
             best, f"{fmean(r.after for r in runs[best]):.3f}",
             f"{fmean(r.greedy_after for r in runs[best]):.3f}",
         ])  # fmt: skip
-    header = ["task", "tokens", "median steps", "before", "greedy", "best row", "after", "greedy"]
+    header = ["task", "tokens", "before", "greedy", "best row", "after", "greedy"]
     return table(header, rows)
 
 

@@ -139,7 +139,7 @@ def test_plugins_import_what_the_page_for_their_authors_lists():
         if line.startswith("### "):
             module = line.removeprefix("### ").strip("`")
             public.add(tuple(module.split(".")) if "." in module else (module, ""))
-        if line.startswith("| `"):
+        if line.startswith("|`"):
             public |= {(module, name) for name in re.findall(r"`(\w+)`", line.split("|")[1])}
     folders = ("plugins/rlzoo_zoo", "rlzoo/templates", "docs/examples")
     files = [p for f in folders for p in (ROOT / f).rglob("*.py*") if "pycache" not in str(p)]

@@ -35,8 +35,7 @@ with sdpa, transformers' default, because its eager attention adds ALiBi twice, 
 | scoring | log-probs and entropy (nats) of 12 padded responses to 4 prompts, at temperature 0.7; values of a separate critic | 1e-4 |
 | gradients | actor (`ppo_clip` with entropy bonus) and critic (squared error), relative to the largest entry | 1e-4 |
 | sampling | 20 tokens after 8 prompts of 1 to 10 tokens: the token drawn and its log-probs; also with top-k 5, top-p 0.6, and both | 1e-4 |
-| checkpointing | both gradients with `model.gradient_checkpointing=true` | 1e-5 |
-| export | log-probs and greedy tokens of a changed model, saved and loaded by transformers | 1e-4 |
+| again | both gradients with `model.gradient_checkpointing=true`; log-probs and greedy tokens of a changed model, saved and loaded by transformers | 1e-5, 1e-4 |
 | prompt once | whether a pass reads a group's prompt only once | |
 
 A number in brackets is a line below the table.
@@ -52,8 +51,7 @@ COLUMNS = {
     "scoring": ("log-probs", "entropy", "values"),
     "gradients": ("actor gradient", "critic gradient"),
     "sampling": ("sampling", "top-k", "top-p", "top-k and top-p"),
-    "checkpointing": ("checkpointing",),
-    "export": ("export",),
+    "again": ("checkpointing", "export"),
 }
 """Columns of the page, each of these cells."""
 
@@ -62,13 +60,13 @@ def write(page: Path, rows: list[Row]) -> None:
     """Write the page of all rows."""
     lines: list[str] = []
     head = ["architecture", *COLUMNS, "prompt once"]
-    table = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    table = [f"|{'|'.join(head)}|", "|" + "---|" * len(head)]
     for row in rows:
         noted = [number(note, lines) for note in row.notes]
         each = {name: shown(cell, lines) for name, cell in row.cells.items()}
         cells = [together([each[name] for name in names]) for names in COLUMNS.values()]
         once = {True: "yes", False: "no", None: ""}[row.trees]
-        table.append("| " + " | ".join([" ".join([row.name, *noted]), *cells, once]) + " |")
+        table.append(f"|{'|'.join([' '.join([row.name, *noted]), *cells, once])}|")
     text = TEXT.format(
         count=len(rows),
         summary=summary(rows),
