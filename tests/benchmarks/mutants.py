@@ -22,11 +22,11 @@ MUTANTS = [
      "_merge([*layers[:-1], *_presets(layers), layers[-1]])", f"{U}/recipe/test_compose.py"),
     (f"{LAB}/stats/blocks.py", "max(math.sqrt(2) * sd, own)", "max(math.sqrt(2) * sd, 0.0)",
      "tests/lab/stats/test_block.py"),
-    ("rlzoo/step/update.py", '_mean(gap.exp(), w)', '_mean((-gap).exp(), w)',
+    ("rlzoo/step/update.py", '"actor/ratio_mean": gap.exp()', '"actor/ratio_mean": (-gap).exp()',
      f"{U}/train/test_update.py"
      "::test_a_ratio_is_the_policy_over_the_old_one"),
-    ("rlzoo/recipe/plan.py", "or step >= self.recipe.config.train.critic_warmup",
-     "or step > self.recipe.config.train.critic_warmup",
+    ("rlzoo/recipe/plan.py", "actor_from=train.critic_warmup if critic",
+     "actor_from=train.critic_warmup + 1 if critic",
      f"{U}/recipe/test_compose.py"),
     ("rlzoo/recipe/words.py", 'if char == "," and depth == 0 and not quote:',
      'if char == "," and depth == 0:', f"{U}/recipe/test_compose.py"),
@@ -39,10 +39,10 @@ MUTANTS = [
     ("rlzoo/mdp/batch.py", "value = zero_off_mask(value, self[\"response_mask\"])", "pass",
      f"{U}/mdp"),
     ("rlzoo/mdp/noise.py", "counter=[0, 0, row, 0]", "counter=[row, 0, 0, 0]", f"{U}/mdp"),
-    ("rlzoo/rollout/sample.py", "first_row += mine.start * samples", "first_row += mine.start",
+    ("rlzoo/rollout/sample.py", "first_row + mine.start * samples", "first_row + mine.start",
      f"{U}/rollout/test_sample.py"
      "::test_a_ranks_rows_are_numbered_after_those_of_the_ranks_before"),
-    ("rlzoo/rollout/evaluation.py", "right.to(ended.device) & ended", "right.to(ended.device)",
+    ("rlzoo/mdp/rules.py", "right.to(ended.device) & ended", "right.to(ended.device)",
      f"{U}/rollout/test_evaluation.py"
      "::test_a_response_that_is_cut_off_is_not_right"),
     ("rlzoo/step/columns.py", "self.coef *= 1 + error", "self.coef *= 1 - error",
