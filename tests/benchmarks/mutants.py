@@ -88,7 +88,7 @@ MUTANTS = [
      f"{U}/test_clusters.py"
      "::test_a_difference_over_two_prompts_by_hand"),
     ("plugins/rlzoo_zoo/data.py", "sides[repr(prompt(row)) in held]", "sides[repr(row) in held]",
-     f"{U}/data"),
+     "tests/zoo/test_data.py"),
 ]  # fmt: skip
 
 
