@@ -33,6 +33,7 @@ def played(scripts, tmp_path_factory):
     return folder, words
 
 
+@pytest.mark.landing
 def test_every_row_draws_the_same_tokens(scripts, played):
     folder, _ = played
     runs = sorted(path.name for path in (folder / "addition").iterdir())

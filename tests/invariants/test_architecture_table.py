@@ -36,6 +36,7 @@ def test_the_page_has_a_row_for_each():
     assert odd == OUTSPOKEN
 
 
+@pytest.mark.landing
 def test_every_cell_sees_a_fault(tmp_path, zoo, monkeypatch):
     write_model("llama", tmp_path)
 

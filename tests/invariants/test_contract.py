@@ -306,6 +306,7 @@ def test_float64_that_a_model_does_not_keep_is_refused(make, odd, name):
     assert "policy_loss" not in str(raised.value)
 
 
+@pytest.mark.landing
 def test_saving_changes_nothing(make, odd, tmp_path):
     """RWKV's weights shrank in place in passes without a gradient, and were saved so."""
     world = make(odd("rwkv"))

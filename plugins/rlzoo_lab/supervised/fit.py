@@ -201,7 +201,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
         try:
             yield aside
         except KeyboardInterrupt as stopped:
-            stopped.add_note("the same command goes on")
+            stopped.add_note("the same command resumes it")
             raise
         shutil.rmtree(aside / CHECKPOINTS, ignore_errors=True)
         file.unlink()

@@ -98,6 +98,7 @@ def test_the_world_is_chosen_by_where_rewards_stand(scores, world):
     assert facts.level == pytest.approx(0.5)
 
 
+@pytest.mark.landing
 def test_advice_on_a_task_whose_answer_is_known(capsys):
     """key_door: the first token decides and coins follow, so that lam = 0 hears nothing."""
     words = [*ASKED, "task=key_door", "model=nano", "rollout.prompts=16", "train.tokens=7000"]

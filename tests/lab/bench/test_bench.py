@@ -273,6 +273,7 @@ def forked(bench, command, environment):
     return finished(bench_cases.main, command[-1])
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_a_command_measures_and_prints_one_document(nano, capsys, monkeypatch):
     monkeypatch.setattr(bench.Bench, "start", forked)
@@ -325,6 +326,7 @@ def test_processes_that_fail_are_a_row_with_the_last_word(tmp_path, monkeypatch)
     assert "did you mean 'grpo'" in row["error"]
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_a_case_that_fails_is_a_row_and_an_exit_status(tmp_path, monkeypatch, capsys):
     row = bench.Bench(parse(["bench"]), tmp_path).run({"case": "estimator", "name": "gaee"})

@@ -410,6 +410,7 @@ def test_the_report_stands_alone(eight, tmp_path):
         assert page.count(f"--{variable}:") == 2, variable
 
 
+@pytest.mark.landing
 def test_plots_as_files(eight, tmp_path):
     assert command(eight, "--plots", tmp_path) == 0
     names = {p.name for p in tmp_path.iterdir()}

@@ -90,6 +90,7 @@ def test_the_report_is_what_its_words_say(zoo):
     assert got.cosine == pytest.approx(cosine, rel=1e-9)
 
 
+@pytest.mark.landing
 def test_drawn_batches_average_to_the_expected_gradient(zoo):
     oracle = make_world("outcome", make_tree(4, 3, prompts=2))
     for name in ("mc", "grpo", "gpg"):
@@ -194,6 +195,7 @@ def test_the_whole_zoo_in_time(zoo, capsys):
     assert time.process_time() - began < 60
 
 
+@pytest.mark.landing
 def test_the_whole_zoo(zoo, capsys):
     whole_zoo(zoo, capsys, *SMALL)
 
@@ -291,6 +293,7 @@ def test_a_table_fits_its_terminal_and_keeps_every_row(zoo):
         assert ("cos@1024" in text) == (width == 140)
 
 
+@pytest.mark.landing
 def test_plots_and_page(tmp_path):
     pytest.importorskip("matplotlib")
     files = [tmp_path / name for name in ("a.png", "a.svg", "a.html")]

@@ -31,6 +31,7 @@ def test_no_word_fits_a_horizon_that_is_too_short():
     assert not oracle.rewards.any()
 
 
+@pytest.mark.landing
 def test_an_interior_lambda_is_best_before_the_critic_knows_anything(zoo):
     """The prediction of docs/showcase.md, on three words."""
     oracle = make_world("words", make_tree(2, 9, stops=False))

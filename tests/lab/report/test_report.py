@@ -207,6 +207,7 @@ def test_a_legend_explains_its_names(tmp_path):
     assert "answer_prob" not in page.text.partition("Settings")[0]
 
 
+@pytest.mark.landing
 def test_a_page_is_loaded_anew_only_while_its_run_goes_on(tmp_path, capsys):
     run = made_up_report_run(tmp_path / "run", finished=False)
 

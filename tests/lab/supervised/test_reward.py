@@ -180,6 +180,7 @@ def test_labels_are_the_response_alone():
     assert padded["labels"].tolist() == [[-100, 1, -100], [-100, -100, 1]]
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_a_supervised_start_learns_the_response_and_to_end(tmp_path, model_dir, capsys):
     generator = torch.Generator().manual_seed(0)

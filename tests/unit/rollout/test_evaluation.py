@@ -96,6 +96,7 @@ def test_results_by_prompt_are_kept_and_resumed_exactly(zoo, words, tmp_path):
     assert read_finished(whole.path).by_prompt == {}
 
 
+@pytest.mark.landing
 def test_a_run_from_before_goes_on_evaluating_as_it_did(zoo, words, tmp_path):
     """Its recipe has no key of evaluations but how often and how many."""
     place = tmp_path / "old"

@@ -456,6 +456,7 @@ def test_what_reads_runs_reads_urls(zoo, whole, capsys, monkeypatch, tmp_path):
         rlzoo.doctor("memory://a/none")
 
 
+@pytest.mark.landing
 def test_a_sweep_on_nodes_that_share_no_disk(zoo, micro, whole, tmp_path):
     """A node dies with its disk, another goes on from the store; the parent has the numbers."""
     words = ["recipe=ppo_gae", *micro, "seed=0,1"]

@@ -190,6 +190,7 @@ def _killed_twice():
     return 0
 
 
+@pytest.mark.landing
 def test_the_second_of_a_kind_ends_at_once():
     assert finished(_killed_twice).returncode == -signal.SIGTERM
 

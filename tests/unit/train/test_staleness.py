@@ -63,6 +63,7 @@ def test_sampled_old_log_probs_stay_the_samplers(zoo, words):
     assert all(torch.equal(b["old_log_probs"], b["sampler_log_probs"]) for b in batches)
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_a_run_that_was_cut_goes_on_the_same(zoo, words, tmp_path):
     words = [*words, *FAST, "train.steps=6", "rollout.staleness=3", "correction=tis"]

@@ -50,6 +50,7 @@ def evaluations(place):
     return {line["step"]: line["eval/score"] for line in lines(place) if "eval/score" in line}
 
 
+@pytest.mark.landing
 def test_a_trial_is_told_each_evaluation_and_once(zoo, words, tmp_path):
     trial = Trial()
     with for_trial(trial), pytest.raises(KeyboardInterrupt):

@@ -175,6 +175,7 @@ def test_what_passes_is_asked_again_and_changes_nothing(make, server, fault, han
     assert (server.paths.count("/collective_rpc") == 1) == (handed == 1)
 
 
+@pytest.mark.landing
 def test_no_more_requests_are_under_way_than_asked_for_and_fewer_where_it_is_full(make, server):
     def full_at_three(handler):
         end = time.monotonic() + 10
@@ -194,6 +195,7 @@ def test_no_more_requests_are_under_way_than_asked_for_and_fewer_where_it_is_ful
     assert len(server.asked) == 8  # what was answered is not asked again
 
 
+@pytest.mark.landing
 def test_retry_after_is_kept(make, server):
     def busy(handler):
         handler.say({}, 429, [("Retry-After", "1")])
@@ -301,6 +303,7 @@ def whole(words, server, known, tmp_path):
     return known["run"]
 
 
+@pytest.mark.landing
 def test_a_server_that_dies_and_comes_back_changes_no_number(words, server, tmp_path, whole):
     """It comes back with the weights that it began with, and is handed those of now."""
 
