@@ -10,6 +10,7 @@ from docs.words import ROOT, files, findings, in_python, in_text
 CLEAN = [
     "README.md",
     "CONTRIBUTING.md",
+    "CHANGELOG.md",
     "docs/examples",
     "docs/first-half-hour.ipynb",
     "docs/README.md",
@@ -40,7 +41,6 @@ CLEAN = [
 ]
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
-    "CHANGELOG.md": 62,
     "docs": 36,
     "rlzoo": 550,
     "plugins": 583,
