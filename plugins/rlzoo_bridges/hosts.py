@@ -20,7 +20,7 @@ LOSS_COLUMNS = ("log_probs", "old_log_probs", "advantages", "response_mask")
 
 # Columns that no trainer has, or hands to a policy loss.
 NOWHERE = {
-    "state_keys": "what marks equal states of an environment is kept by rlzoo alone",
+    "state_keys": "only rlzoo keeps marks of equal environment states",
     "branch_values": "rlzoo makes it by sampling again from inside a response",
     "branch_steps": "rlzoo makes it by sampling again from inside a response",
     "implicit_rewards": "rlzoo makes it with a frozen implicit reward model",

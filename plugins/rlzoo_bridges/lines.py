@@ -263,7 +263,7 @@ def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
         )
     if plan.kl and (config.kl.place == "reward" or plan.kl.name != "k3"):
         raise UsageError(
-            f"TRL has k3 in the loss alone; the recipe has kl={plan.kl.name} in the "
+            f"TRL has only k3, in the loss; the recipe has kl={plan.kl.name} in the "
             f"{config.kl.place} (kl.name=k3 kl.place=loss, or kl.place=none)"
         )
     settings["beta"] = config.kl.coef if plan.kl else 0.0

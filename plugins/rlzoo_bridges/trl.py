@@ -63,7 +63,7 @@ class ZooGRPOTrainer(GRPOTrainer):
         """Whatever TRL's own loss would do, and this one does not, is refused."""
         if self.loss_type not in AGGREGATIONS:
             raise ComponentError(
-                f"rlzoo in TRL: loss_type says how policy_loss={self._zoo_loss} is averaged, "
+                f"rlzoo in TRL: loss_type sets how policy_loss={self._zoo_loss} is averaged, "
                 f"one of {', '.join(AGGREGATIONS)}. Got {self.loss_type!r}"
             )
         for name, plain in PLAIN.items():

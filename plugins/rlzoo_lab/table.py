@@ -13,7 +13,7 @@ base = Verb(
     "a small model that is sometimes right at a task: a start for RL",
     "rlzoo_lab.supervised.base",
     examples=(
-        ("rlzoo base addition --out start", "a model that is right now and then, to start from"),
+        ("rlzoo base addition --out start", "a model that is occasionally right, to start from"),
     ),
 )
 sweep = Verb(
@@ -21,7 +21,7 @@ sweep = Verb(
     "several runs, paired by seed",
     "rlzoo_lab.sweep.command",
     examples=(
-        ("rlzoo sweep ppo_gae lam=0,.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
+        ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2,3,4", "three rows, five seeds each"),
         ("rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9", "two estimators, ten seeds"),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ),
@@ -80,7 +80,7 @@ eval = Verb(
     "rlzoo_lab.eval.command",
     examples=(
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
-        ("rlzoo eval model=tiny task=addition", "a model that nobody trained"),
+        ("rlzoo eval model=tiny task=addition", "an untrained model"),
     ),
 )
 export = Verb(

@@ -18,7 +18,9 @@ def pick_device(name: str, key: str = "device") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise RlzooError(f"{key}: {name!r} is none; use auto, cpu, cuda or cuda:0") from None
+        raise RlzooError(
+            f"{key}: {name!r} is not a device; use auto, cpu, cuda or cuda:0"
+        ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"{key}: {name!r} is asked for, and no CUDA device is there")
+        raise RlzooError(f"{key}: {name!r} requires a CUDA device, and none was found")
     return device

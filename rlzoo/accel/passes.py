@@ -126,7 +126,7 @@ class Passes:
         # Not in `except`: there the traceback holds on to what the failed pass allocated.
         self.scale = 0.5
         release()
-        self.notes.append("out of memory; going on with half the rows in a pass (same gradient)")
+        self.notes.append("out of memory; continuing with half the rows in a pass (same gradient)")
         if self.policy.device.type == "cuda":
             torch.cuda.empty_cache()
         return attempt()

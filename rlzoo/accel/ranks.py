@@ -117,7 +117,7 @@ def _lost() -> Any:
         yield
     except RuntimeError as error:  # of the process group: the other end is gone
         raise RunError(
-            "another process of this run is gone; `rlzoo resume RUN` goes on from the last "
+            "another process of this run has ended; `rlzoo resume RUN` continues from the last "
             f"checkpoint, with any number of processes ({first_line(error)})"
         ) from None
 

@@ -62,7 +62,7 @@ VERBS = {
         examples=(
             ("rlzoo plugins", "all, by kind"),
             ("rlzoo plugins estimators", "one kind"),
-            ("rlzoo plugins gae", "those that speak of gae, with needs, options and source"),
+            ("rlzoo plugins gae", "components that mention gae, with needs, options and source"),
         ),
     ),
     "recipes": Verb(
@@ -71,7 +71,7 @@ VERBS = {
         "rlzoo.cli.catalog.recipes",
         examples=(
             ("rlzoo recipes", "all"),
-            ("rlzoo recipes critic", "those that speak of a critic"),
+            ("rlzoo recipes critic", "recipes that mention a critic"),
         ),
     ),
     "show": Verb(

@@ -96,8 +96,8 @@ def keys(words: list[str]) -> str:
     ]
     if not lines:
         last = [part for key in KEYS for part in key.split(".")]
-        raise RlzooError(f"no key speaks of {' '.join(words)!r}{nearest(words[0], last)}")
-    foot = "Options of a component stand beside it: `rlzoo plugins gae`, then estimator.lam=.9."
+        raise RlzooError(f"no key mentions {' '.join(words)!r}{nearest(words[0], last)}")
+    foot = "Options of a component: `rlzoo plugins gae`, then estimator.lam=0.9."
     return "\n\n".join([_beside(lines), fold(foot)])
 
 

@@ -125,7 +125,9 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
         elif f.passed is False:
             raise ModelError(f"{path}: {f.name}: {f.message}")
         if f.name == "sampling" and not policy.pads:
-            notes.append(f"{path}: prompts are sampled one length at a time, it minds padding")
+            notes.append(
+                f"{path}: sensitive to padding, so prompts are sampled one length at a time"
+            )
         if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
             notes.append(f"{path}: each row is read by itself, prompts are not shared: {f.message}")
     return {f.name: f.message for f in findings}, notes
@@ -228,7 +230,11 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
     )
     off = _off(together, alone)
     if off > 10 * _tolerance(policy, _effect(policy, columns, alone)):
-        return False, f"a row's log-probs change by {off:.2g} nats with the rows beside it", off
+        return (
+            False,
+            f"a row's log-probs change by {off:.2g} nats with the other rows of its batch",
+            off,
+        )
     return True, f"alike in any company, to {off:.0e} nats", off
 
 

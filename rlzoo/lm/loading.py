@@ -57,11 +57,11 @@ def resolve_path(path: str | None, key: str = "model.path", *, code: bool = Fals
         raise ModelError(f"{key}: {path!r} is a run; did you mean {str(Path(path, 'model'))!r}?")
     if Path(path).is_dir():
         raise ModelError(
-            f"{key}: {path!r} is no model: a folder without config.json (transformers writes one)"
+            f"{key}: {path!r} is not a model: it has no config.json (transformers writes one)"
         )
     if re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", path):
         return _from_hub(path, key, code)
-    raise ModelError(f"{key}: {path!r} is no model: no such folder")
+    raise ModelError(f"{key}: {path!r} is not a model: no such folder")
 
 
 PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its checksum
@@ -102,7 +102,7 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
     except LocalEntryNotFoundError:
         pass
     cache = f"the cache ({constants.HF_HUB_CACHE})"
-    here = f"{key}: {name!r} is no folder here, and as a hub id it"
+    here = f"{key}: {name!r} is not a folder here, and as a hub id it"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
         raise ModelError(f"{here} is not in {cache}, and {why}")
@@ -259,7 +259,7 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
         )
     if missing := sorted(found["missing_keys"]):
         unknown = sorted(found["unexpected_keys"])
-        there = f"; in its place stands {_some(unknown)}" if unknown else ""
+        there = f"; in its place is {_some(unknown)}" if unknown else ""
         raise ModelError(f"{folder}: its files lack weights: {_some(missing)}{there}")
     _refuse_non_finite(model, folder)
     return model

@@ -394,7 +394,7 @@ class Policy:
                 torch.cuda.empty_cache()
         if self.most_rows != most:
             self.notes.append(
-                f"out of memory while sampling; going on with {self.most_rows} rows at a time "
+                f"out of memory while sampling; continuing with {self.most_rows} rows at a time "
                 "(same tokens)"
             )
         if len(done) == 1:

@@ -166,7 +166,7 @@ def encode_each(
     for text, ids in zip(texts, rows, strict=True):
         alien = unknown_character(tokenizer, text, ids)
         if alien is not None:
-            raise RlzooError(f"prompt {text!r}: the tokenizer does not know {alien!r}")
+            raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
         if not ids:
             raise RlzooError(f"prompt {text!r} is empty: it has no token")
     return rows

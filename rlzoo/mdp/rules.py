@@ -31,7 +31,7 @@ def draw_examples(
         found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
     if len(found) != n:
-        raise ComponentError(f"{label} gave {len(found)} {split} prompts, and {n} were asked for")
+        raise ComponentError(f"{label} gave {len(found)} {split} prompts instead of {n}")
     return [_example(item, label) for item in found]
 
 
@@ -278,5 +278,5 @@ def _first_row_that_raises(function: Any, subject: Any, columns: Mapping[str, An
 
 def _show_row(columns: Mapping[str, Any], row: int | None) -> str:
     if row is None:
-        return "(on the whole batch, but on none of its rows alone)"
+        return "(on the whole batch, but on no single row)"
     return f"on prompt {columns['prompts'][row]!r}, response {columns['responses'][row]!r}"

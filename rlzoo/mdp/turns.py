@@ -147,7 +147,7 @@ class Turns:
         alien = unknown_character(self.tokenizer, text, ids)
         if alien is not None:
             raise self._fault(
-                row, f"the tokenizer does not know {alien!r} in the answer {in_short(answer)}"
+                row, f"the tokenizer has no token for {alien!r} in the answer {in_short(answer)}"
             )
         return ids
 
@@ -333,7 +333,7 @@ def fault(
     """One line that names the task, the prompt and the policy's turn."""
     where = f"task {plan.task_name!r}: {text}"
     if about is None:
-        return ConversationError(f"{where} (on several rows together, on none of them alone)")
+        return ConversationError(f"{where} (on several rows together, on no single one)")
     said = turns[-1] if len(turns) % 2 else (turns[-2] if turns else "")
     turn = (len(turns) + 1) // 2
     return ConversationError(

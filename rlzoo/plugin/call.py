@@ -231,7 +231,7 @@ def _pair(call: _Call, output: Any, wanted: str) -> tuple[Any, Any] | None:
 
 
 def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
-    pair = _pair(call, output, "advantages alone or (advantages, returns)")
+    pair = _pair(call, output, "advantages or (advantages, returns)")
     advantages, returns = pair or (output, None)
     result = {"advantages": call.per_token(advantages, "advantages").detach()}
     if returns is not None:
@@ -245,7 +245,7 @@ def _estimator(call: _Call, output: Any) -> dict[str, Tensor]:
 
 
 def _loss(call: _Call, output: Any) -> tuple[Tensor, dict[str, Tensor]]:
-    loss, metrics = _pair(call, output, "a loss alone or (loss, metrics)") or (output, {})
+    loss, metrics = _pair(call, output, "a loss or (loss, metrics)") or (output, {})
     if not isinstance(metrics, dict):
         raise call.fault(f"returned metrics of type {type(metrics).__name__}, not a dict")
     loss = call.per_token(loss, "a loss")

@@ -161,7 +161,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
             raise ValueError(f"couples must be one of row, group, batch. Got {couples!r}")
         shape = extra.get("shape", "")
         if kind == "columns" and not shape:
-            raise ValueError("a column says its shape: register(f, shape='BT')")
+            raise ValueError("a column must declare its shape: register(f, shape='BT')")
         if kind != "columns" and shape:
             raise ValueError("only a column has a shape")
         if extra.get("needs_signal") and couples != "row":

@@ -348,11 +348,11 @@ def _fault(component: Component, need: str, known: Mapping[str, object]) -> str:
     if need in RESOURCES:
         if component.kind in ("columns", "samplers"):
             return ""
-        return f"{need!r} is a resource, which only columns and samplers may ask for"
+        return f"{need!r} is a resource; only columns and samplers may use it"
     if component.kind == "loggers":
-        return "" if need == "path" else f"a logger is made with 'path' alone, not {need!r}"
+        return "" if need == "path" else f"a logger takes only 'path', not {need!r}"
     if component.kind == "executors":
-        return f"an executor is made with options alone, not {need!r}"
+        return f"an executor takes only options, not {need!r}"
     if need not in known:
         return f"no column {need!r}{nearest(need, known)}"
     column = COLUMNS.get(need)

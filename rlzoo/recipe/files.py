@@ -115,7 +115,7 @@ def refuse_odd_yaml(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
-            raise ValueError(f"mappings and lists lie in each other over {DEEPEST} deep")
+            raise ValueError(f"mappings and lists are nested more than {DEEPEST} deep")
 
 
 def flatten(tree: Any, prefix: str = "") -> Flat:

@@ -237,7 +237,7 @@ def _close(
         if name not in asked and name not in zoo.columns:
             known = [*COLUMNS, *zoo.columns]
             raise RecipeError(
-                f"{key} needs column {name!r}, which nobody makes{nearest(name, known)}",
+                f"{key} needs column {name!r}, which no component makes{nearest(name, known)}",
                 key=key,
                 kind="unmet-need",
             )
@@ -260,7 +260,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         if name not in COLUMNS or COLUMNS[name].stage != "rollout":
             known = [n for n, c in COLUMNS.items() if c.stage == "rollout"]
             yield (
-                f"task {plan.task_name!r}: score asks for {name!r}, which is no column of the "
+                f"task {plan.task_name!r}: score uses {name!r}, which is not a column of the "
                 f"rollout{nearest(name, known)}"
             )
     by_group = [b for b in (plan.estimator, plan.sampler, *plan.columns) if "group_ids" in b.needs]
@@ -297,7 +297,7 @@ def _faults(plan: Plan) -> Iterator[str]:
         if len(betas) != 2 or not all(0 <= b < 1 for b in betas):
             yield f"{recipe.blame(key)}: must be two floats in [0, 1). Got {betas}"
     if config.critic.low >= config.critic.high:
-        yield f"{recipe.blame('critic.low')}: must lie below critic.high"
+        yield f"{recipe.blame('critic.low')}: must be below critic.high"
     if not (config.train.steps or config.train.tokens or config.train.minutes):
         yield "train: give a budget: train.steps, train.tokens or train.minutes"
     rows = config.rollout.prompts * config.rollout.samples
@@ -326,7 +326,7 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
         yield f"reward {init!r} has no option 'path', so no model to start from ({have})"
     elif init not in plan.rewards and not typed_path(init).exists() and "/" not in init:
         close = nearest(init, ["actor", *plan.rewards])
-        yield f"{init!r} is no reward of this recipe and no folder{close}"
+        yield f"{init!r} is neither a reward of this recipe nor a folder{close}"
 
 
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
@@ -397,7 +397,7 @@ def _warnings(plan: Plan) -> Iterable[str]:
         yield f"sampler={plan.base_sampler.name}: {caution}"
     if unweighed and config.rollout.staleness and config.rollout.old_log_probs != "sampled":
         yield (
-            f"rollout.staleness={config.rollout.staleness}: samples come from a policy of then and "
+            f"rollout.staleness={config.rollout.staleness}: samples come from a stale policy and "
             "are off-policy; correction=NAME weighs the loss against it, and "
             "rollout.old_log_probs=sampled lets the loss's own ratio"
         )

@@ -23,14 +23,14 @@ def faults(plan: Any) -> Iterator[str]:
     if plan.teacher and not plan.teachers:
         asked = next(name for name in COLUMNS if name in plan.needs)
         yield (
-            f"teacher: somebody asks for {asked!r}; give teacher.name (a preset of configs/model/) "
+            f"teacher: a component uses {asked!r}; give teacher.name (a preset of configs/model/) "
             "or teacher.path (a folder)"
         )
     if not keys.domains:
         return
     blame, there = plan.recipe.blame("teacher.domains"), list(plan.abilities.domains)
     if not there:
-        yield f"{blame}: task {plan.task_name!r} does not say of which domain its prompts are"
+        yield f"{blame}: task {plan.task_name!r} does not give the domain of its prompts"
     for name, path in keys.domains.items():
         if name not in there:
             known = ", ".join(there)
@@ -39,9 +39,9 @@ def faults(plan: Any) -> Iterator[str]:
             yield f"{blame}: {name}: must be a folder or a hub id. Got {path!r}"
     left = [name for name in there if name not in keys.domains]
     if left and keys.path is None:
-        yield f"{blame}: nobody teaches {', '.join(left)}; give teacher.path for those left"
+        yield f"{blame}: no teacher for {', '.join(left)}; give teacher.path for those left"
     if "teacher" in plan.needs:
-        yield f"{blame}: a column asks for the one 'teacher'; give teacher.path alone"
+        yield f"{blame}: a column uses the single 'teacher'; give only teacher.path"
 
 
 def warnings(plan: Any) -> Iterator[str]:
@@ -49,4 +49,4 @@ def warnings(plan: Any) -> Iterator[str]:
         if plan.recipe.config.teacher[key] and not plan.teacher:
             asked = " or ".join(COLUMNS[:2])
             blame = plan.recipe.blame(f"teacher.{key}")
-            yield f"{blame}: nobody asks for {asked}: it is not loaded"
+            yield f"{blame}: no component uses {asked}: it is not loaded"

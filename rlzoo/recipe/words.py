@@ -56,7 +56,7 @@ def no_pair(word: str, others: list[str]) -> RecipeError:
     """What to say of a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):
         said = (
-            f"{word} is a run's folder: `rlzoo resume {word}` goes on with it, "
+            f"{word} is a run's folder: `rlzoo resume {word}` continues it, "
             f"recipe={word}/recipe.yaml repeats it"
         )
     elif any(other.startswith("recipe=") for other in others):

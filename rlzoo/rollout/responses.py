@@ -118,13 +118,13 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= models.policy.vocabulary:
         wrong = low if low < 0 else high
-        raise fault(f"token {wrong}; the model knows 0 to {models.policy.vocabulary - 1}")
+        raise fault(f"token {wrong}; the model has 0 to {models.policy.vocabulary - 1}")
     double = next(models.policy.model.parameters()).dtype == torch.float64
     for name, x in found.items():
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
-                raise fault(f"{name} that are no list of {rows}")
+                raise fault(f"{name} that are not a list of {rows}")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, rows, steps):
             raise fault(f"{name} that are {_told(x)}, beside response_ids {tuple(ids.shape)}")
         elif x.device != ids.device:
@@ -243,7 +243,7 @@ def _by_the_reference(models: "Models") -> "Models":
     """The same models, the policy's place taken by its frozen reference."""
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:
-        raise RlzooError(f"sampler {sampler.name!r} draws from no policy but the one it knows; "
+        raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
                          "take sampler=transformers")  # fmt: skip
     assert models.reference is not None
     twin = copy(models)

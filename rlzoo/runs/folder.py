@@ -112,7 +112,7 @@ class RunFolder:
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise RunError(f"{file} cannot be read: {first_line(error)}") from None
         if not isinstance(tree, dict):
-            raise RunError(f"{file} cannot be read: it is no mapping")
+            raise RunError(f"{file} cannot be read: it is not a mapping")
         return tree
 
     def summary(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
         if not _is_new(path):
             if not recipe.config.run.overwrite:
                 raise RunError(
-                    f"run.dir: {path} exists already; `rlzoo resume {path}` goes on with it, "
+                    f"run.dir: {path} exists already; `rlzoo resume {path}` continues it, "
                     "run.overwrite=true on the command line replaces it",
                     key="run.dir",
                     kind="taken",
@@ -188,7 +188,7 @@ def _clear(path: Path) -> None:
         raise RunError(f"run.dir: {path} is the current folder, so it is not overwritten")
     a_run = any((path / name).exists() for name in ("metrics.jsonl", "checkpoints"))
     if not a_run or not (path / "recipe.yaml").is_file():
-        raise RunError(f"run.dir: {path} is no run folder, so it is not overwritten")
+        raise RunError(f"run.dir: {path} is not a run folder, so it is not overwritten")
     for name in WRITTEN:
         if (path / name).is_dir() and not (path / name).is_symlink():
             _remove_own(path / name)
@@ -252,7 +252,7 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(
-            f"{path} is no run folder: {what}{_nearby(path)}", key=str(path), kind="not-found"
+            f"{path} is not a run folder: {what}{_nearby(path)}", key=str(path), kind="not-found"
         )
     return RunFolder(path)
 

@@ -94,7 +94,9 @@ def _read(folder: RunFolder) -> list[dict[str, Any]]:
         parts = read_json(path)
         _ = parts[0], [(p["from_step"], p["recipe"], p["versions"], p["components"]) for p in parts]
     except (ValueError, LookupError, TypeError) as error:
-        raise RunError(f"{path} cannot be read ({error}); without it the run goes on") from None
+        raise RunError(
+            f"{path} cannot be read ({error}); remove it to continue without it"
+        ) from None
     return parts
 
 

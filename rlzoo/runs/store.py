@@ -22,7 +22,7 @@ def open_store(url: str) -> Store:
     """The store of a URL: the entry point of the group `rlzoo.stores` that has its protocol's name,
     or `any`. Raises UsageError where there is none, and the plugin's own RlzooError."""
     if not is_url(url):
-        raise UsageError(f"store: must be a URL, file:///mnt/runs/a say. Got {url!r}")
+        raise UsageError(f"store: must be a URL such as file:///mnt/runs/a. Got {url!r}")
     points = {point.name: point for point in installed("rlzoo.stores")}
     point = points.get(url.partition("://")[0]) or points.get("any")
     if point is None:

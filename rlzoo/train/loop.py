@@ -269,7 +269,7 @@ class Loop:
                 if disk_is_full(error):  # nothing else would go better
                     raise
                 del self.loggers[name]
-                self.display.note(f"{error}; the run goes on without it")
+                self.display.note(f"{error}; the run continues without it")
 
     def _show_notes(self) -> None:
         for text in self.models.notes:

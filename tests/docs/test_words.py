@@ -41,9 +41,9 @@ CLEAN = [
 ]
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
-    "docs": 36,
-    "rlzoo": 550,
-    "plugins": 583,
+    "docs": 34,
+    "rlzoo": 489,
+    "plugins": 547,
     "configs": 2,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""

@@ -174,7 +174,9 @@ def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd,
 @pytest.mark.parametrize("name", ["minimax", "llama4"])
 def test_a_model_that_minds_padding_is_sampled_a_length_at_a_time(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=20")
-    assert world.notes[0].endswith("prompts are sampled one length at a time, it minds padding")
+    assert world.notes[0].endswith(
+        "sensitive to padding, so prompts are sampled one length at a time"
+    )
     world.policy.eos_ids = ENDS[:2]
     batch = sampled(world)
     assert len(batch["prompt_mask"].sum(1).unique()) > 1

@@ -203,7 +203,7 @@ def test_memory_that_runs_out_means_fewer_rows_at_a_time(monkeypatch, static, er
     for _ in range(2):
         hold_to_be_alike(sampled(policy, static=static, new=8), want)
     assert policy.notes == [
-        "out of memory while sampling; going on with 5 rows at a time (same tokens)"
+        "out of memory while sampling; continuing with 5 rows at a time (same tokens)"
     ]
     assert [n for n in calls if n > 5] == [20, 20, 20, 20, 10]
     monkeypatch.setattr(Rows, "step", lambda self: (_ for _ in ()).throw(error))

@@ -48,7 +48,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--plot", action=Written, suffixes=(".svg", ".png"), metavar="FILE",
         help="of scaling: .svg or .png")  # fmt: skip
     add("--out", action=Written, metavar="FILE",
-        help="write the JSON document there, tables beside it as .md")  # fmt: skip
+        help="write the JSON document there, and tables next to it as .md")  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> Result:

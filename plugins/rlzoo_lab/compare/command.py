@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     halfway = "score to count steps to; default: halfway to the best"
     add("--threshold", type=float, metavar="X", help=halfway)
     add("--metric", metavar="NAME", help="of evaluations: answer_prob, accuracy, score, ...")
-    add("--details", action="store_true", help="every pair: all tests, seeds and prompts apart")
+    add("--details", action="store_true", help="every pair, with all tests, seeds and prompts")
     add("--force", action="store_true", help="compare although task, budget or evaluation differ")
     add("--markdown", action="store_true", help="tables as markdown")
     add("--csv", action="store_true", help="a line for each row, comma-separated")

@@ -34,7 +34,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--samples", type=int, help="samples per prompt; the recipe's rollout.samples")
     add("--prompts", type=int, default=1, help="prompts in the world, of unlike difficulty")
     add("--fixed-length", action="store_true", help="no EOS: every episode takes --horizon tokens")
-    add("--cut", type=int, help="truncate rows at this length; rollout.truncation says what then")
+    add("--cut", type=int, help="truncate rows at this length, as rollout.truncation sets")
     add("--kl", action="store_true", help="with the recipe's KL, in reward and objective")
     add("--batches", default=",".join(map(str, SIZES)), help="batch sizes, in rows; 0: none")
     add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")

@@ -21,7 +21,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
     add("--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn")
     add("--responses", metavar="N", help="responses to each prompt, if more than the largest k")
-    add("--greedy", action="store_true", help="the likeliest token each time")
+    add("--greedy", action="store_true", help="greedy decoding")
     add("--split", default="test", metavar="NAME", help="of the task: test or train")
     add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
     add("--out", action=Written, metavar="FILE", help="all samples, as JSON lines")

@@ -43,7 +43,7 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
     if said := document["own"]:
         low, high = said["eval_after_interval"]
         own = (
-            f"the run itself said: {said['eval_metric']} {said['eval_before']:.3f} before, "
+            f"the run itself recorded: {said['eval_metric']} {said['eval_before']:.3f} before, "
             f"{said['eval_after']:.3f} [{low:.3f}, {high:.3f}] after, on "
             f"{said['eval_samples']} samples"
         )

@@ -111,11 +111,11 @@ def read_sweep(path: Path) -> dict[str, Any]:
         for row in found["rows"]:
             texts += [*row["runs"], row.get("label", ""), *row.get("words", [])]
             if not isinstance(row.get("values", {}), dict):
-                raise TypeError("a row's values are no mapping")
+                raise TypeError("a row's values are not a mapping")
             if elsewhere := [r for r in row["runs"] if r in ("", ".", "..") or Path(r).name != r]:
-                raise ValueError(f"{elsewhere[0]!r} is no run of its own")
+                raise ValueError(f"{elsewhere[0]!r} is not one of its runs")
         if odd := [x for x in texts if not isinstance(x, str)]:
-            raise TypeError(f"{odd[0]!r} is no text")
+            raise TypeError(f"{odd[0]!r} is not a text")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(
             f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "

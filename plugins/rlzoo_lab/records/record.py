@@ -158,7 +158,7 @@ def read_record(
                 steps.append(line)
             elif odd := [k for k, v in line.items() if type(v) not in (int, float)]:
                 where = f"metrics.jsonl: the evaluation of step {line['step']} is left out"
-                troubles.append(f"{where}: its {odd[0]} is no number")
+                troubles.append(f"{where}: its {odd[0]} is not a number")
             else:
                 evaluations.append(line)
     else:

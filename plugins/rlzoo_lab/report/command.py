@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("path", metavar="RUN", help="a run folder, finished or not")
     add("--out", action=Written, metavar="FILE",
         help=f"where the page goes; default: RUN/{NAME}")  # fmt: skip
-    again = "while the run goes on, write the page anew every so many seconds (default 10)"
+    again = "while the run trains, write the page again every N seconds (default 10)"
     add("--watch", metavar="SECONDS", nargs="?", type=float, const=10.0, help=again)
 
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> Result:
     try:
         while every is not None and shown.state == "running":
             if not told and not arguments.json:
-                print(f"{place}: written every {every:g} s while the run goes on", flush=True)
+                print(f"{place}: written every {every:g} s while the run trains", flush=True)
                 told = True
             time.sleep(every)
             place, shown = write(folder, arguments.out, every)

@@ -82,7 +82,7 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
     """Raise where `folder` is no reward model, or one of another kind, from its small files."""
     file = folder / "config.json"
     if not file.is_file():
-        raise ModelError(f"{folder}: no reward model: a folder without config.json")
+        raise ModelError(f"{folder}: not a reward model: it has no config.json")
     try:
         config = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:

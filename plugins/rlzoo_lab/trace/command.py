@@ -40,7 +40,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--row", type=int, default=0, metavar="N", help="which response of the batch")
     which = "which saved batch or checkpoint (default: the last)"
     add("--step", type=int, metavar="N", help=which)
-    add("--fresh", action="store_true", help="draw anew, though batches were saved")
+    add("--fresh", action="store_true", help="sample again although batches were saved")
     add("--rewards", metavar="R,...", help="typed numbers: reward per token")
     add("--scores", metavar="S,...",
         help="typed: score per token; less kl.coef times --kl it is the reward")  # fmt: skip
@@ -155,7 +155,7 @@ def _typed_and_options(
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]
             raise UsageError(
-                f"--{name}: no estimator has this option, and it is no column{nearest(name, words)}"
+                f"--{name}: neither an option of an estimator nor a column{nearest(name, words)}"
             )
     if typed and not typed.keys() & {"rewards", "scores", "advantages"}:
         raise UsageError(f"--{next(iter(typed))}: typed numbers need --rewards or --scores too")

@@ -161,7 +161,7 @@ def _encoded(body: dict[str, list]) -> bytes:
     try:
         return json.dumps(body, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise RlzooError(f"JSON cannot carry what is to be sent: {error}") from None
+        raise RlzooError(f"the request cannot be written as JSON: {error}") from None
 
 
 def headers(variable: str) -> dict[str, str]:

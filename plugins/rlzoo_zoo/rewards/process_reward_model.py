@@ -77,7 +77,7 @@ def ends_of(tokens, separator):
 
 def check(*, path, device, separator, **_):
     if separator == "":
-        raise ValueError("separator is empty: say what stands after each step")
+        raise ValueError("separator is empty: set the text that ends each step")
     ProcessRewardModel.check(path, device)
 
 

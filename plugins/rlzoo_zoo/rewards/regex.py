@@ -103,7 +103,7 @@ def _refuse_endless(pattern: str, flags: int) -> None:
             endless = True
         if endless:
             raise ValueError(
-                f"not a pattern: {in_short(pattern)}: its repeats lie in each other: it takes over "
+                f"not a pattern: {in_short(pattern)}: its repeats are nested: it takes over "
                 f"{PATIENCE:g} s, or 4 GB, to read"
             )
 

@@ -91,7 +91,7 @@ def columns(policy, found, uniforms):
         if not all(0 <= token < policy.vocabulary for token in tokens):
             raise RlzooError(f"response {i} has ids beyond the model's {policy.vocabulary}")
         if not all(math.isfinite(x) and x < 1e-3 for x in said):
-            raise RlzooError(f"response {i} has a log-probability that is none")
+            raise RlzooError(f"response {i} has a log-probability that is not a number")
         ids[i, : len(tokens)] = torch.tensor(tokens)
         log_probs[i, : len(tokens)] = torch.tensor(said)
     return {"response_ids": ids.to(device), "sampler_log_probs": log_probs.to(device)}

@@ -80,9 +80,9 @@ class Store:
         )
         if names <= BEGUN or (overwrite and a_run):
             return
-        how = "and it is no run"
+        how = "and it is not a run"
         if a_run:
-            how = f"`rlzoo resume {self.url}` goes on with it, run.overwrite=true replaces it"
+            how = f"`rlzoo resume {self.url}` continues it, run.overwrite=true replaces it"
         raise RunError(f"store: {self.url} holds something already; {how}")
 
     def begin(self, local: Path) -> None:
@@ -155,7 +155,7 @@ class Store:
                     how = f"all is in {local}: `rlzoo resume {local} --store {self.url}` sends it"
                     raise Unfinished(f"{error}; {how}") from error
                 else:
-                    tell(f"{error}; the run goes on, and the next checkpoint sends what is missing")
+                    tell(f"{error}; the run continues; the next checkpoint sends what is missing")
                     return
 
     def put(self, path: Path) -> None:
@@ -186,7 +186,7 @@ class Store:
         names = self.names()
         if not any(name.endswith(("recipe.yaml", "sweep.json")) for name in names):
             what = "no recipe.yaml" if names else "nothing"
-            raise RunError(f"{self.url} is no run: {what} is there")
+            raise RunError(f"{self.url} is not a run: {what} is there")
         if self.on_disk():
             return Path(self.fs.path)
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo"
@@ -210,7 +210,7 @@ class Store:
     def _check_apart(self, local: Path) -> None:
         mine, root = local.absolute(), Path(self.fs.path)
         if mine.is_relative_to(root) or root.is_relative_to(mine):
-            raise UsageError(f"store: {self.url} and the run's folder {local} lie in one another")
+            raise UsageError(f"store: {self.url} and the run's folder {local} contain one another")
 
     def _refuse_links(self) -> None:
         for path in Path(self.fs.path).rglob("*") if self.on_disk() else ():

@@ -21,9 +21,7 @@ def run(arguments: argparse.Namespace) -> Result:
         if all(word in f"{name} {path.read_text(encoding='utf-8')}".lower() for word in words)
     }
     if not recipes:
-        raise UsageError(
-            f"no recipe speaks of {' '.join(words)!r}{nearest(' '.join(words), every)}"
-        )
+        raise UsageError(f"no recipe mentions {' '.join(words)!r}{nearest(' '.join(words), every)}")
 
     def view(console: Any) -> list[Any]:
         from rlzoo.cli.catalog.tables import recipes_view

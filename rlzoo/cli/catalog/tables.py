@@ -69,7 +69,7 @@ def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
         table.add_row("from", Text(c.origin))
         yield Padding(table, (0, 0, 1, 2))
     if others:
-        yield Text(f"speak of it: {'  '.join(dict.fromkeys(others))}", style="dim")
+        yield Text(f"mention it: {'  '.join(dict.fromkeys(others))}", style="dim")
 
 
 def _reflowed(doc: str) -> str:
@@ -98,7 +98,7 @@ def recipe_view(recipe: Recipe, values: dict[str, Any], plan: Plan, width: int) 
     built = {"critic": plan.critic, "reference": plan.reference, "teacher": plan.teacher}
     models = ", ".join(["actor", *(name for name, there in built.items() if there)])
     columns = ", ".join(sorted(n for n in plan.needs if n not in RESOURCES))
-    return [table, Text(f"models: {models}"), Text(f"columns asked for: {columns}")]
+    return [table, Text(f"models: {models}"), Text(f"columns used: {columns}")]
 
 
 ROOM_FOR_ALL = 4

@@ -63,7 +63,7 @@ class Lines(Silent):
             return
         self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))
         if self.console.quiet:
-            say(f"rlzoo: what is printed is lost from here; the run goes on in {self.path}")
+            say(f"rlzoo: output can no longer be printed; the run continues in {self.path}")
 
     def start(self, plan: Plan, folder: RunFolder) -> None:
         self.path = folder.path

@@ -9,9 +9,9 @@ from rlzoo.train.start import resume
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", metavar="RUN", help="a run's folder, or the URL it is kept at")
-    where = "the folder that the run of a URL goes on in; default: runs/ and its name"
+    where = "the folder in which the run of a URL continues; default: runs/ and its name"
     parser.add_argument("--dir", metavar="DIR", help=where)
-    kept = "the URL that a folder's run is kept at, where it goes on sending"
+    kept = "the URL that keeps a copy of the run, from now on too"
     parser.add_argument("--store", metavar="URL", help=kept)
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="run code that comes with the model"

@@ -123,11 +123,11 @@ def test_a_sweep_tells_lines_where_it_is_asked_to(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda a: rlzoo.compare(a, "nix"), "nix is no run folder"),
+        (lambda a: rlzoo.compare(a, "nix"), "nix is not a run folder"),
         (lambda a: rlzoo.compare(a, threshold="x"), "threshold: invalid float value: 'x'"),
         (lambda a: rlzoo.diagnose("ppo_gea"), "did you mean 'ppo_gae'"),
-        (lambda a: rlzoo.diagnose("runs/nope"), "runs/nope is no run folder"),
-        (lambda a: rlzoo.doctor("nix"), "nix is no run folder"),
+        (lambda a: rlzoo.diagnose("runs/nope"), "runs/nope is not a run folder"),
+        (lambda a: rlzoo.doctor("nix"), "nix is not a run folder"),
         (lambda a: rlzoo.trace(rewards=[1], lamm=0.9), "did you mean 'lam'"),
         (lambda a: rlzoo.evaluate(a, k="2.5"), "--k"),
         (lambda a: rlzoo.check(), "--all"),

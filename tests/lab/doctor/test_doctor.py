@@ -698,5 +698,5 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
     (cut / "recipe.yaml").write_text("a: [")
     assert "not valid YAML" in ask(capsys, cut)[1]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RlzooError, match=r"empty is no run folder"):
+    with pytest.raises(RlzooError, match=r"empty is not a run folder"):
         ask(capsys, tmp_path / "empty")

@@ -259,7 +259,7 @@ def test_json_is_one_document_and_out_has_every_sample(run, capsys, tmp_path):
         (["RUN", "model=nano"], "brings its own; leave model=nano out"),
         (["RUN", "--checkpoint", "7"], r"no '7' \(there are: best, last, 1, 2\)"),
         (["RUN", "--out", "nowhere/x.jsonl"], "--out: there is no folder"),
-        (["nowhere"], "nowhere is no run folder"),
+        (["nowhere"], "nowhere is not a run folder"),
         (["model=nano", "task=addition", "--checkpoint", "best"], "--checkpoint is for a RUN"),
         (["model=nano", "task=additon"], "did you mean 'addition'"),
         (["model=nano", "rollout.temprature=1"], "did you mean 'rollout.temperature'"),

@@ -274,7 +274,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     assert "No step has been taken yet." in read(page_of(bare)).text
     (bare / "metrics.jsonl").write_text("")
     assert_sound(read(page_of(bare)))
-    with pytest.raises(RunError, match="is no run folder"):
+    with pytest.raises(RunError, match="is not a run folder"):
         page_of(tmp_path / "nowhere")
     (tmp_path / "file").touch()
     with pytest.raises(RlzooError, match="--out: there is no folder"):

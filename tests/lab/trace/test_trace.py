@@ -383,7 +383,7 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
         (["--rewards", "0,x", "--values", "0,1"], "'x' is not a number"),
         (["--rewards", "0,1", "--values", "1"], "--values is 1 long, --rewards 2"),
         ([], "give one of RUN"),
-        (["nowhere"], "nowhere is no run folder: no such folder"),
+        (["nowhere"], "nowhere is not a run folder: no such folder"),
         (["nowhere", "recipe=grpo"], "no run folder|give one of"),
         (["recipe=ppo_gea"], "did you mean 'ppo_gae'"),
         (["recipe=ppo_gae", "--answer", "1"], "--answer belongs to --prompt"),

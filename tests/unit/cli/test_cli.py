@@ -32,7 +32,7 @@ def cli(capsys):
         (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is no model"),
         (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
         (["show"], "which recipe?"),
-        (["resume", "nowhere"], "nowhere is no run folder"),
+        (["resume", "nowhere"], "nowhere is not a run folder"),
         (["check"], "NAME of a component, or --all"),
         (["check", "gea"], "did you mean 'gae'"),
         (["new", "estimater", "x"], "did you mean 'estimator'"),

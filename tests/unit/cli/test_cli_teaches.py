@@ -152,7 +152,7 @@ def test_a_folder_of_a_run_is_no_recipe(tmp_path, monkeypatch, typed):
     (tmp_path / "ppo_gae" / "recipe.yaml").write_text("seed: 0\n")
     monkeypatch.chdir(tmp_path)
     assert name_recipe(["ppo_gae", "grpo"]) == ["ppo_gae", "recipe=grpo"]
-    assert "`rlzoo resume ppo_gae` goes on with it" in typed("run ppo_gae")[2]
+    assert "`rlzoo resume ppo_gae` continues it" in typed("run ppo_gae")[2]
 
 
 def test_a_folder_of_runs_is_no_run(tmp_path, typed):

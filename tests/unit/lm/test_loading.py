@@ -84,7 +84,7 @@ def test_a_hub_id_without_a_network_says_so_at_once_and_names_the_cache(hub, zoo
     with pytest.raises(ModelError) as error:
         rlzoo.run("grpo", ["model.path=Qwen/Qwen2.5-0.5B", f"run.dir={tmp_path}/run"], zoo=zoo)
     assert line(error) == (
-        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is no folder here, and as a hub id it "
+        "model.path (command line): 'Qwen/Qwen2.5-0.5B' is not a folder here, and as a hub id it "
         f"is not in the cache ({tmp_path}/hub), and there is no network"
     )
     assert time.monotonic() - began < 5
@@ -175,14 +175,16 @@ def test_a_download_leaves_pickles_and_code_behind(hub, monkeypatch):
 
 
 def test_no_such_folder(zoo):
-    with pytest.raises(ModelError, match=r"^model.path: './nowhere' is no model: no such folder$"):
+    with pytest.raises(
+        ModelError, match=r"^model.path: './nowhere' is not a model: no such folder$"
+    ):
         resolve_path("./nowhere")
 
 
 def test_a_folder_without_a_config(tmp_path):
     with pytest.raises(ModelError) as error:
         resolve_path(str(tmp_path))
-    assert "is no model: a folder without config.json" in line(error)
+    assert "is not a model: it has no config.json" in line(error)
 
 
 def test_a_broken_config(tmp_path):
@@ -318,8 +320,8 @@ def test_a_critic_may_start_from_another_causal_lm(zoo, llama, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["critic.init=verifir"], "'verifir' is no reward of this recipe and no folder; did you "
-         "mean 'verifier'?"),
+        (["critic.init=verifir"], "'verifir' is neither a reward of this recipe nor a folder; did "
+         "you mean 'verifier'?"),
         (["critic.init=actr"], "did you mean 'actor'?"),
         (["critic.init=verifier"], "reward 'verifier' has no option 'path', so no model to start "
          "from (none here has one)"),
@@ -343,7 +345,8 @@ def test_nobody_asks_where_a_critic_starts_that_is_not_there(zoo):
 def test_a_critics_folder_is_looked_for_before_the_run_folder_is_made(zoo, llama, tmp_path):
     words = [f"model.path={llama}", "critic.init=./nowhere", f"run.dir={tmp_path}/run"]
     with pytest.raises(
-        ModelError, match=r"critic.init \(command line\): './nowhere' is no model: no such folder"
+        ModelError,
+        match=r"critic.init \(command line\): './nowhere' is not a model: no such folder",
     ):
         rlzoo.run("ppo_gae", words, zoo=zoo)
     assert not (tmp_path / "run").exists()
@@ -458,7 +461,7 @@ def test_messages_without_a_template(zoo, llama):
 
 
 def test_a_character_that_the_tokenizer_does_not_know_is_named():
-    with pytest.raises(RlzooError, match=r"^prompt '1é2': the tokenizer does not know 'é'$"):
+    with pytest.raises(RlzooError, match=r"^prompt '1é2': the tokenizer has no token for 'é'$"):
         encode(TOKENIZER, "1é2")
 
 

@@ -25,7 +25,7 @@ def test_together_they_are_what_each_is_alone(monkeypatch):
 
 
 def test_the_one_that_cannot_be_read_is_named():
-    with pytest.raises(RlzooError, match="prompt '1€': the tokenizer does not know '€'"):
+    with pytest.raises(RlzooError, match="prompt '1€': the tokenizer has no token for '€'"):
         PromptFormat(make_tokenizer()).encode_each(["1+2=", "1€"])
     with pytest.raises(RlzooError, match="prompt '' is empty"):
         PromptFormat(make_tokenizer()).encode_each(["1+2=", ""])

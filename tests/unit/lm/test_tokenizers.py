@@ -147,7 +147,7 @@ def test_a_history_of_turns_may_hold_the_end_of_text():
 def test_what_is_unknown_is_still_named():
     tokenizer = words()
     assert encode(tokenizer, "a</s>b") == [1, 0, 2]
-    with pytest.raises(RlzooError, match="the tokenizer does not know 'c'"):
+    with pytest.raises(RlzooError, match="the tokenizer has no token for 'c'"):
         encode(tokenizer, "a</s>b c")
     with pytest.raises(ConversationError, match="does not know 'c' in the answer"):
         answer_ids(tokenizer, "a c")

@@ -103,7 +103,7 @@ def draws(*example):
 
 TASKS = {
     "draw raised TypeError": {"draw": lambda self, split, n, generator: None},
-    "prompts, and 256 were asked for": {"draw": lambda self, split, n, generator: []},
+    "prompts instead of 256": {"draw": lambda self, split, n, generator: []},
     "messages, each a role and a content. Got 3": {"draw": draws(3, "b", 0)},
     "Got [{'rol': 'user'}]": {"draw": draws([{"rol": "user"}], "b", 0)},
     "an index is an int of 64 bits. Got 'c'": {"draw": draws("a", "b", "c")},

@@ -347,7 +347,7 @@ def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatc
     ("url", "text"),
     [
         ("s33://bucket/a", r"there are no stores of 's33'; did you mean 's3'\?"),
-        ("/mnt/runs", "store: must be a URL, file:///mnt/runs/a say. Got '/mnt/runs'"),
+        ("/mnt/runs", "store: must be a URL such as file:///mnt/runs/a. Got '/mnt/runs'"),
         ("file:///proc/none/a", "store file:///proc/none/a: "),
     ],
 )
@@ -404,7 +404,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
     assert len(list((tmp_path / "there" / "checkpoints").iterdir())) == 1  # no empty folder
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
-    with pytest.raises(RunError, match="and it is no run"):
+    with pytest.raises(RunError, match="and it is not a run"):
         rlzoo.run(
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
@@ -417,7 +417,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
 def test_a_store_is_not_in_the_run_s_own_folder(whole, tmp_path, where):
     local = become(tmp_path / "run", whole.folders[1])
     before = contents(tmp_path)
-    with pytest.raises(RlzooError, match="lie in one another"):
+    with pytest.raises(RlzooError, match="contain one another"):
         taken_up(local, f"file://{tmp_path}/{where}")
     assert contents(tmp_path) == before
 

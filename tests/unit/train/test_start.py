@@ -34,7 +34,7 @@ def test_resuming_a_finished_run_says_so_and_of_none_is_refused(zoo, words, tmp_
     assert [note for note in shown.notes if "finished already" in note]
     assert contents(run.path) == before
     assert main(["resume", str(run.path)]) == 0
-    with pytest.raises(RunError, match=r"is no run folder.*runs there: .*/a"):
+    with pytest.raises(RunError, match=r"is not a run folder.*runs there: .*/a"):
         resume(tmp_path / "b", zoo=zoo)
 
 

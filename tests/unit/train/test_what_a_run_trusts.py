@@ -252,7 +252,7 @@ def test_a_logger_that_raises_costs_itself(where, trained, with_loggers, tmp_pat
     rlzoo.run("ppo_gae", [*trained[1], *words], zoo=with_loggers, display=heard)
     (note,) = (n for n in heard.notes if "faulty" in n)
     assert note.startswith("logger 'faulty' raised ")
-    assert note.endswith("the run goes on without it")
+    assert note.endswith("the run continues without it")
     assert (path / "summary.json").exists()
     assert (path / "model" / "config.json").exists()
     assert (path / "heard.txt").read_text() == "[0, 1, 2, 2]"  # nobody's line was spoilt

@@ -140,7 +140,7 @@ def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
         ("labels", ["a reward model has one label; this one has 2"]),
         ("three labels", ["one label; this one has 3"]),
         ("no tokenizer", ["no tokenizer"]),
-        ("no config", ["a folder without config.json"]),
+        ("no config", ["it has no config.json"]),
         ("misspelled", ["no folder", "did you mean 'judge'"]),
     ],
 )

@@ -31,7 +31,7 @@ def words(tmp_path, model_dir):
 
 def test_a_character_that_has_no_token_stops_at_the_start(words, zoo):
     bad = {"prompt": "\u00fc+1=", "answer": "2"}
-    with pytest.raises(DataError, match="prompt 300: .* the tokenizer does not know '\u00fc'"):
+    with pytest.raises(DataError, match="prompt 300: .* the tokenizer has no token for '\u00fc'"):
         build_models(make_plan(compose(words(bad), zoo), zoo))
 
 
