@@ -225,6 +225,6 @@ def test_what_fails_leaves_nothing_behind(run, lora, tmp_path):
         export.export(str(lora.path), str(tmp_path / "out"), dtype="bfloat16")
     with pytest.raises(RlzooError, match=r"has no '9' \(there are: best, last, 1, 2, 3\)"):
         export.export(str(run.path), str(tmp_path / "out"), checkpoint="9")
-    with pytest.raises(RlzooError, match="no run folder"):
+    with pytest.raises(RlzooError, match="not a run folder"):
         export.export(str(tmp_path / "nowhere"), str(tmp_path / "out"))
     assert list(tmp_path.iterdir()) == []

@@ -34,7 +34,7 @@ def test_a_full_disk_under_what_is_printed_ends_no_run(more, model_dir, tmp_path
     assert json.loads((place / "summary.json").read_text())["steps"] == 3
     assert len(list((place / "checkpoints").glob("step-*"))) == 2
     if not more:
-        assert end.stderr.count("the run goes on") == 1
+        assert end.stderr.count("the run continues") == 1
         # What is asked for alone, and cannot be written, is a failure.
         assert finished(rlzoo_into, "/dev/full", ["recipes"]).returncode == 1
 

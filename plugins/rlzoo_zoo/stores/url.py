@@ -80,7 +80,7 @@ class Store:
         )
         if names <= BEGUN or (overwrite and a_run):
             return
-        how = "and it is not a run"
+        how = "it is not a run"
         if a_run:
             how = f"`rlzoo resume {self.url}` continues it, run.overwrite=true replaces it"
         raise RunError(f"store: {self.url} holds something already; {how}")

@@ -312,7 +312,7 @@ def test_half_written_and_broken_folders_are_skipped_by_name(tmp_path):
     assert "half" in printed(c, 80)
     with pytest.raises(UsageError, match="no finished run to compare: half: not finished"):
         compare([tmp_path / "half"])
-    with pytest.raises(RlzooError, match="no run folder"):
+    with pytest.raises(RlzooError, match="not a run folder"):
         compare([tmp_path / "nowhere"])
 
 

@@ -242,7 +242,7 @@ def test_json_is_one_document_and_out_has_every_sample(run, capsys, tmp_path):
     assert document["k"] == [1, 2]
     assert document["step"] == 2
     shown = command(capsys, *argv)
-    for word in ("accuracy", "pass@2", "maj@2", "reward/python", "the run itself said", str(out)):
+    for word in ("accuracy", "pass@2", "maj@2", "reward/python", "itself recorded", str(out)):
         assert word in shown.replace("\n", " "), word
 
 

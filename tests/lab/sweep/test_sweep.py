@@ -125,7 +125,7 @@ def test_rows_that_say_the_same_are_one(zoo):
         (["estimator=gae,mc", "estimator.lam=0,2"], "row estimator=gae estimator.lam=2: .* Got 2"),
         (["estimator=gae,mcc"], "row estimator=mcc: .*did you mean 'mc'"),
         (["estimator=grpo", "rollout.samples=1,4"], "row rollout.samples=1: .*at least 2"),
-        (["model.path=/nowhere,/there"], "row model.path=/nowhere: .*is no model"),
+        (["model.path=/nowhere,/there"], "row model.path=/nowhere: .*is not a model"),
         (["seed=0,x"], "seed .*Got 'x'"),
         (["seed=3..1"], "seed .*Got '3..1'"),
         (["seed=0", "seed=1"], "seed is given twice"),

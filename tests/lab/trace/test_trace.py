@@ -370,7 +370,7 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ([*EXAMPLE, "--lamb", ".3"], "--lamb: no estimator has this option.*did you mean 'lam'"),
+        ([*EXAMPLE, "--lamb", ".3"], "--lamb: neither an option.*did you mean 'lam'"),
         ([*EXAMPLE, "--lam", "2"], r"estimator.lam \(command line\): must be a float in \[0, 1\]"),
         ([*EXAMPLE, "--lam"], "--lam needs a value"),
         ([*EXAMPLE, "estimator=mc", "--lam", "1"], r"--lam: no option of mc \(there: gamma\)"),
@@ -384,7 +384,7 @@ def test_a_damaged_checkpoint_and_none_at_all(zoo, run_folder, tmp_path):
         (["--rewards", "0,1", "--values", "1"], "--values is 1 long, --rewards 2"),
         ([], "give one of RUN"),
         (["nowhere"], "nowhere is not a run folder: no such folder"),
-        (["nowhere", "recipe=grpo"], "no run folder|give one of"),
+        (["nowhere", "recipe=grpo"], "not a run folder|give one of"),
         (["recipe=ppo_gea"], "did you mean 'ppo_gae'"),
         (["recipe=ppo_gae", "--answer", "1"], "--answer belongs to --prompt"),
     ],
@@ -401,7 +401,7 @@ def test_bad_steps_rows_and_needs_of_a_run(zoo, run_folder):
         (["--row", "16"], "responses 0 to 15"),
         (["--prompt", "abc", "--row", "4"], "has 4 responses"),
         (["--estimator", "otb"], "needs 'sum_pi_squared'.*--fresh"),
-        (["--prompt", "é"], "does not know 'é'"),
+        (["--prompt", "é"], "the tokenizer has no token for 'é'"),
     ):
         with pytest.raises(RlzooError, match=text):
             find(zoo, str(run_folder), *words)

@@ -29,7 +29,7 @@ def cli(capsys):
         (["run", "recipe=ppo_gae", "estimator=mc", "estimator.lam=1"], "no option 'lam'"),
         (["run", "recipe=ppo_gae", "estimator.lam=0,1"], "sweep"),
         (["run", "recipe=grpo", "rollout.samples=1"], "at least 2"),
-        (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is no model"),
+        (["run", "recipe=grpo", "model.path=/nowhere"], "'/nowhere' is not a model"),
         (["run", "recipe=grpo", "device=warp"], "device (command line): 'warp'"),
         (["show"], "which recipe?"),
         (["resume", "nowhere"], "nowhere is not a run folder"),

@@ -50,7 +50,7 @@ def test_renamed_weights_are_refused_and_both_names_told(folder):
     weights(folder, lambda t: [t.update({f"old.{n}": t.pop(n)}) for n in list(t)])
     text = line(load_causal_lm, folder)
     assert "lack weights" in text
-    assert "more; in its place stands old." in text
+    assert "more; in its place is old." in text
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -149,7 +149,7 @@ def test_what_is_unknown_is_still_named():
     assert encode(tokenizer, "a</s>b") == [1, 0, 2]
     with pytest.raises(RlzooError, match="the tokenizer has no token for 'c'"):
         encode(tokenizer, "a</s>b c")
-    with pytest.raises(ConversationError, match="does not know 'c' in the answer"):
+    with pytest.raises(ConversationError, match="no token for 'c' in the answer"):
         answer_ids(tokenizer, "a c")
 
 

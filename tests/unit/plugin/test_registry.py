@@ -100,7 +100,7 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
         ),
         (
             GOOD.format(name="f", hook="register_estimators").replace("rewards,", "sample,"),
-            "only columns and samplers may ask for",
+            "only columns and samplers may use",
         ),
         (
             GOOD.format(name="values", hook="register_columns").replace(
@@ -108,7 +108,7 @@ def test_a_plugin_named_twice_is_one(tmp_path, monkeypatch, recwarn):
             ),
             "made by the core",
         ),
-        (GOOD.format(name="f", hook="register_columns"), "says its shape"),
+        (GOOD.format(name="f", hook="register_columns"), "must declare its shape"),
         ("x = 1", "registers nothing"),
     ],
 )

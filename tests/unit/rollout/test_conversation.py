@@ -525,7 +525,7 @@ FAULTS = {
     "tuple": (lambda turns: tuple("x" for _ in turns), "must return a list of 8 texts.*Got tuple"),
     "short": (lambda turns: ["x"], "must return a list of 8 texts or None. Got 1 of them"),
     "number": (lambda turns: [3 for _ in turns], "a str or None. Got int .*turn 1: "),
-    "alien": (lambda turns: ["é!" for _ in turns], "does not know 'é' in the answer 'é!' .*turn 1"),
+    "alien": (lambda turns: ["é!" for _ in turns], "no token for 'é' in the answer 'é!' .*turn 1"),
     "raises": (shout, "respond raised ZeroDivisionError: oops .prompt '[a-d]+:', turn 1: "),
     "some": (
         lambda turns, prompts: [{"a:": "1", "bb:": "2", "ccc:": "3"}[p] for p in prompts],
@@ -533,7 +533,7 @@ FAULTS = {
     ),
     "together": (
         lambda turns: ["x"] if len(turns) == 1 else shout(turns),
-        "on several rows together, on none of them alone",
+        "on several rows together, on no single one",
     ),
 }
 

@@ -57,7 +57,7 @@ SAMPLERS = {
     "tokens were asked for": column("response_ids", lambda x: x.repeat(1, 9)),
     "rows of 1 to": column("response_ids", lambda x: x[:, :0]),
     "token 10": column("response_ids", lambda x: x.clamp(min=10**6)),
-    "token -1; the model knows 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
+    "token -1; the model has 0 to": column("response_ids", lambda x: x.clamp(max=-1)),
     "old_log_probs that are torch.float32 of shape": column("old_log_probs", lambda x: x[:, 0]),
     "sampler_log_probs of dtype torch.int64": column("sampler_log_probs", torch.Tensor.long),
     "old_log_probs nan for token 0 of row 0": column("old_log_probs", lambda x: x * torch.nan),
@@ -77,7 +77,7 @@ def test_a_sampler_whose_columns_are_none_is_named(faulty, told):
 LOSSES = {
     "a loss that no gradient goes through": lambda log_probs: log_probs.detach(),
     "its metric 'pg_loss' has the name of one": lambda x: (x, {"pg_loss": x}),
-    "a tuple of 3, not a loss alone or": lambda x: (x, {}, 0),
+    "a tuple of 3, not a loss or": lambda x: (x, {}, 0),
 }
 
 

@@ -122,7 +122,7 @@ def test_a_preset_of_a_model_is_a_teacher(zoo, words):
 
 
 def test_none_is_refused_before_anything_loads(zoo, words):
-    with pytest.raises(RecipeError, match=r"asks for 'teacher_log_probs'; give teacher.name"):
+    with pytest.raises(RecipeError, match=r"uses 'teacher_log_probs'; give teacher.name"):
         plan_of(zoo, "recipe=grpo", *words, "estimator=opd")
 
 

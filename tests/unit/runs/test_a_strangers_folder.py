@@ -272,7 +272,7 @@ def test_overwriting_empties_a_store_of_a_run_alone(zoo, micro, mine, tmp_path):
     url = f"file://{mine}"
     words = [*micro, "train.steps=1", f"run.dir={tmp_path / 'x'}", "run.overwrite=true"]
     before = held(mine)
-    with pytest.raises(RunError, match="no run"):
+    with pytest.raises(RunError, match="not a run"):
         rlzoo.run("ppo_gae", words, zoo=zoo, store=url)
     assert held(mine) == before
     (mine / "metrics.jsonl").write_text('{"step": 0}\n')  # a run's folder

@@ -1,4 +1,4 @@
-"""Numbers of a run read back: in single precision where a doctor asks, and what is no number."""
+"""Numbers of a run read back: in single precision for the doctor, and what is not a number."""
 
 import math
 
@@ -44,7 +44,7 @@ def test_an_evaluation_with_a_text_for_a_number_is_left_out_and_named(tmp_path):
     assert [line["step"] for line in record.evaluations] == [0]
     (trouble,) = record.troubles
     assert trouble == (
-        "metrics.jsonl: the evaluation of step 1 is left out: its eval/score is no number"
+        "metrics.jsonl: the evaluation of step 1 is left out: its eval/score is not a number"
     )
 
 

@@ -133,14 +133,14 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path, monkeyp
     mine = tmp_path / "project"
     mine.mkdir()
     (mine / "recipe.yaml").write_text("# mine\nseed: 1\n")
-    with pytest.raises(RunError, match="no run folder, so it is not overwritten"):
+    with pytest.raises(RunError, match="not a run folder, so it is not overwritten"):
         begin(mine, overwrite=True)
     assert (mine / "recipe.yaml").read_text() == "# mine\nseed: 1\n"
     # nor is the current folder ever
     here = made_up_run(tmp_path / "here", seed=0, after=0.5)
     monkeypatch.chdir(here)
     for path in (".", here, ".."):
-        with pytest.raises(RunError, match=r"current folder|no run folder"):
+        with pytest.raises(RunError, match=r"current folder|not a run folder"):
             begin(path, overwrite=True)
     assert (here / "summary.json").exists()
 

@@ -315,7 +315,7 @@ def test_a_store_that_fails_ends_no_run(zoo, micro, whole, tmp_path, monkeypatch
         Unfinished, match=f"{said}; all is in .*run: `rlzoo resume .* --store file:.*` sends it"
     ):
         rlzoo.run("ppo_gae", [*micro, f"run.dir={place}"], zoo=zoo, display=shown, store=url)
-    assert len([n for n in shown.notes if "the run goes on, and the next checkpoint" in n]) == 4
+    assert len([n for n in shown.notes if "the run continues; the next checkpoint" in n]) == 4
     assert all(said in note for note in shown.notes)
     assert untimed(place) == whole.metrics
     assert read_json(place / "summary.json")["steps"] == 3
@@ -335,7 +335,7 @@ def test_a_store_that_comes_back_gets_what_it_missed(whole, tmp_path, monkeypatc
         patch.setattr(MemoryFileSystem, "put_file", lambda *_: 1 / 0)
         store.mirror(become(local, whole.folders[1]), said.append)
     assert said == [
-        "store memory://a: ZeroDivisionError: division by zero; the run goes on, and the next "
+        "store memory://a: ZeroDivisionError: division by zero; the run continues; the next "
         "checkpoint sends what is missing"
     ]
     store.mirror(become(local, whole.folders[2]), said.append)
@@ -396,7 +396,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
     url = f"file://{tmp_path}/there"
     started(micro, zoo, tmp_path / "one", url)
     words = [*micro, f"run.dir={tmp_path / 'two'}", "train.steps=1"]
-    with pytest.raises(RunError, match=r"holds something already; `rlzoo resume file:.*` goes on"):
+    with pytest.raises(RunError, match=r"holds something.*`rlzoo resume file:.*` continues it"):
         rlzoo.run("ppo_gae", words, zoo=zoo, store=url)
     assert not (tmp_path / "two").exists()
     rlzoo.run("ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=url)
@@ -404,7 +404,7 @@ def test_what_is_there_is_not_overwritten_unless_asked(zoo, micro, whole, tmp_pa
     assert len(list((tmp_path / "there" / "checkpoints").iterdir())) == 1  # no empty folder
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("mine")
-    with pytest.raises(RunError, match="and it is not a run"):
+    with pytest.raises(RunError, match="it is not a run"):
         rlzoo.run(
             "ppo_gae", [*words, "run.overwrite=true"], zoo=zoo, store=f"file://{tmp_path}/other"
         )
@@ -452,7 +452,7 @@ def test_what_reads_runs_reads_urls(zoo, whole, capsys, monkeypatch, tmp_path):
     assert rlzoo.load_run("memory://a/run").summary["steps"] == 3
     assert rlzoo.evaluate("memory://a/run", prompts=2)["step"] == 3
     assert main(["report", "memory://a/run", "--out", str(tmp_path / "page.html")]) == 0
-    with pytest.raises(RunError, match="memory://a/none is no run: nothing is there"):
+    with pytest.raises(RunError, match="memory://a/none is not a run: nothing is there"):
         rlzoo.doctor("memory://a/none")
 
 

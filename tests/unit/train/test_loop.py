@@ -138,7 +138,7 @@ def test_a_character_the_tokenizer_does_not_know(zoo, words, tmp_path):
             register(Greek)
     """)
     )
-    with pytest.raises(rlzoo.RlzooError, match="does not know 'α'"):
+    with pytest.raises(rlzoo.RlzooError, match="the tokenizer has no token for 'α'"):
         rlzoo.run("grpo", [*words, "task=greek", f"run.dir={tmp_path / 'a'}"],
                   zoo=rlzoo.load_zoo([plugin]))  # fmt: skip
 

@@ -21,7 +21,7 @@ def test_an_existing_run_folder_is_refused_unless_told(zoo, words, tmp_path):
     rlzoo.run("grpo", [*words, "run.overwrite=true"], zoo=zoo)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "precious").touch()
-    with pytest.raises(RunError, match="no run folder"):
+    with pytest.raises(RunError, match="not a run folder"):
         rlzoo.run("grpo", [*words, f"run.dir={tmp_path / 'b'}", "run.overwrite=true"], zoo=zoo)
     assert (tmp_path / "b" / "precious").exists()
 
@@ -41,6 +41,6 @@ def test_resuming_a_finished_run_says_so_and_of_none_is_refused(zoo, words, tmp_
 @pytest.mark.parametrize("path", ["nowhere", "empty"])
 def test_a_model_folder_that_is_none(zoo, words, tmp_path, path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(rlzoo.RlzooError, match="model.path.*: .* is no model"):
+    with pytest.raises(rlzoo.RlzooError, match="model.path.*: .* is not a model"):
         rlzoo.run("grpo", [*words, f"model.path={tmp_path / path}", f"run.dir={tmp_path / 'a'}"],
                   zoo=zoo)  # fmt: skip

@@ -176,7 +176,7 @@ def test_what_is_not_there_is_named(sums, tmp_path):
         "": "path is missing",
         str(tmp_path / "sum.jsonl"): "did you mean 'sums.jsonl'",
         str(tmp_path / "none"): "no file or folder",
-        str(tmp_path / "rows.txt"): "say format=jsonl",
+        str(tmp_path / "rows.txt"): "set format=jsonl",
         str(tmp_path / "bad.parquet"): "no Parquet file",
         str(tmp_path / "empty"): "empty: ",
     }
@@ -253,7 +253,7 @@ def test_no_row_to_use_is_an_error(tmp_path):
         made(write(tmp_path / "empty.jsonl", []))
     with pytest.raises(DataError, match="no row to use .*:1: not JSON"):
         made(write(tmp_path / "bad.jsonl", ["{"]), on_bad_row="skip")
-    with pytest.raises(RlzooError, match="one prompt alone cannot be split"):
+    with pytest.raises(RlzooError, match="a single prompt cannot be split"):
         made(write(tmp_path / "one.jsonl", SUMS[:1] * 3))
 
 

@@ -125,7 +125,7 @@ def test_a_run_whose_reader_has_gone_goes_on(monkeypatch, capsys, tmp_path):
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-    assert capsys.readouterr().err.count("the run goes on") == 1
+    assert capsys.readouterr().err.count("the run continues") == 1
 
 
 def finished(path, **more):
