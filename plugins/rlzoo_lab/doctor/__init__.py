@@ -1,17 +1,18 @@
-"""`rlzoo doctor RUN`: what a run's metrics say is wrong, and what to try.
+"""`rlzoo doctor RUN`: what is wrong with a run, judged by its metrics and samples, and what to try.
 
 May import `train` and what lies below, and no other verb. No torch, no model.
 
-    around    rules of when a run ended, how it was evaluated, its teacher
-    broken    rules of what holds exactly in any sound run
+    around    rules: when a run ended, how it was evaluated, its teacher
+    broken    rules: what holds exactly in any correct run
     command   the arguments, and what is printed
-    critic    rules of the critic: whether it learns, what it explains, whether that matters
-    learning  rules of learning: what there is to learn, and whether it is learnt
-    outcome   rules of what came of a run: gamed, learnt by heart, risen and fallen
-    rule      what a rule is, and which findings it explains
+    critic    rules: does the critic learn, what does it explain, does that matter
+    data      rules: prompts, answers, and how a response is read
+    learning  rules: is there a signal, and does the policy learn it
+    outcome   rules: gamed, memorized, risen and fallen
+    rule      the form of a rule, and which findings it explains
     rules     all of them, causes first
-    series    a run's metrics as series, and what a rule finds in them
-    settings  rules of settings: a key whose value does harm
-    still     rules of a policy that stays where it is
-    suspects  what a run has that its recipe has not, where no rule knows the cause
+    series    a run's metrics as series, and what rules share
+    settings  rules: a key whose value does harm
+    still     rules: a policy that does not move, or moves less than it could
+    suspects  where a run differs from its recipe, if no rule knows the cause
 """

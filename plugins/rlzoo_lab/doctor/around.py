@@ -57,7 +57,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     if abs(first - before) < max(0.1, 3 * error):
         return None
     return Finding(
-        "warning",
+        "note" if before > first else "warning",  # sharper samples are a common choice
         f"The evaluation samples differently from training: {', '.join(differ)}. "
         f"Before any learning, held-out accuracy is {before:.0%} and training accuracy "
         f"{first:.0%}: the evaluation does not measure the policy that is trained.",
@@ -94,7 +94,7 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     values = run.series(TEACHER_KL)
     before, after = early(run, TEACHER_KL), late(run, TEACHER_KL)
     who = run.key("teacher.name") or run.key("teacher.path") or "the teacher"
-    far = before > 2 and after > 0.8 * before and len(values) >= SHORTEST_TREND
+    far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
     if max(map(abs, values)) < 0.05:
         what = (
             f"The teacher ({who}) agrees with the policy from the first step: their KL is at most "
@@ -105,10 +105,14 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
         then, now = spans(run, TEACHER_KL)
         what = (
             f"The policy does not approach the teacher ({who}): {before:.2g} nats per token in "
-            f"{then}, {after:.2g} in {now}. The teacher was trained for another task, another "
-            "format or another tokenizer."
+            f"{then}, {after:.2g} in {now}. Its log-probabilities are paired with other tokens or "
+            f"have the wrong sign (estimator {run.key('estimator.name')}), or it was trained for "
+            "another task, format or tokenizer."
         )
-        advice = "Evaluate the teacher on this task: rlzoo eval model.path=TEACHER task=TASK."
+        advice = (
+            "Run `rlzoo trace RUN` and `rlzoo check` on the estimator; then evaluate the teacher "
+            "on this task: rlzoo eval model.path=TEACHER task=TASK."
+        )
     else:
         return None
     return Finding("problem", what, advice, {"first": before, "last": after})

@@ -4,7 +4,7 @@ import itertools
 from statistics import fmean, median
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
     course,
@@ -127,6 +127,38 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     )
 
 
+@rule("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND, explains=(*SYMPTOMS,
+      "advantages_do_not_follow_scores", "update_too_large"))  # fmt: skip
+def advantages_not_centred(run: Record) -> Finding | None:
+    """With a baseline or whitening, advantages are positive and negative about equally."""
+    pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
+    off = median(mean / max(std, 1e-6) for mean, std in pairs)
+    textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
+    if abs(off) < 0.5 or textbook or run.has("actor/teacher_kl"):
+        return None
+    name, whiten = run.key("estimator.name"), run.key("whiten.name", "none")
+    punishing = off < 0 and max(run.series("score/max"), default=1.0) <= 0 and whiten == "none"
+    what = (
+        f"{'All' if off > 2 else 'Most'} advantages are positive: estimator {name} subtracts no "
+        "baseline, or too small a one, so every sampled token is made more likely, right or wrong"
+        if off > 0
+        else "All rewards are negative and no baseline is subtracted, so every sampled token is "
+        "made less likely"
+        if punishing
+        else f"Advantages are too low: estimator {name} subtracts too large a baseline (twice, a "
+        "sum for a mean, or another group's), so even good tokens are made less likely"
+    )
+    return Finding(
+        "problem" if not learning(run) else "warning",
+        f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
+        f"or whitening it is near 0 (whiten={whiten}). Reward {course(run)}.",
+        f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=masked_whiten."
+        if not punishing
+        else "Set whiten=masked_whiten, or use an estimator with a baseline.",
+        {"mean_over_std": off},
+    )
+
+
 @rule(names.PULL_CORR, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
 def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     """The policy loss does not raise the log-probs of tokens with good advantages."""
@@ -134,6 +166,13 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
     if middle > 0.1:
         return None
     loss = f"policy_loss {run.key('policy_loss.name')}"
+    if middle == 0 and run.key("correction.name"):  # its weights multiply the loss
+        loss += f" and correction {run.key('correction.name')}"
+    weighed = (
+        " The loss may be correct and the correction weigh every token that has a signal with 0."
+        if " and correction" in loss
+        else ""
+    )
     what = (
         f"The {loss} has the wrong sign: it lowers the log-probabilities of tokens with good "
         "advantages"
@@ -146,9 +185,11 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
         "problem",
         f"{what}. The correlation of -d(loss)/d(log pi) with the raw advantages is {middle:.2f} "
         f"(median); for a correct loss it is well above 0. Gradient norm "
-        f"{late(run, 'actor/grad_norm', 0.0):.2g}, reward {course(run)}.",
-        "Check the loss: its sign, what is detached, and whether each row is paired with its own "
-        "advantages (`rlzoo check NAME`). No learning rate helps.",
+        f"{late(run, 'actor/grad_norm', 0.0):.2g}, reward {course(run)}.{weighed}",
+        f"Train once without {run.key('correction.name')} (correction.name=null)."
+        if weighed
+        else "Check the loss: its sign, what is detached, and whether each row is paired with its "
+        "own advantages (`rlzoo check NAME`). No learning rate helps.",
         {"correlation": middle},
     )
 

@@ -174,12 +174,17 @@ def critic_explains_nothing(run: Record) -> Finding | None:
     if tail > 0.1 or not returns_vary(run):
         return None
     span = spans(run, names.EXPLAINED_VARIANCE)[1]
-    if 1 - leans > LEANS**2:
+    learns = run.improved and rises(run) and leans < 0.6
+    if 1 - leans > LEANS**2 or learns:
+        harmless = (
+            "The policy learns nevertheless"
+            if learns
+            else "It is harmless here, since such a critic acts as a mean-reward baseline"
+        )
         return Finding(
             "note",
-            f"The critic explains nothing so far: explained variance {tail:.2f} in {span}. It is "
-            f"harmless here: {1 - leans:.0%} of the advantages' variance comes from rewards, and "
-            "such a critic acts as a mean-reward baseline.",
+            f"The critic explains nothing so far: explained variance {tail:.2f} in {span}. "
+            f"{harmless}: {1 - leans:.0%} of the advantages' variance comes from rewards.",
             "For a better baseline, give it more updates (train.critic_warmup, critic.lr).",
             {"explained_variance": tail, "leans": leans},
         )

@@ -29,7 +29,7 @@ def well(run: Record) -> bool:
     """Whether nearly all answers are correct already, held out or in training."""
     most = max(run.series("score/max") or [1.0])  # a reward with a ceiling
     paid = run.has(names.REWARD) and most <= 1 and late(run, names.REWARD) > WELL
-    return (run.accuracy or 0.0) >= WELL or (paid and run.accuracy is None)
+    return (run.accuracy or 0.0) >= WELL or (paid and (run.accuracy is None or run.accuracy > 0.7))
 
 
 def signal_is_there(run: Record) -> bool:

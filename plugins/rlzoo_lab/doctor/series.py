@@ -138,15 +138,19 @@ def right_or_wrong(run: Record) -> bool:
     return run.accuracy is not None or run.has(RIGHT)
 
 
+def samples_alike(run: Record) -> bool:
+    """Whether evaluations sample as training does."""
+    limit = run.key("eval.max_new_tokens") in (None, run.key("rollout.max_new_tokens"))
+    keys = ("temperature", "top_k", "top_p")
+    return limit and all(run.key(f"rollout.{k}") == run.key(f"eval.{k}") for k in keys)
+
+
 def part(run: Record) -> tuple[float, float] | None:
     """(training accuracy minus held-out accuracy over the later half of the run, its standard
     error); None if either is missing or they sample differently.
     """
-    alike = all(run.key(f"rollout.{k}") == run.key(f"eval.{k}")
-                for k in ("temperature", "top_k", "top_p"))  # fmt: skip
-    limit = run.key("eval.max_new_tokens") in (None, run.key("rollout.max_new_tokens"))
     held = [e for e in run.evaluations if ACCURACY in e]
-    if len(held) < 2 or not (alike and limit and run.has(RIGHT)):
+    if len(held) < 2 or not (samples_alike(run) and run.has(RIGHT)):
         return None
     at, values = run.steps_of(RIGHT), run.series(RIGHT)
     half = max(1, len(values) // 2)
@@ -171,9 +175,10 @@ def movement(run: Record) -> float | None:
 def judged(metric: str) -> bool:
     """Whether any rule reads a metric; others are not kept in memory."""
     extreme = metric.endswith(("/min", "/max")) and not metric.startswith(("score/", "rewards/"))
-    return not extreme and not metric.startswith(UNREAD)
+    return not extreme and (metric in READ or not metric.startswith(UNREAD))
 
 
+READ = ("advantages/mean", "advantages/std")
 UNREAD = (
     "timing_s/", "tokens/", "perf/", "prompt_length/", "advantages/", "response_length/std",
     "critic/vf_explained_var/", "critic/vf_ceiling/",

@@ -4,7 +4,7 @@ import math
 from statistics import median
 
 from rlzoo.runs import metrics as names
-from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, course, late, learning, movement, right, updates, worse
 from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
 from rlzoo_lab.records.record import Record
@@ -152,4 +152,63 @@ def weight_decay_eats_the_policy(run: Record) -> Finding | None:
         f"Entropy {course(run, names.ENTROPY, 2)} nats, reward {course(run)}.",
         "Set actor.weight_decay=0.",
         {"shrunk": shrunk},
+    )
+
+
+@rule("actor/lr", names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move"))
+def momentum_outlasts_the_run(run: Record) -> Finding | None:
+    """AdamW averages gradients over more optimizer steps than the run has."""
+    betas = run.key("actor.betas")
+    usual = default("actor.betas")
+    steps = updates(run) * len(run.series("actor/lr"))
+    if not isinstance(betas, list) or not betas or betas[0] <= usual[0]:
+        return None
+    memory = 1 / max(1 - betas[0], 1e-9)
+    if memory < 0.5 * steps or run.solved:
+        return None
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"{against_default(run, 'actor.betas')}: AdamW's momentum averages gradients over about "
+        f"{memory:.3g} optimizer steps, and the run has {steps}. Old gradients outvote new ones, "
+        f"so the policy follows its first batches. Reward {course(run)}.",
+        "Leave actor.betas at its default.",
+        {"memory": memory, "steps": steps},
+    )
+
+
+@rule("actor/lr", names.REWARD, least=SHORTEST_TREND, explains=(*SYMPTOMS, "policy_does_not_move"))
+def steps_are_rounded_away(run: Record) -> Finding | None:
+    """Weights in half precision lose steps smaller than their spacing."""
+    dtype, rate = run.key("model.dtype"), max(run.series("actor/lr"))
+    if dtype not in ("bfloat16", "float16") or run.key("model.lora.rank", 0) or run.solved:
+        return None
+    weight = rate * 2 ** (9 if dtype == "bfloat16" else 12)
+    if weight > 1:
+        return None
+    return Finding(
+        "warning",
+        f"{against_default(run, 'model.dtype')}: the trained weights themselves are {dtype}. "
+        f"A step of actor.lr={rate:g} is lost in rounding for each weight above {weight:.2g}. "
+        f"Reward {course(run)}.",
+        "Set model.dtype=float32 model.autocast=bfloat16: it computes in half precision and keeps "
+        "the weights.",
+        {"weight": weight, "rate": rate},
+    )
+
+
+@rule("actor/lr", names.REWARD, least=12, explains=(*SYMPTOMS, "policy_does_not_move"))
+def rate_ends_early(run: Record) -> Finding | None:
+    """The learning-rate schedule is over long before the run."""
+    rates = run.series("actor/lr")
+    top = max(rates)
+    done = next((i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top), len(rates))
+    if not top or done > 0.6 * len(rates) or run.solved:
+        return None
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"{against_default(run, 'actor.lr_schedule')}: after step {done} of {len(rates)} the "
+        f"learning rate is below 5% of its highest ({top:.2g}), and the rest of the run teaches "
+        f"nothing. Reward {course(run)}.",
+        "Let the schedule last as long as the run (actor.lr_schedule, train.steps).",
+        {"done": done, "steps": len(rates)},
     )

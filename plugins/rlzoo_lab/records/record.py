@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,11 @@ class Record:
         if not self.evaluations:
             return {}
         return read_evaluation(self.path, self.evaluations[-1]["step"]) or {}
+
+    @cached_property
+    def samples(self) -> list[dict[str, Any]]:
+        """The first 512 lines of samples.jsonl: prompt, response, answer and score."""
+        return list(islice(RunFolder(self.path).lines("samples.jsonl"), 512))
 
     @property
     def length(self) -> float | None:

@@ -73,6 +73,8 @@ HEALTHY = {
     "response/truncated": lambda x: 0.05 * x,
     "response_length/mean": 5.0,
     "raw_advantages/std": 0.4,
+    "advantages/mean": 0.0,
+    "advantages/std": 1.0,
     "train/skipped": 0.0,
 }
 
@@ -131,7 +133,52 @@ def ended(why):
     return run
 
 
+def sampled(run, triples):
+    """The run, with (prompt, response, answer, score) as its samples."""
+    keys = ("prompt", "response", "answer", "score")
+    run.__dict__["samples"] = [dict(zip(keys, t, strict=True)) for t in triples]
+    return run
+
+
+SUMS = [(f"{a}+{b}=", str(a + b), str(a + b), 0.0) for a in range(10, 14) for b in range(20, 25)]
+OTHERS = [(p, r, p.split("+")[0], 0.0) for p, r, _, _ in SUMS]
+BABBLE = [(p, "the cat " * 3, answer, 0.0) for p, _, answer, _ in SUMS]
+READS = {"task.response_pattern": "(.)", "task.answer": "a"}
+
 CASES = {  # rule -> (triggers, does not)
+    "data_differ_before_training": (
+        record({"response/right": lambda x: 0.5 * x}, accuracy=(0.4, 0.6)),
+        record({"response/right": lambda x: 0.5 * x}, accuracy=(0.4, 0.6),
+               recipe={"eval.temperature": 0.5}),
+    ),
+    "right_texts_are_judged_wrong": (
+        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), SUMS),
+        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
+    ),
+    "answers_belong_to_other_prompts": (
+        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
+        sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), BABBLE),
+    ),
+    "wrong_answers_are_paid": (
+        record({**VERDICT, "response/right": 0.15, "score/right_corr": 0.7}),
+        record({**VERDICT, "response/right": 0.28, "score/right_corr": 0.95}),
+    ),
+    "advantages_not_centred": (
+        record({"advantages/mean": -0.9}),
+        record({"advantages/mean": -0.9, "actor/teacher_kl": lambda x: 4 - 3 * x}),
+    ),
+    "momentum_outlasts_the_run": (
+        record(recipe={"actor.betas": [0.9995, 0.9995]}),
+        record(recipe={"actor.betas": [0.95, 0.95]}),
+    ),
+    "steps_are_rounded_away": (
+        record(recipe={"model.dtype": "bfloat16"}),
+        record(recipe={"model.dtype": "bfloat16", "model.lora.rank": 8}),
+    ),
+    "rate_ends_early": (
+        record({"actor/lr": [2e-4 * 0.6**i for i in range(N)]}),
+        record({"actor/lr": [2e-4 * (1 - i / N) for i in range(N)]}),
+    ),
     "not_finite": (
         record({"actor/pg_loss": [0.1] * 7 + [float("nan")] + [0.1] * (N - 8)}),
         record(),
@@ -517,7 +564,8 @@ def test_a_limit_that_ceased_to_bind_is_not_to_blame_for_a_fall():
 
 
 def test_of_training_and_held_out_prompts_the_worse_are_named():
-    learnt = record({"response/right": 0.9}, accuracy=(0.4, 0.5, 0.4))
+    fast = {"response/right": lambda x: 0.4 + 0.5 * min(1, 4 * x)}
+    learnt = record(fast, accuracy=(0.4, 0.5, 0.4))
     assert "memorizes" in names(learnt)["training_and_held_out_part"].what
     mislabelled = record({"response/right": lambda x: 0.2 + 0.1 * x}, accuracy=(0.3, 0.6, 0.8))
     assert "labels" in names(mislabelled)["training_and_held_out_part"].what

@@ -1,0 +1,169 @@
+"""Rules about data: prompts, answers, and how a response is read.
+
+They compare the start of training with the first evaluation, and read samples.jsonl.
+"""
+
+import math
+from statistics import fmean
+from typing import Any
+
+from rlzoo.runs import metrics as names
+from rlzoo_lab.doctor.broken import says_yes_or_no
+from rlzoo_lab.doctor.rule import SYMPTOMS, rule
+from rlzoo_lab.doctor.series import Finding, late, right_or_wrong, samples_alike
+from rlzoo_lab.numbers import option_text
+from rlzoo_lab.records.record import Record
+
+FIRST_STEPS = 3  # the policy has hardly moved
+OF_CRITICS = ("critic_worse_than_a_constant", "critic_explains_nothing", "critic_is_off",
+              "critic_diverges", "critic_targets_are_off")  # fmt: skip
+HARD = ("no_response_is_right", "base_never_ends_right", "reward_constant")
+# How a task of rows makes prompts and reads answers and responses, and what is usual.
+READS = {"task.template": "", "task.answer": "answer", "task.answer_pattern": "",
+         "task.response_pattern": "", "task.system": "", "task.prompt": "prompt"}  # fmt: skip
+
+
+def reads(run: Record, keys: tuple[str, ...] = tuple(READS)) -> str:
+    """`task.answer=a, task.template='{a}='`: those that are not as usual; empty if all are."""
+    return ", ".join(
+        f"{key}={option_text(run.key(key))}"
+        for key in keys
+        if run.key(key, READS[key]) != READS[key]
+    )
+
+
+def texts(run: Record) -> list[dict[str, Any]]:
+    """Samples that have a prompt, a response and an answer as text."""
+    keys = ("prompt", "response", "answer")
+    return [s for s in run.samples if all(isinstance(s.get(key), str) for key in keys)]
+
+
+@rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
+def data_differ_before_training(run: Record) -> Finding | None:
+    """Before any learning, training prompts and held-out prompts are answered equally well."""
+    held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
+    if held is None or run.evaluations[0]["step"] != 0 or not samples_alike(run):
+        return None
+    first = fmean(run.series(names.RIGHT)[:FIRST_STEPS])
+    prompts = run.key("rollout.prompts", 16)
+    n, m = FIRST_STEPS * min(64, prompts), max(1, run.key("eval.samples", 64))
+    middle = (n * first + m * held) / (n + m)  # samples of a prompt are alike: count prompts
+    error = math.sqrt(max(middle * (1 - middle), 0.01) * (1 / n + 1 / m))
+    if abs(first - held) < max(3.5 * error, 0.15):
+        return None
+    common = (
+        f"Before any learning, {first:.0%} of the training responses (steps 1 to {FIRST_STEPS}) "
+        f"and {held:.0%} of the held-out responses are correct, though both sample in the same "
+        "way: training and held-out data differ. "
+    )
+    key = reads(run)
+    where = f" The task reads its rows by {key}." if key else ""
+    if first < held:
+        what = (
+            "The answers (labels) of the training prompts are wrong or in another form, or these "
+            "prompts are harder."
+        )
+        advice = (
+            "Read samples.jsonl: does each answer belong to its prompt, and is it written as "
+            "responses are?"
+        )
+    else:
+        what = (
+            "The held-out prompts have another form, source or rule than the training prompts, or "
+            "are harder. What is learned in training does not show there."
+        )
+        advice = "Compare a held-out prompt and answer with a training one, character by character."
+    return Finding("problem", common + what + where, advice, {"training": first, "held_out": held})
+
+
+def _alike(sample: dict[str, Any]) -> bool:
+    """Whether a response is written as its answer is: the same kinds of characters."""
+
+    def kinds(text: str) -> set[str]:
+        return {"digit" if c.isdigit() else "letter" if c.isalpha() else c for c in text.strip()}
+
+    response, answer = sample["response"], sample["answer"]
+    short = len(response.strip()) <= 2 * len(answer.strip()) + 4
+    return bool(response.strip()) and short and kinds(response) <= kinds(answer)
+
+
+@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS, "right_answers_are_not_paid",
+      "reward_is_not_what_is_right", "answers_belong_to_other_prompts"))  # fmt: skip
+def right_texts_are_judged_wrong(run: Record) -> Finding | None:
+    """Responses whose text is the answer count as wrong."""
+    same = [s for s in texts(run) if s["response"].strip() == s["answer"].strip() != ""]
+    scores = [s["score"] for s in same if isinstance(s.get("score"), int | float)]
+    low = min(run.series("score/min"), default=0.0)
+    if len(scores) < 4 or fmean(s <= low + 1e-9 for s in scores) < 0.9:
+        return None
+    known = late(run, names.RIGHT, 0.0) > 0.02  # the task itself judges them right
+    key = "" if known else reads(run, ("task.response_pattern", "task.answer_pattern"))
+    which = key or ("the reward" if known else "the task's check of a response, or the reward,")
+    example = same[0]
+    return Finding(
+        "problem",
+        f"Correct responses are judged wrong: {len(same)} samples have exactly the answer as their "
+        f"text (for example {example['response']!r} to {example['prompt'][-40:]!r}), and "
+        f"{sum(s <= low + 1e-9 for s in scores)} of them get the lowest score. The cause is "
+        f"{which}{'' if not key else ', which takes another part out of the text'}.",
+        f"Correct {key.split('=')[0]}: it must find the whole answer in a response."
+        if key
+        else "Call the check with one of these responses and its answer.",
+        {"same": len(same), "wrong": sum(s <= low + 1e-9 for s in scores)},
+    )
+
+
+@rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS))
+def answers_belong_to_other_prompts(run: Record) -> Finding | None:
+    """Responses are written as answers are, and yet none is ever correct."""
+    most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
+    if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
+        return None
+    found = [s for s in texts(run) if not s.get("truncated")]
+    if (
+        len(found) < 12
+        or fmean(map(_alike, found)) < 0.8
+        or fmean(len(s["answer"]) for s in found) < 1.5
+        or len({s["response"] for s in found}) < 6
+    ):
+        return None  # fmt: skip
+    inside = fmean(s["answer"].strip() in s["prompt"] for s in found)
+    copied = (
+        f" {inside:.0%} of the answers are a part of their prompt, as in "
+        f"{found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}: another column of the data?"
+        if inside > 0.6
+        else f" An example: {found[0]['prompt'][-40:]!r} -> {found[0]['answer']!r}, answered "
+        f"{found[0]['response']!r}."
+    )
+    key = reads(run)
+    where = f" Suspects: {key}." if key else ""
+    return Finding(
+        "problem",
+        "The model answers in the right form and is never correct, in training "
+        f"({fmean(run.series(names.RIGHT)):.1%}) or held out ({most:.1%}): prompts and answers do "
+        f"not belong together, or a response is read wrongly.{copied}{where} Otherwise the task is "
+        "too hard for this model.",
+        "Read samples.jsonl: does the prompt contain the whole question, and is the answer its "
+        "answer? If both are correct, use easier prompts or a warm start (`rlzoo sft`).",
+        {"right": fmean(run.series(names.RIGHT)), "answer_in_prompt": inside},
+    )
+
+
+@rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
+      "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
+def wrong_answers_are_paid(run: Record) -> Finding | None:
+    """A binary reward that pays many wrong answers."""
+    right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
+    corr = fmean(run.series(names.RIGHT_CORR))
+    high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
+    binary = says_yes_or_no(run) and low >= 0 and high <= 1
+    if not binary or not 0.1 < corr < 0.93 or not paid - right > 0.1:
+        return None
+    return Finding(
+        "warning",
+        f"The reward pays wrong answers: {right:.0%} of the training responses are correct, the "
+        f"mean score is {paid:.2f}; the correlation of the two is {corr:.2f}. The reward looks at "
+        "something else than the whole answer: a part of it, its form, its length.",
+        "Read samples.jsonl: which incorrect responses are paid?",
+        {"right": right, "paid": paid, "correlation": corr},
+    )
