@@ -14,13 +14,14 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows on a terminal
     doctor      what a run's metrics say is wrong
+    duration    how long a run may take, estimated
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
     reward_models  outcome and process reward models, read and asked for scores
-    preview     what `rlzoo show` says of a run before it begins: its memory, its prompts
+    preview     what `rlzoo show` says of a run before it begins: memory, time, prompts
     records     runs read back, and which of them can be compared
     report      one page of a run: its trend, a step's groups, a response's tokens
     staged      a folder that is there whole or not at all

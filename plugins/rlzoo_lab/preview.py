@@ -1,5 +1,5 @@
-"""What `rlzoo show` says of a run before it begins: how prompts are read, and what it will hold in
-memory. Nothing is loaded; `show` finds `preview` by the entry point of that name.
+"""What `rlzoo show` prints about a run before it begins: how prompts are read, how much memory it
+takes, and how long. Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
 The sizes are those of a `config.json`: read where the model is at hand, else the recipe's
 `model.shape`. Parameters are counted one by one, bytes are an estimate.
@@ -23,6 +23,7 @@ from rlzoo.mdp.rules import draw_examples
 from rlzoo.recipe.files import config_dirs
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
+from rlzoo_lab.duration import Duration, duration
 from rlzoo_lab.numbers import count, show_bytes
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -71,27 +72,35 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Preview:
-    """prompts: how they are read, in a line; None where no chat template is known of. memory: None
-    where nothing is known of the model's sizes."""
+    """prompts: how they are read, in a line; None without a chat template. memory, time: None if
+    the model's sizes are unknown."""
 
     prompts: str | None
     memory: "Estimate | None"
+    time: Duration | None = None
 
     def document(self) -> dict[str, Any]:
-        return {"prompts": self.prompts, "memory": self.memory and self.memory.document()}
+        return {
+            "prompts": self.prompts,
+            "memory": self.memory and self.memory.document(),
+            "time": self.time and self.time.document(),
+        }
 
     def view(self, width: int) -> list[Any]:
         """What `show` prints: lines and, where the terminal has `width` columns, a table."""
         said: list[Any] = [self.prompts] if self.prompts else []
         if self.memory:
-            return [*said, *self.memory.view(width)]
+            last = [Text(self.time.line())] if self.time else []
+            return [*said, *self.memory.view(width), *last]
         text = "memory: the model's sizes are not known here (no config.json, no shape)"
         return [*said, Text(text)]
 
 
 def preview(plan: Plan) -> Preview:
     """What can be said of a run before it begins."""
-    return Preview(_prompts_read(plan), estimate(plan))
+    held = estimate(plan)
+    lasts = duration(plan, held.sizes, held.prompt, held.device) if held else None
+    return Preview(_prompts_read(plan), held, lasts)
 
 
 def _prompts_read(plan: Plan) -> str | None:

@@ -35,6 +35,7 @@ SHARED = (
     "checks",
     "completion",
     "display",
+    "duration",
     "numbers",
     "oracle",
     "pages",

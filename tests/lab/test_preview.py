@@ -1,11 +1,13 @@
 """The memory estimate: parameters to the last one, and what asks for which bytes."""
 
 import json
+import re
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+import rlzoo_lab.duration
 from helpers import ROOT
 from helpers.architectures import CONFIGS, TOKENIZER, save_model
 from rlzoo.accel.memory import activations
@@ -14,7 +16,7 @@ from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.recipe.plan import make_plan
 from rlzoo_lab.numbers import show_bytes
-from rlzoo_lab.preview import estimate, find_sizes, read_sizes
+from rlzoo_lab.preview import estimate, find_sizes, preview, read_sizes
 
 HUB = [n for n, path in list_configs("model").items() if "model.shape" in read_layer(path).values]
 
@@ -286,3 +288,56 @@ def test_show_without_the_lab_has_values_and_no_preview(capsys, monkeypatch):
     document = json.loads(capsys.readouterr().out)
     assert document["values"]["train.steps"]["value"] > 0
     assert not {"memory", "prompts"} & document.keys()
+
+
+# ---------------------------------------------------------------- time
+
+
+@pytest.fixture
+def steady(monkeypatch):
+    """A machine of 1e9 operations per second, on which small things cost nothing."""
+    monkeypatch.setattr(rlzoo_lab.duration, "measured_rate", lambda *_: 1e9)
+    monkeypatch.setattr(rlzoo_lab.duration, "SHARE", 1.0)
+    monkeypatch.setattr(rlzoo_lab.duration, "PER_LAYER", 0.0)
+    monkeypatch.setattr(rlzoo_lab.duration, "PER_UPDATE", 0.0)
+
+
+PLAIN = ["kl.place=none", "rollout.prompts=8", "rollout.samples=4", "rollout.max_new_tokens=5",
+         "train.steps=10", "eval.every=5", "eval.samples=4", "train.minibatches=1"]  # fmt: skip
+
+
+def lasts(zoo, *words, recipe="grpo"):
+    return preview(plan_of(zoo, "model=nano", *PLAIN, *words, recipe=recipe)).time
+
+
+def test_time_is_operations_over_the_rate(zoo, steady):
+    known = preview(plan_of(zoo, "model=nano", *PLAIN, recipe="grpo"))
+    size, prompt = known.memory.sizes.parameters, known.memory.prompt
+    sampled = 2 * size * (8 * prompt + 32 * 5)
+    updated = 6 * size * 32 * (prompt + 5)
+    assert known.time.step == pytest.approx((sampled + updated) / 1e9)
+    evaluated = 2 * 2 * size * (prompt + 4 * 5)  # sampled and greedy
+    assert known.time.evaluation == pytest.approx(evaluated / 1e9)
+    assert known.time.total == pytest.approx((10 * (sampled + updated) + 4 * evaluated) / 1e9)
+
+
+def test_what_is_computed_more_often_takes_longer(zoo, steady):
+    plain = lasts(zoo).step
+    assert lasts(zoo, "rollout.prompts=16").step == pytest.approx(2 * plain)
+    assert lasts(zoo, "train.epochs=3").step > 2 * plain
+    assert lasts(zoo, "model.lora.rank=4").step < plain
+    assert lasts(zoo, "kl.place=loss").step > plain  # a reference scores the batch
+    own, shared = (
+        lasts(zoo, f"critic.trunk={x}", recipe="ppo_gae").step for x in ("own", "shared")
+    )
+    assert own > shared > plain
+
+
+def test_time_is_shown_in_a_unit_that_fits(zoo, capsys):
+    assert main(["show", "recipe=grpo", "model=nano", "device=cpu"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"time, estimated: [0-9.e-]+ s for a step, [0-9.,]+ (s|min) for 60 steps", shown
+    )
+    units = {0.0123: "0.012 s", 89: "89 s", 90: "1.5 min", 7200: "2 h", 3e5: "3.5 days"}
+    assert {x: rlzoo_lab.duration._text(x) for x in units} == units
