@@ -20,22 +20,26 @@ PER_UPDATE = 6e-3  # seconds for an optimizer step, however small
 
 @dataclass(frozen=True)
 class Duration:
-    """Seconds of one training step, of one evaluation, and of the whole run; `rate`: operations
-    per second of matrix products, as measured."""
+    """Seconds of one training step, of one evaluation, and of the whole run (None without
+    train.steps); `rate`: operations per second of matrix products, as measured."""
 
     step: float
     evaluation: float
-    total: float
+    total: float | None
     rate: float
-    steps: int
+    steps: int | None
 
     def document(self) -> dict[str, Any]:
         return vars(self)
 
     def line(self) -> str:
+        every = (
+            ""
+            if self.total is None
+            else f", {_text(self.total)} for {self.steps} steps with evaluations"
+        )
         return (
-            f"time, estimated: {_text(self.step)} for a step, {_text(self.total)} for "
-            f"{self.steps} steps with evaluations (matrix products ran at "
+            f"time, estimated: {_text(self.step)} for a step{every} (matrix products ran at "
             f"{self.rate / 1e9:.0f} GFLOP/s just now); it may be off by a factor of 2, and does "
             "not count slow rewards and tools"
         )
@@ -104,7 +108,8 @@ def duration(plan: Plan, sizes: Any, prompt: int, device: str) -> Duration | Non
     if plan.critic:
         step += seconds(2 * sizes.trunk * positions, 1)
         step += update(sizes.trunk, True) if config.critic.trunk == "own" else 0.0
-    evaluations = 2 + (t.steps // e.every if e.every else 0)
     evaluation = sampling(e.samples) + sampling(min(e.samples, 256))  # greedy ones as well
-    total = t.steps * step + evaluations * evaluation
+    total = None
+    if t.steps is not None:
+        total = t.steps * step + (2 + (t.steps // e.every if e.every else 0)) * evaluation
     return Duration(step, evaluation, total, rate, t.steps)

@@ -333,6 +333,13 @@ def test_what_is_computed_more_often_takes_longer(zoo, steady):
     assert own > shared > plain
 
 
+def test_without_a_number_of_steps_only_a_step_is_estimated(zoo, steady):
+    known = lasts(zoo, "train.steps=null", "train.tokens=1000")
+    assert known.step == lasts(zoo).step
+    assert known.total is None
+    assert "steps with evaluations" not in known.line()
+
+
 def test_time_is_shown_in_a_unit_that_fits(zoo, capsys):
     assert main(["show", "recipe=grpo", "model=nano", "device=cpu"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
