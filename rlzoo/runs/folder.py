@@ -261,6 +261,9 @@ def taken_up(path: Path, url: str) -> RunFolder:
     """A run's folder, to go on in: as it is at the URL, where that is further. Raises RunError
     where it holds a link."""
     refuse_links(path)
+    for name in WRITTEN:
+        if not Path(name).suffix and (path / name).is_file():
+            raise RunError(f"{path / name}: is a file where a run keeps a folder; remove it")
     if not url:
         return RunFolder(path)
     store = open_store(url)

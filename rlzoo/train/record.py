@@ -64,7 +64,12 @@ def whole_weights(models: Models) -> dict[str, torch.Tensor] | None:
 
 def save_model(models: Models, place: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
     """The policy as a folder that transformers loads, synced; `weights` where they are not in
-    it."""
+    it. Links there are replaced by files."""
+    for path in place.glob("*"):
+        if path.is_symlink():
+            path.unlink()
+        elif path.is_dir() and path.suffix:
+            raise Unfinished(f"{place} cannot be written: {path.name} is a folder; remove it")
     try:
         models.policy.model.save_pretrained(place, state_dict=weights)
     except SafetensorError as error:  # its own error of what is an OSError elsewhere

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlzoo.errors import UsageError
+from rlzoo.errors import RunError, UsageError
 from rlzoo.lm.build import build_models, build_policy
 from rlzoo.lm.models import Models
 from rlzoo.mdp import noise
@@ -203,9 +203,12 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
     for name in ("log_probs", "entropy"):  # those after its step: here they are the final policy's
         columns.pop(name, None)
-    for name, value in columns.items():
-        if name in COLUMNS or name in zoo.columns:
-            batch.add(name, value, None if name in COLUMNS else zoo.columns[name].shape)
+    try:
+        for name, value in columns.items():
+            if name in COLUMNS or name in zoo.columns:
+                batch.add(name, value, None if name in COLUMNS else zoo.columns[name].shape)
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
     for plan in plans:
         for need in plan.estimator.needs:
             if need not in batch:

@@ -167,13 +167,36 @@ def test_a_link_to_nothing_within_the_folder_is_refused_before_a_store_is_claime
     assert held(kept) == before
 
 
-def test_a_folder_where_weights_go_is_one_line(stranger, capsys):
-    (stranger / "model" / "model.safetensors").mkdir(parents=True)
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+def test_a_folder_where_weights_go_is_one_line(stranger, capsys, name):
+    (stranger / "model" / name).mkdir(parents=True)
     assert main(["resume", str(stranger)]) == 1
     said = capsys.readouterr().err.strip().splitlines()
     assert "model cannot be written" in said[-1]
-    (stranger / "model" / "model.safetensors").rmdir()
+    (stranger / "model" / name).rmdir()
     assert main(["resume", str(stranger)]) == 0
+
+
+def test_links_within_the_model_s_folder_are_replaced_by_files(stranger):
+    (stranger / "model").mkdir(exist_ok=True)
+    (stranger / "model" / "tokenizer.json").symlink_to(stranger / "model")
+    (stranger / "model" / "config.json").symlink_to(stranger / "recipe.yaml")
+    recipe = (stranger / "recipe.yaml").read_bytes()
+    assert main(["resume", str(stranger)]) == 0
+    assert not any(path.is_symlink() for path in (stranger / "model").iterdir())
+    assert (stranger / "recipe.yaml").read_bytes() == recipe
+
+
+def test_a_file_in_the_place_of_a_folder_is_refused_before_a_store_is_claimed(
+    stranger, tmp_path, capsys
+):
+    shutil.rmtree(stranger / "checkpoints")
+    (stranger / "checkpoints").write_text("x" * 1000)
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert main(["resume", str(stranger), "--store", f"file://{empty}"]) == 2
+    assert "checkpoints: is a file" in capsys.readouterr().err
+    assert held(empty) == {}
 
 
 @pytest.mark.parametrize("mask", [".", [["x"]], 3])
@@ -188,6 +211,21 @@ def test_a_batch_s_texts_replace_none_of_its_tensors(stranger, mask, capsys):
     save_file(columns, file.with_suffix(".safetensors"))
     assert main(["trace", str(stranger)]) == 2
     assert capsys.readouterr().err.count(f"{file.stem}.safetensors cannot be read") == 2
+
+
+@pytest.mark.parametrize("verb", ["trace", "diagnose"])
+def test_texts_or_tensors_of_another_number_of_rows_are_damage(stranger, verb, capsys):
+    file = max((stranger / "batches").glob("*.json"))
+    texts = json.loads(file.read_text())
+    file.write_text(json.dumps(texts | {"prompts": texts["prompts"][:1]}))
+    assert main([verb, str(stranger)]) == 2
+    file.write_text(json.dumps(texts))
+    columns = load_file(file.with_suffix(".safetensors"))
+    save_file(columns | {"values": columns["values"][:1]}, file.with_suffix(".safetensors"))
+    assert main([verb, str(stranger)]) == 2
+    said = capsys.readouterr().err
+    assert "prompts has 1 entries for 4 rows" in said
+    assert said.count("\n") == 2
 
 
 def test_an_option_s_file_that_is_a_link_is_not_followed(stranger, mine, capsys):
