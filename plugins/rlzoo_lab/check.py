@@ -15,7 +15,6 @@ from rlzoo_lab.words import quoted, read_options
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("words", nargs="*", metavar="option=value", help="options to set")
-    parser.add_argument("--all", action="store_true", help="every component there is")
 
 
 def run(arguments: argparse.Namespace) -> Result:

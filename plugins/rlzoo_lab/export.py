@@ -23,8 +23,6 @@ from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
 from rlzoo_lab.staged import check_free, staged
 from rlzoo_lab.weights import Weights, choose
 
-DTYPES = ("float32", "bfloat16", "float16")
-
 ADAPTER = "adapter_config.json"
 
 PROMPTS = {  # by `model.chat`
@@ -37,14 +35,6 @@ PROMPTS = {  # by `model.chat`
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("run", metavar="RUN")
     sub.add_argument("out", metavar="DIR", help="a folder that is new or empty")
-    sub.add_argument(
-        "--checkpoint", metavar="WHICH", help="best, last, or a checkpoint's step; else the end's"
-    )
-    sub.add_argument("--merge", action="store_true", help="a LoRA adapter into its base model")
-    sub.add_argument(
-        "--trust-remote-code", action="store_true", help="run code that comes with the model"
-    )
-    sub.add_argument("--dtype", choices=DTYPES, help="of the weights; else as they are")
 
 
 def run(arguments: argparse.Namespace) -> Result:

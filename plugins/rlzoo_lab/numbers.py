@@ -3,12 +3,14 @@
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlzoo.format.numbers import count as count
 from rlzoo.format.numbers import number as number
 from rlzoo.format.numbers import scaled
-from rlzoo.stats import Interval
+
+if TYPE_CHECKING:  # it imports numpy
+    from rlzoo.stats import Interval
 
 NONE = "-"
 
@@ -34,7 +36,7 @@ def signed(value: float) -> str:
     return f"{round(value, 3) + 0.0:+.3f}"
 
 
-def bracket(interval: Interval) -> str:
+def bracket(interval: "Interval") -> str:
     """`[.050, 1.190]`"""
     low, high = (
         f"{round(v, 3) + 0.0:.3f}".replace("0.", ".", 1 if abs(v) < 1 else 0) for v in interval

@@ -7,6 +7,7 @@ check = Verb(
     "hold components or a model to a contract",
     "rlzoo_lab.check",
     examples=(("rlzoo check gae", "hold a component to its contract"),),
+    function="rlzoo_lab.api.verbs:check",
 )
 base = Verb(
     "TASK [key=value ...] --out DIR",
@@ -25,6 +26,7 @@ sweep = Verb(
         ("rlzoo sweep ppo_gae estimator=gae,rloo seed=0..9", "two estimators, ten seeds"),
         ("rlzoo sweep recipe=ppo_gae,grpo seed=0,1,2", "two methods"),
     ),
+    function="rlzoo_lab.api.verbs:sweep",
 )
 compare = Verb(
     "RUN_OR_SWEEP ...",
@@ -34,6 +36,7 @@ compare = Verb(
         ("rlzoo compare runs/a runs/b", "two runs"),
         ("rlzoo compare runs/sweep-x", "rows"),
     ),
+    function="rlzoo_lab.api.verbs:compare",
 )
 diagnose = Verb(
     "RECIPE estimator=a,b ... | RUN",
@@ -43,12 +46,14 @@ diagnose = Verb(
         ("rlzoo diagnose ppo_gae estimator=gae,mc,td0,rloo", "in a small exact world"),
         ("rlzoo diagnose runs/a", "on a batch that a run saved"),
     ),
+    function="rlzoo_lab.api.verbs:diagnose",
 )
 advise = Verb(
     "RECIPE train.steps=N [estimator=a,b ...]",
     "which estimator and lambda to prefer, by a short pilot",
     "rlzoo_lab.advise.command",
     examples=(("rlzoo advise ppo_gae train.steps=60", "a pilot of six steps"),),
+    function="rlzoo_lab.api.verbs:advise",
 )
 trace = Verb(
     "RUN | RECIPE | --rewards R,R,...",
@@ -58,6 +63,7 @@ trace = Verb(
         ("rlzoo trace --rewards 0,0,1 --values .3,.4,.6 --lam .95", "typed numbers"),
         ("rlzoo trace runs/a --row 3 --html a.html", "a response of a run, as a page"),
     ),
+    function="rlzoo_lab.api.verbs:trace",
 )
 doctor = Verb(
     "RUN",
@@ -73,6 +79,7 @@ report = Verb(
         ("rlzoo report runs/a", "a page in the run's folder"),
         ("rlzoo report runs/a --watch", "again and again, while it runs"),
     ),
+    function="rlzoo_lab.api.verbs:report",
 )
 eval = Verb(
     "RUN | model=... task=...",
@@ -82,12 +89,14 @@ eval = Verb(
         ("rlzoo eval runs/a --k 1,4", "accuracy, pass@4, samples"),
         ("rlzoo eval model=tiny task=addition", "an untrained model"),
     ),
+    function="rlzoo_lab.api.verbs:evaluate",
 )
 export = Verb(
     "RUN DIR",
     "a run's model as a transformers folder with a model card",
     "rlzoo_lab.export",
     examples=(("rlzoo export runs/a my-model", "a folder for transformers, with its card"),),
+    function="rlzoo_lab.api.verbs:export",
 )
 bench = Verb(
     "[CASE ...] [--peer trl]",

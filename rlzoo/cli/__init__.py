@@ -6,6 +6,7 @@ May import `train` and what lies below. A verb's module is imported when somebod
 `rlzoo.verbs`, those of the lab as those of anybody else.
 
     catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
+    declared    a verb's options, as its Python function declares them
     guide       what to do first, and the keys
     new         a plugin package that works, to be changed
     run         `run` and `resume`, and what they show
@@ -21,10 +22,12 @@ import sys
 import warnings
 from functools import cache
 from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 from rlzoo import __version__
 from rlzoo.cli import guide
+from rlzoo.cli.declared import add_declared
 from rlzoo.cli.verb import Verb, perform
 from rlzoo.errors import RlzooError, nearest, of_the_machine
 from rlzoo.format.text import say
@@ -171,6 +174,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
         help="the recipe may read this environment variable; may be given again",
     )
     verb.add_arguments(parser)
+    if about.function:
+        add_declared(parser, resolve_name(about.function))
     parser.usage = guide.usage(str(parser.usage))
     parser.epilog = guide.epilog(about.examples, parser.epilog or "", takes_keys(parser))
     return parser

@@ -1,6 +1,7 @@
 """The frame of the verbs: what one gives back, and the one place that shows it on a terminal.
 
-A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. One that takes
+A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
+function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
 options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
 """
 
@@ -26,12 +27,14 @@ class Verb:
 
     usage, help: what follows its name, and what it does. module: where its `add_arguments` and
     `run` are, imported when somebody asks for the verb. examples: (what to type, what it does).
+    function: "module:name" of the Python function that declares its options, if there is one.
     """
 
     usage: str
     help: str
     module: str
     examples: tuple[tuple[str, str], ...] = ()
+    function: str = ""
 
 
 @dataclass

@@ -1,9 +1,7 @@
 """`rlzoo diagnose` as tests ask it."""
 
-import argparse
-
 from helpers.zoo import ZOO
-from rlzoo_lab.diagnose import command as diagnose
+from rlzoo.cli import parser_of
 from rlzoo_lab.diagnose import exact as exact_diagnosis
 from rlzoo_lab.oracle.episodes import enumerate_episodes, make_columns
 from rlzoo_lab.oracle.means import EstimatorInWorld
@@ -13,9 +11,7 @@ SMALL = ("--vocabulary", 4, "--horizon", 3, "--batches", "0")
 
 
 def parse(*words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    diagnose.add_arguments(parser)
+    parser = parser_of("diagnose")
     return parser.parse_intermixed_args([str(w) for w in words])
 
 

@@ -1,6 +1,5 @@
 """`rlzoo export`: what is written loads, is the run's policy, and says what it is."""
 
-import argparse
 import json
 import re
 import shutil
@@ -13,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 import rlzoo
 from helpers.rewards_for_tests import LETTERS
+from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo_lab import export
@@ -181,9 +181,7 @@ def test_a_merged_adapter_is_the_same_policy(lora, tmp_path, model_dir, which):
 
 
 def command(*argv):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    export.add_arguments(parser)
+    parser = parser_of("export")
     return perform(export, parser.parse_intermixed_args([str(a) for a in argv]))
 
 

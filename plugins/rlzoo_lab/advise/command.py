@@ -12,7 +12,6 @@ TOLD = 1.96  # standard errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="+", metavar="key=value", help=WORDS_HELP)
-    parser.add_argument("--share", type=float, default=0.1, help="of the run's budget; 0.1")
 
 
 def run(arguments: argparse.Namespace) -> Result:

@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from rlzoo.cli import find_verb, parse
+from rlzoo.cli.declared import as_text
 from rlzoo.cli.verb import Result, work
 from rlzoo.errors import UsageError
 from rlzoo.format.text import printable
@@ -88,7 +89,7 @@ def perform(
         if value is None or value is False:
             continue
         flag = "--" + name.replace("_", "-")
-        argv.append(flag if value is True else f"{flag}={_text(value)}")
+        argv.append(flag if value is True else f"{flag}={as_text(value)}")
     arguments = _parsed(argv)
     arguments.console = console
     with allow_env(arguments.allow_env):
@@ -101,13 +102,6 @@ def _word(word: Any) -> str:
         text = fspath(word)
         return f"./{text}" if text.startswith("-") else text  # a folder, not an option
     return str(word)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        between = ";" if any(isinstance(v, list | tuple) for v in value) else ","
-        return between.join(map(_text, value))
-    return str(fspath(value) if isinstance(value, PathLike) else value)
 
 
 def _parsed(argv: list[str]) -> Any:

@@ -1,5 +1,6 @@
-"""The verbs that read, judge and compare, as functions. Each makes the command line of its
-arguments, and what is left out is the command's own default.
+"""The verbs that read, judge and compare, as functions. Each declares the options of its verb, here
+and on the command line: the signature has their names, types and defaults, and `Options:` in the
+docstring has their help (`rlzoo.cli.declared`).
 
 `overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is
 what `rlzoo.run` gives, or the path of its folder. What comes back is the document that `--json`
@@ -7,12 +8,13 @@ prints, and shows itself.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlzoo.cli import every_verb
+from rlzoo.cli.declared import given
 from rlzoo.errors import UsageError, nearest
 from rlzoo.format.console import SafeConsole
 from rlzoo.recipe.files import find_config
@@ -43,22 +45,27 @@ def sweep(
 
     overrides: a value with commas is swept, "estimator.lam=0,0.95,1"; "seed=0,1,2" replicates.
         In a mapping, and in keys, a list is: lam=[0, 0.95, 1], seed=range(3).
-    jobs: runs at a time, each in a process of its own; by cores and memory. dir: the sweep's
-        folder; the same call goes on with what is missing in it. store: a URL that it is kept at,
-        too, for machines that share no disk. patience: minutes without a step
-        after which a run is taken up by another process. on: where runs happen, "slurm minutes=60".
-        reference: the row to compare with. threshold: the score to count steps to. display: whether
-        a line is printed for each run; in a notebook it is.
+    display: whether a line is printed for each run; in a notebook it is.
+
+    Options:
+        jobs N: runs at a time, each in a process of its own; default: what the executor can
+        dir DIR: the sweep's folder; default: runs/sweep-...; the same call adds what is missing
+        store URL: keep the folder at a URL, too, after each checkpoint: s3://bucket/a
+        patience MINUTES: another worker takes up a run without a step for this long; short for
+            --on local patience=MINUTES
+        on EXECUTOR: where runs happen, with options: "slurm minutes=60"
+        reference ROW: the row to compare with
+        threshold X: score to count steps to
+
     Raises RecipeError before a run begins; Unfinished where all fail, or at Ctrl-C.
     """
-    options = {"jobs": jobs, "dir": dir, "store": store, "patience": patience, "on": on,
-               "reference": reference, "threshold": threshold}  # fmt: skip
+    asked = given(sweep, locals())
     words = [_recipe(recipe), *as_words(overrides, swept=True), *as_words(keys, swept=True)]
     told = in_notebook() if display is None else display
     # A kernel says that it is a terminal, and is none that could redraw a table.
     terminal = False if in_notebook() else None
     console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
-    return perform("sweep", words, options.items(), console=console)
+    return perform("sweep", words, asked, console=console)
 
 
 def compare(
@@ -74,35 +81,40 @@ def compare(
 ) -> Document:
     """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
 
-    runs: runs and folders of sweeps, or a list of them. by: keys, each a two-way table.
-        reference: the row to compare with; only pairs with it are tested. threshold: the score to
-        count steps to; halfway to the best. metric: of evaluations, "accuracy", "answer_prob",
-        "score". details: every pair in the view. force: compare although task, budget or evaluation
-        differ. html: a file for a page with plots. plots: a folder for the plots as SVG and PNG.
+    runs: runs and folders of sweeps, or a list of them.
+
+    Options:
+        by KEY: a two-way table with a column for each value of KEY
+        reference ROW: the row to compare with; only pairs with it are tested
+        threshold X: score to count steps to; default: halfway to the best
+        metric NAME: of evaluations: answer_prob, accuracy, score, ...
+        details: every pair, with all tests, seeds and prompts
+        force: compare although task, budget or evaluation differ
+        html FILE: write a report with plots
+        plots DIR: write the plots as SVG and PNG
+
     Raises RlzooError where runs cannot be compared.
     """
-    options = [("reference", reference), ("threshold", threshold), ("metric", metric),
-               ("details", details), ("force", force), ("html", html), ("plots", plots),
-               *(("by", key) for key in by)]  # fmt: skip
+    asked = given(compare, locals())
     several = [one if isinstance(one, list | tuple) else [one] for one in runs]
-    return perform("compare", map(_place, chain.from_iterable(several)), options)
+    return perform("compare", map(_place, chain.from_iterable(several)), asked)
 
 
 def diagnose(
     what: PathOrRun,
     overrides: Overrides = (),
     *,
-    world: str | None = None,
-    critic: str | Words | None = None,
-    noise: float | None = None,
-    vocabulary: int | None = None,
-    horizon: int | None = None,
+    world: str | None = "outcome",
+    critic: str | Words | None = ("exact", "noisy", "zero"),
+    noise: float | None = 0.2,
+    vocabulary: int | None = 6,
+    horizon: int | None = 5,
     samples: int | None = None,
-    prompts: int | None = None,
+    prompts: int | None = 1,
     fixed_length: bool = False,
     cut: int | None = None,
     kl: bool = False,
-    batches: Sequence[int] | None = None,
+    batches: Sequence[int] | None = (4, 16, 64, 256, 1024),
     model: bool = False,
     checkpoints: bool = False,
     parameters: bool = False,
@@ -115,22 +127,29 @@ def diagnose(
     run's own batches: `rlzoo diagnose`.
 
     what: a recipe or a run. overrides: "estimator=gae,mc", "estimator.lam=0,0.5,1".
-    world: outcome, graded, dense, key_noise, words. critic: of exact, noisy, zero. noise: standard
-        deviation of the noisy critic's errors, in reward. vocabulary: tokens, EOS included.
-        horizon: the longest episode, in tokens. samples: per prompt. prompts: in the world.
-        fixed_length: no EOS. cut: truncate rows at this length. kl: with the recipe's KL.
-        batches: sizes in rows. model: the recipe's own model and task, on `vocabulary` tokens.
-    Of a run: checkpoints: its critic at each checkpoint. parameters: gradients in its final
-        parameters too. branches: so many fresh rollouts from chosen states; states: how many
-        of these.
-    plot: a file for frontier and cosine curves, .png or .svg. html: a file for a page.
+
+    Options:
+        world: outcome, graded, dense, key_noise, words
+        critic: exact, noisy, zero; own with --checkpoints
+        noise: standard deviation of the noisy critic's errors, in reward
+        vocabulary: tokens, EOS included
+        horizon: the longest episode, in tokens
+        samples: samples per prompt; the recipe's rollout.samples
+        prompts: prompts in the world, of different difficulty
+        fixed_length: no EOS: every episode takes --horizon tokens
+        cut: truncate rows at this length, as rollout.truncation sets
+        kl: with the recipe's KL, in reward and objective
+        batches: batch sizes, in rows; 0: none
+        model: the recipe's model and task, on --vocabulary tokens
+        checkpoints: of a RUN: its own critic, at each checkpoint
+        parameters: of a RUN: gradients in its final parameters too
+        branches K: of a RUN: K fresh rollouts from chosen states
+        states N: how many states --branches starts from; 64
+        plot FILE: frontier and cosine curves, .png or .svg
+        html FILE: table and plots in one self-contained page
     """
-    options = {"world": world, "critic": critic, "noise": noise, "vocabulary": vocabulary,
-               "horizon": horizon, "samples": samples, "prompts": prompts,
-               "fixed_length": fixed_length, "cut": cut, "kl": kl, "batches": batches,
-               "model": model, "checkpoints": checkpoints, "parameters": parameters,
-               "branches": branches, "states": states, "plot": plot, "html": html}  # fmt: skip
-    return perform("diagnose", [*_subject(what), *as_words(overrides, swept=True)], options.items())
+    asked = given(diagnose, locals())
+    return perform("diagnose", [*_subject(what), *as_words(overrides, swept=True)], asked)
 
 
 def trace(
@@ -139,7 +158,7 @@ def trace(
     *,
     prompt: str | None = None,
     answer: str | None = None,
-    row: int | None = None,
+    row: int | None = 0,
     step: int | None = None,
     fresh: bool = False,
     rewards: Any = None,
@@ -157,20 +176,27 @@ def trace(
 
     what: a run, a recipe, or nothing where numbers are given: rewards=[0, 0, 1] and
         values=[.3, .4, .6], a list for each token of one response, a list of lists for a group.
-        bootstrap: the value after the last token. scores, kl: in place of rewards, the score and
-        the KL of each token; tokens: their texts.
-    prompt: trace a fresh response to it; answer: what is right for it. row: which response of the
-        batch, from 0. step: which saved batch or checkpoint; the last. fresh: draw anew, though
-        batches were saved. estimator: one or several. explain: spell the arithmetic out. html: a
-        file for a page with shaded tokens.
     options: of estimators, lam=0.95; a list puts several side by side. With given numbers, other
         columns, too.
+
+    Options:
+        prompt TEXT: trace a fresh response to this prompt
+        answer TEXT: what is right for --prompt
+        row N: which response of the batch, from 0
+        step N: which saved batch or checkpoint (default: the last)
+        fresh: sample again although batches were saved
+        rewards R,...: typed numbers: reward per token
+        scores S,...: typed: score per token; less kl.coef times --kl it is the reward
+        kl K,...: typed: KL per token
+        values V,...: typed: V(s_t), read before token t
+        tokens A,B,...: typed: the tokens' texts
+        bootstrap V: typed: V after the last token (default 0)
+        estimator NAME,...: short for estimator=NAME,...
+        explain: spell the arithmetic out
+        html FILE: write a page with shaded tokens
     """
-    asked = {"prompt": prompt, "answer": answer, "row": row, "step": step, "fresh": fresh,
-             "rewards": rewards, "values": values, "bootstrap": bootstrap, "scores": scores,
-             "kl": kl, "tokens": tokens, "estimator": estimator, "explain": explain, "html": html,
-             **options}  # fmt: skip
-    return perform("trace", [*_subject(what), *as_words(overrides, swept=True)], asked.items())
+    asked = [*given(trace, locals()), *options.items()]
+    return perform("trace", [*_subject(what), *as_words(overrides, swept=True)], asked)
 
 
 def evaluate(
@@ -178,26 +204,31 @@ def evaluate(
     overrides: Overrides = (),
     *,
     checkpoint: str | int | None = None,
-    prompts: int | None = None,
-    k: int | Sequence[int] | None = None,
-    responses: int | None = None,
+    prompts: int | str | None = None,
+    k: int | Sequence[int] | None = 1,
+    responses: int | str | None = None,
     greedy: bool = False,
-    split: str | None = None,
-    samples: int | None = None,
+    split: str | None = "test",
+    samples: int | str | None = 6,
     out: PathOrRun | None = None,
 ) -> Document:
     """How good a policy is: accuracy, pass@k, samples: `rlzoo eval`.
 
     what: a run; or nothing, and overrides name ["model=...", "task=..."].
-    checkpoint: of a run: "best", "last", or a step. prompts: how many. k: of pass@k and maj@k; the
-        largest is drawn. responses: to each prompt, if more than the largest k. greedy: the
-        likeliest token each time. split: "test" or "train". samples: how many are shown. out: a
-        file for all samples, as JSON lines.
+
+    Options:
+        checkpoint WHICH: of a RUN: best, last, or a checkpoint's step
+        prompts N: how many prompts; short for eval.samples=N
+        k K,...: pass@k and maj@k; the largest is drawn
+        responses N: responses to each prompt, if more than the largest k
+        greedy: greedy decoding
+        split NAME: of the task: test or train
+        samples N: samples that are shown
+        out FILE: all samples, as JSON lines
     """
-    options = {"checkpoint": checkpoint, "prompts": prompts, "k": k, "responses": responses,
-               "greedy": greedy, "split": split, "samples": samples, "out": out}  # fmt: skip
+    asked = given(evaluate, locals())
     subject = [] if what is None else [_place(what)]
-    return perform("eval", [*subject, *as_words(overrides)], options.items())
+    return perform("eval", [*subject, *as_words(overrides)], asked)
 
 
 def doctor(run: PathOrRun) -> Document:
@@ -212,32 +243,36 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
     """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
     "report" is where it lies.
 
-    out: a file; else report.html in the run's folder. watch: while the run goes on, write the page
-        anew every so many seconds.
+    Options:
+        out FILE: where the page goes; default: RUN/report.html
+        watch SECONDS: while the run trains, write the page again every N seconds
     """
-    return perform("report", [_place(run)], [("out", out), ("watch", watch)])
+    return perform("report", [_place(run)], given(report, locals()))
 
 
-def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = None) -> Document:
+def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = 0.1) -> Document:
     """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
-    share: of the budget that the pilot takes, in (0, 1]; 0.1.
+
+    Options:
+        share: of the budget that the pilot takes, in (0, 1]; 0.1
     """
-    return perform(
-        "advise", [_recipe(recipe), *as_words(overrides, swept=True)], [("share", share)]
-    )
+    asked = given(advise, locals())
+    return perform("advise", [_recipe(recipe), *as_words(overrides, swept=True)], asked)
 
 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
     """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
 
-    name: of a component, or "model=PATH". overrides: its options, "lam=0.5". all: every component.
+    name: of a component, or "model=PATH". overrides: its options, "lam=0.5".
     A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
+
+    Options:
+        all: every component
     """
-    return perform(
-        "check", [*([] if name is None else [name]), *as_words(overrides)], [("all", all)]
-    )
+    asked = given(check, locals())
+    return perform("check", [*([] if name is None else [name]), *as_words(overrides)], asked)
 
 
 def export(
@@ -246,20 +281,20 @@ def export(
     *,
     checkpoint: str | int | None = None,
     merge: bool = False,
-    dtype: str | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
     trust_remote_code: bool = False,
 ) -> Document:
     """A run's model as a folder that transformers loads, with a model card: `rlzoo export`.
 
-    directory: new or empty. checkpoint: "best", "last" or a step; else the end's. merge: a LoRA
-        adapter into its base model. dtype: of the weights: float32, bfloat16, float16.
-        trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    directory: new or empty.
+
+    Options:
+        checkpoint WHICH: best, last, or a checkpoint's step; else the end's
+        merge: a LoRA adapter into its base model
+        trust_remote_code: run code that comes with the model
+        dtype: of the weights; else as they are
     """
-    options: Mapping[str, Any] = {
-        "checkpoint": checkpoint, "merge": merge, "dtype": dtype,
-        "trust_remote_code": trust_remote_code,
-    }  # fmt: skip
-    return perform("export", [_place(run), Path(directory)], options.items())
+    return perform("export", [_place(run), Path(directory)], given(export, locals()))
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:

@@ -98,14 +98,6 @@ def document(c: Comparison) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("paths", nargs="+", metavar="RUN_OR_SWEEP")
-    by = "a two-way table with a column for each value of KEY"
-    add("--by", action="append", default=[], metavar="KEY", help=by)
-    add("--reference", metavar="ROW", help="the row to compare with; only pairs with it are tested")
-    halfway = "score to count steps to; default: halfway to the best"
-    add("--threshold", type=float, metavar="X", help=halfway)
-    add("--metric", metavar="NAME", help="of evaluations: answer_prob, accuracy, score, ...")
-    add("--details", action="store_true", help="every pair, with all tests, seeds and prompts")
-    add("--force", action="store_true", help="compare although task, budget or evaluation differ")
     add("--markdown", action="store_true", help="tables as markdown")
     add("--csv", action="store_true", help="a line for each row, comma-separated")
     add("--latex", action="store_true", help="the table of outcomes in LaTeX")

@@ -53,9 +53,6 @@ def critics_of(listed: str, noise: float, known: Sequence[str] = CRITICS) -> lis
     return list(dict.fromkeys(names))
 
 
-SIZES = (4, 16, 64, 256, 1024)  # of batches, unless told
-
-
 def sizes_of(listed: str, samples: int) -> tuple[int, ...]:
     """Batch sizes, rounded up to whole groups; none for 0."""
     try:

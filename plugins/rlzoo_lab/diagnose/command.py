@@ -9,7 +9,6 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import RlzooError, UsageError
-from rlzoo_lab.diagnose.asked import CRITICS, SIZES
 from rlzoo_lab.diagnose.branch_tables import branch_tables
 from rlzoo_lab.diagnose.checkpoint_tables import checkpoint_tables
 from rlzoo_lab.diagnose.exact import diagnose
@@ -22,26 +21,6 @@ from rlzoo_lab.written import Written
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
-    add(
-        "--world",
-        default="outcome",
-        help="outcome, graded, dense, key_noise, words",
-    )
-    add("--critic", default=",".join(CRITICS), help="exact, noisy, zero; own with --checkpoints")
-    add("--noise", type=float, default=0.2, help="standard deviation of the noisy critic's errors")
-    add("--vocabulary", type=int, default=6, help="tokens, EOS included")
-    add("--horizon", type=int, default=5, help="the longest episode")
-    add("--samples", type=int, help="samples per prompt; the recipe's rollout.samples")
-    add("--prompts", type=int, default=1, help="prompts in the world, of unlike difficulty")
-    add("--fixed-length", action="store_true", help="no EOS: every episode takes --horizon tokens")
-    add("--cut", type=int, help="truncate rows at this length, as rollout.truncation sets")
-    add("--kl", action="store_true", help="with the recipe's KL, in reward and objective")
-    add("--batches", default=",".join(map(str, SIZES)), help="batch sizes, in rows; 0: none")
-    add("--model", action="store_true", help="the recipe's model and task, on --vocabulary tokens")
-    add("--checkpoints", action="store_true", help="of a RUN: its own critic, at each checkpoint")
-    add("--parameters", action="store_true", help="of a RUN: gradients in its final parameters too")
-    add("--branches", type=int, metavar="K", help="of a RUN: K fresh rollouts from chosen states")
-    add("--states", type=int, metavar="N", help="how many states --branches starts from; 64")
     add("--plot", action=Written, suffixes=(".png", ".svg"), metavar="FILE",
         help="frontier and cosine curves, .png or .svg")  # fmt: skip
     add("--html", action=Written, metavar="FILE",

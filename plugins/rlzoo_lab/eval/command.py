@@ -8,7 +8,7 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo.errors import UsageError
-from rlzoo_lab.eval.policy import DEFAULT_SHOWN, evaluate_policy
+from rlzoo_lab.eval.policy import evaluate_policy
 from rlzoo_lab.eval.tables import eval_tables
 from rlzoo_lab.words import is_run
 from rlzoo_lab.written import Written
@@ -17,13 +17,6 @@ from rlzoo_lab.written import Written
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     add = sub.add_argument
     add("words", nargs="*", metavar="RUN|key=value")
-    add("--checkpoint", metavar="WHICH", help="of a RUN: best, last, or a checkpoint's step")
-    add("--prompts", metavar="N", help="how many prompts; short for eval.samples=N")
-    add("--k", default="1", metavar="K,...", help="pass@k and maj@k; the largest is drawn")
-    add("--responses", metavar="N", help="responses to each prompt, if more than the largest k")
-    add("--greedy", action="store_true", help="greedy decoding")
-    add("--split", default="test", metavar="NAME", help="of the task: test or train")
-    add("--samples", default=str(DEFAULT_SHOWN), metavar="N", help="samples that are shown")
     add("--out", action=Written, metavar="FILE", help="all samples, as JSON lines")
 
 

@@ -3,7 +3,7 @@
 import argparse
 import warnings
 
-from rlzoo.cli.verb import STORE_HELP, WORDS_HELP, Result
+from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import RecipeError, Unfinished, disk_is_full
 from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo
@@ -46,18 +46,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where runs happen: local, ray:HOST:PORT, slurm, with options behind it, minutes=60; "
         "default: local",
     )
-    add("--jobs", type=int, metavar="N", help="runs at a time; default: what the executor can")
-    add("--dir", metavar="DIR", help="the sweep's folder; default: runs/sweep-...")
-    add("--store", metavar="URL", help=STORE_HELP)
-    add(
-        "--patience",
-        type=float,
-        metavar="MINUTES",
-        help="a run without a step for so long is taken up by another worker; as --on local "
-        "patience=MINUTES",
-    )
-    add("--reference", metavar="ROW", help="the row to compare with")
-    add("--threshold", type=float, metavar="X", help="score to count steps to")
 
 
 def run(arguments: argparse.Namespace) -> Result:

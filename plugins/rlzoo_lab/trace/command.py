@@ -35,21 +35,6 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
         "of a group. --log-probs, --old-log-probs and --advantages show the policy loss."
     )
     add = sub.add_argument
-    add("--prompt", metavar="TEXT", help="trace a fresh response to this prompt")
-    add("--answer", metavar="TEXT", help="what is right for --prompt")
-    add("--row", type=int, default=0, metavar="N", help="which response of the batch")
-    which = "which saved batch or checkpoint (default: the last)"
-    add("--step", type=int, metavar="N", help=which)
-    add("--fresh", action="store_true", help="sample again although batches were saved")
-    add("--rewards", metavar="R,...", help="typed numbers: reward per token")
-    add("--scores", metavar="S,...",
-        help="typed: score per token; less kl.coef times --kl it is the reward")  # fmt: skip
-    add("--kl", metavar="K,...", help="typed: KL per token")
-    add("--values", metavar="V,...", help="typed: V(s_t), read before token t")
-    add("--tokens", metavar="A,B,...", help="typed: the tokens' texts")
-    add("--bootstrap", metavar="V", help="typed: V after the last token (default 0)")
-    add("--estimator", metavar="NAME,...", help="short for estimator=NAME,...")
-    add("--explain", action="store_true", help="spell the arithmetic out")
     add("--html", action=Written, metavar="FILE", help="write a page with shaded tokens")
 
 

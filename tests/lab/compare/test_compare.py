@@ -1,6 +1,5 @@
 """Comparisons of made-up run folders, whose differences are known."""
 
-import argparse
 import io
 import json
 import re
@@ -11,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from helpers.made_up_runs import made_up_rows, made_up_run, made_up_sweep
+from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab import numbers, stats
@@ -25,9 +25,7 @@ from rlzoo_lab.records.record import read_record
 
 
 def command(*words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    verb.add_arguments(parser)
+    parser = parser_of("compare")
     return perform(verb, parser.parse_args([str(w) for w in words]))
 
 

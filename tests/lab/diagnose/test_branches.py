@@ -1,6 +1,5 @@
 """`rlzoo diagnose RUN --branches K`: what branch rollouts say, and what they cost."""
 
-import argparse
 import json
 import math
 import shutil
@@ -12,6 +11,7 @@ from rich.console import Console
 
 import rlzoo
 from rlzoo import RlzooError
+from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo_lab.diagnose import branch_rollouts
 from rlzoo_lab.diagnose import command as diagnose
@@ -22,9 +22,7 @@ from rlzoo_lab.diagnose.branches import diagnose_branches
 
 
 def parse(*words):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    diagnose.add_arguments(parser)
+    parser = parser_of("diagnose")
     return parser.parse_intermixed_args([str(word) for word in words])
 
 

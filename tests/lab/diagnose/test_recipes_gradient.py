@@ -1,16 +1,14 @@
 """`rlzoo diagnose` speaks of the gradient that the recipe takes."""
 
-import argparse
-
 import pytest
 from rich.console import Console
 
-from rlzoo_lab.diagnose import command, exact, tables
+from rlzoo.cli import parser_of
+from rlzoo_lab.diagnose import exact, tables
 
 
 def ask(*words):
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
+    parser = parser_of("diagnose")
     arguments = parser.parse_intermixed_args([*words, "--vocabulary", "4", "--horizon", "3"])
     document = exact.diagnose(arguments.words, arguments)
     console = Console(width=200, record=True, file=open("/dev/null", "w"))  # noqa: SIM115

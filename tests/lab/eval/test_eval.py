@@ -1,6 +1,5 @@
 """`rlzoo eval`: its statistics against brute force, its samples against training's evaluation."""
 
-import argparse
 import itertools
 import json
 import textwrap
@@ -12,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rlzoo
+from rlzoo.cli import parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError
 from rlzoo.runs.folder import open_folder
@@ -82,9 +82,7 @@ def evaluated(run=None, *words, ks=(1,), responses=1, **more):
 
 
 def command(capsys, *argv):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    evaluation.add_arguments(parser)
+    parser = parser_of("eval")
     status = perform(evaluation, parser.parse_intermixed_args([str(a) for a in argv]))
     assert status == 0
     return capsys.readouterr().out

@@ -1,6 +1,5 @@
 """Sweeps: rows from words, and a folder that survives whoever is killed."""
 
-import argparse
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers.forks import Context
-from rlzoo.cli import main
+from rlzoo.cli import main, parser_of
 from rlzoo.cli.verb import perform
 from rlzoo.errors import RlzooError, RunError, disk_is_full
 from rlzoo.runs.lock import locked
@@ -72,9 +71,7 @@ def register_estimators(register):
 
 def sweep(*words, **options):
     """As `rlzoo sweep`, in this process: its workers are processes of their own all the same."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--json", action="store_true")
-    command.add_arguments(parser)
+    parser = parser_of("sweep")
     flags = [x for k, v in options.items() for x in (f"--{k}", str(v))]
     return perform(command, parser.parse_args([*words, *flags]))
 

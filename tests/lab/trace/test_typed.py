@@ -1,9 +1,8 @@
 """Typed numbers: scores, KL, texts of tokens; what does not fit is one line."""
 
-import argparse
-
 import pytest
 
+from rlzoo.cli import parser_of
 from rlzoo.errors import UsageError
 from rlzoo_lab.trace import command
 from rlzoo_lab.trace.html import page
@@ -14,8 +13,7 @@ KL = ("--scores", "0,0,1", "--kl", ".5,-.2,.3", "--values", ".3,.4,.6")
 def traced(zoo, *words):
     from rlzoo.cli import _joined
 
-    parser = argparse.ArgumentParser(allow_abbrev=False)
-    command.add_arguments(parser)
+    parser = parser_of("trace")
     arguments, rest = parser.parse_known_args(_joined(list(words)))
     command.sort_out(arguments, rest)
     return command.trace(arguments, zoo)
