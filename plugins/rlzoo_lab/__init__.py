@@ -1,7 +1,8 @@
 """The lab: what studies runs, and the verbs that do it. Comes in by entry points, as anybody's.
 
-May import the core. Verbs do not know each other; a sweep alone ends in a comparison, and a report
-asks the doctor. A module with `add_arguments` imports no torch at its top.
+May import the core. Verbs do not import each other, with two exceptions: a sweep ends in a
+comparison, and a report includes the doctor's findings. A module with `add_arguments` imports no
+torch at its top.
 
     advise      which estimator to prefer, by a short pilot
     api         the Python face: a function for each verb, and a run as an object
@@ -13,15 +14,15 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     completion  what a shell may complete
     diagnose    estimators against the exact truth
     display     what `rlzoo run` shows on a terminal
-    doctor      what a run's metrics say is wrong
+    doctor      what is wrong with a run
     duration    how long a run may take, estimated
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
-    reward_models  outcome and process reward models, read and asked for scores
-    preview     what `rlzoo show` says of a run before it begins: memory, time, prompts
+    reward_models  outcome and process reward models and their scores
+    preview     what `rlzoo show` prints about a run before it begins: memory, time, prompts
     records     runs read back, and which of them can be compared
     report      one page of a run: its trend, a step's groups, a response's tokens
     staged      a folder that is there whole or not at all
@@ -31,7 +32,7 @@ asks the doctor. A module with `add_arguments` imports no torch at its top.
     table       the verbs, for `rlzoo help`
     tiny        the small models that ship: made, not downloaded
     trace       one response, a row per token
-    variants    one recipe, and its plan, for each estimator and option that stand side by side
+    variants    one recipe, and its plan, for each estimator and option to compare
     weights     which weights of a run: at its end, of its best evaluation, of a checkpoint
     words       words of a command line that are a run, a path or options
     written     options that name a file to write, checked before the work

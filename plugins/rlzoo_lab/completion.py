@@ -1,6 +1,6 @@
 """What a shell may complete: verbs, recipes, keys, components, run folders.  No torch.
 
-Switched on by `eval "$(register-python-argcomplete rlzoo)"`; docs/recipes.md says more.
+Switched on by `eval "$(register-python-argcomplete rlzoo)"`; see docs/recipes.md.
 """
 
 import glob
@@ -44,7 +44,7 @@ def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -
 
 
 def words(metavar: str, said: list[str], prefix: str, **_: Any) -> list[str]:
-    """What may stand in the place of `prefix` where a positional of that metavar is expected."""
+    """Completions of `prefix` for a positional argument of that metavar."""
     found: list[str] = []
     if "RUN" in metavar:
         found += _runs(prefix)

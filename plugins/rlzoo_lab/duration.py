@@ -76,7 +76,7 @@ def measured_rate(rows: int, hidden: int, inner: int, device: str, threads: int 
 def duration(plan: Plan, sizes: Any, prompt: int, device: str) -> Duration | None:
     """None for a device that is not here.
 
-    sizes: of the policy (rlzoo_lab.preview.Sizes). prompt: tokens of a prompt.
+    sizes: the policy's (rlzoo_lab.preview.Sizes). prompt: tokens of a prompt.
     """
     if device == "cuda" and not torch.cuda.is_available():
         return None

@@ -68,7 +68,7 @@ def export(
 ) -> dict[str, Any]:
     """Write the model's folder, whole or not at all; what `--json` prints.
 
-    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe allows.
     """
     folder, place = open_folder(run), Path(directory)
     check_free(place, "DIR")
@@ -241,7 +241,7 @@ def _training(folder: RunFolder, weights: Weights, recipe: Mapping[str, Any]) ->
 
 
 def versions() -> dict[str, str]:
-    """Of rlzoo and the libraries that a model depends on, those that are installed."""
+    """The installed versions of rlzoo and of the libraries that a model depends on."""
     installed = {"rlzoo": __version__}
     for name in ("torch", "transformers", "peft"):
         with contextlib.suppress(PackageNotFoundError):

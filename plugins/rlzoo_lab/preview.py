@@ -1,7 +1,7 @@
 """What `rlzoo show` prints about a run before it begins: how prompts are read, how much memory it
 takes, and how long. Nothing is loaded; `show` finds `preview` by the entry point of that name.
 
-The sizes are those of a `config.json`: read where the model is at hand, else the recipe's
+The sizes are those of a `config.json`: read if the model is stored here, else the recipe's
 `model.shape`. Parameters are counted one by one, bytes are an estimate.
 """
 
@@ -97,7 +97,7 @@ class Preview:
 
 
 def preview(plan: Plan) -> Preview:
-    """What can be said of a run before it begins."""
+    """What is known about a run before it begins."""
     held = estimate(plan)
     lasts = duration(plan, held.sizes, held.prompt, held.device) if held else None
     return Preview(_prompts_read(plan), held, lasts)
@@ -116,7 +116,7 @@ def _prompts_read(plan: Plan) -> str | None:
 
 
 def read_sizes(config: Mapping[str, Any], folder: Path | None = None) -> Sizes | None:
-    """From what a `config.json` says, and the weights beside it; None where it says too little."""
+    """From a `config.json` and the weights next to it; None if it has too few entries."""
     said = {**config, **config.get("text_config", {})}
     several = said.pop("text_config", None) is not None
 
@@ -157,8 +157,8 @@ def _stored(file: Path, config: Mapping[str, Any]) -> dict[str, Sequence[int]]:
 
 
 def _made(config: Mapping[str, Any]) -> tuple[dict[str, Sequence[int]], bool]:
-    """(shapes, whether they are exact): of the model that transformers makes of a config, on no
-    device; of a Llama of these sizes where it does not know the family. Importing it takes 3 s."""
+    """(shapes, whether they are exact): those of the model that transformers makes from a config,
+    on the meta device; a Llama of these sizes if the family is unknown. The import takes 3 s."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     exact = True
@@ -186,7 +186,7 @@ def find_sizes(model: Any) -> tuple[Sizes | None, str]:
 
 
 def config_file(path: str) -> Path | None:
-    """Of a folder or a hub id, where it is here; an adapter's is its base's."""
+    """The config.json of a folder or a hub id, if it is stored here; an adapter's is its base's."""
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if (folder / "config.json").is_file():
             return folder / "config.json"
@@ -296,7 +296,7 @@ def estimate(plan: Plan) -> Estimate | None:
         size = adapters * 4 or sizes.parameters * stored
         kept = f"{r.staleness} copies of what is trained (rollout.staleness)"
         add("delayed weights", r.staleness * size, "always", kept)
-        add("weights set aside", size, "sampling", "of now, while those of then sample")
+        add("weights set aside", size, "sampling", "the current ones, while older ones sample")
     if sampled := sampling_copy(config, device):
         add("actor: copy", sizes.parameters * BYTES[sampled], "always", f"{sampled}, that samples")
     if plan.reference and not m.lora.rank:
@@ -335,7 +335,7 @@ def estimate(plan: Plan) -> Estimate | None:
 def _update(
     plan: Plan, sizes: Sizes, device: str, long: int, rows: int
 ) -> Iterator[tuple[str, int, str, str]]:
-    """What the passes of an update hold of `rows` rows of `long` positions."""
+    """The memory of an update's passes over `rows` rows of `long` positions."""
     config = plan.recipe.config
     stored = BYTES[config.model.dtype]
     positions, how = _pass(config, sizes, device, long, rows)
@@ -371,7 +371,7 @@ def _device(name: str) -> str:
 
 
 def _pass(config: Config, sizes: Sizes, device: str, long: int, rows: int) -> tuple[int, str]:
-    """Positions of an update's pass, and why so many."""
+    """Positions of an update's pass, and the reason for that number."""
     t = config.train
     here = -(-rows // t.minibatches) * long
     if t.microbatch:

@@ -13,7 +13,7 @@ from rlzoo.runs.lock import locked
 
 @contextmanager
 def staged(place: Path, option: str, *, keep: bool = False) -> Iterator[Path]:
-    """A folder beside `place` that takes its place, whole, when the block ends.
+    """A folder next to `place` that replaces it, complete, when the block ends.
 
     One process at a time. keep: what is left of a block that did not end stays, for the next.
     Raises UsageError, which names the `option`, where `place` holds something.

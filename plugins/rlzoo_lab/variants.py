@@ -1,4 +1,4 @@
-"""One recipe and plan for each estimator that is put beside others, with its swept options."""
+"""One recipe and plan for each estimator that is compared, with its swept options."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ def variants(
         plain = make(chosen)
         estimator = zoo.estimators[plain.config.estimator.name]
         if plain.config.rollout.truncation == "bootstrap" and "values" not in estimator.needs:
-            # Beside a critic's estimator, one that reads no value cares for none after the end.
+            # Next to a critic's estimator: one that reads no values needs none after the end.
             chosen = [w for w in chosen if not w.startswith("rollout.truncation=")]
             chosen.append("rollout.truncation=zero")
             plain = make(chosen)

@@ -23,11 +23,11 @@ class Weights:
     raw: bool = False
 
     def words(self) -> list[str]:
-        """What makes a recipe start from them, as far as words can."""
+        """Words that make a recipe start from them, if words can."""
         return [] if self.raw else [f"model.path={quoted(self.path)}"]
 
     def load_into(self, model: Any) -> None:
-        """Into the run's own policy: a checkpoint's weights; of a folder it was made already."""
+        """Load a checkpoint's weights into the run's policy; a folder's are loaded already."""
         if self.raw:
             from rlzoo.train.checkpoint import load_networks  # torch
 

@@ -12,8 +12,8 @@ from rlzoo.runs.disk import DEVICES
 
 
 class Written(argparse.Action):
-    """Of an option that names a file to write: raises UsageError where it cannot be written, before
-    the verb begins to work.
+    """For an option that names a file to write: raises UsageError if it cannot be written, before
+    the verb begins.
 
     folder: it names a folder. suffixes: what the name must end in. The rest is argparse's.
     """
@@ -45,7 +45,7 @@ def refuse_unwritable(
 
 
 def _unwritable(place: Path, folder: bool) -> str:
-    """What is wrong with a place that is to be written, or an empty string; raises OSError."""
+    """The reason that a place cannot be written, or an empty string; raises OSError."""
     if place.parent in DEVICES and place.exists():
         return ""
     if place.is_symlink():

@@ -42,8 +42,8 @@ CLEAN = [
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
     "docs": 34,
-    "rlzoo": 489,
-    "plugins": 547,
+    "rlzoo": 488,
+    "plugins": 300,
     "configs": 2,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""

@@ -38,7 +38,7 @@ WORDS = [
     (r"of one's own", "your own, custom"),
     (r"(?<!there )(?:is|are|was|were) no (?!longer|more|less|other|better|worse|fewer)\w+",
      "is not a"),
-    (r"(?<!there )(?:is|are|was|were) none", "is not one, has none"),
+    (r"(?<!there )(?:is|are|was|were) (?-i:none)", "is not one, has none"),
     (r"there (?:is|was) no need", "not needed"),
     (r"(?:has|have|had) (?:not|none)(?=[.,;:)])", "does not have"),
     (r"(?-i:Of) (?!course)\w+|(?<=[;:] )(?-i:of) (?:a|an|the|all|any|each|every|those|them|\d+)",

@@ -44,8 +44,8 @@ def view(document: Mapping[str, Any]) -> list[Any]:
         cells = [f"{row['world']:.2f}", pilot, f"{row['both']:.2f}", behind]
         table.add_row(row["name"], *cells[:-1], "-" if row is rows[0] else cells[-1])
     notes = [
-        "mean cosine of a batch's gradient with the true one, tokens being equal: in a made-up "
-        "world that pays alike; of the pilot; of both; ± one standard error",
+        "mean cosine of a batch's gradient with the true one, at equal tokens: in an invented "
+        "world with the same rewards; in the pilot; in both; ± one standard error",
         *(f"{r['name']}: the yardstick is of gamma = 1" for r in rows if r["gamma"] != 1),
         *(f"left out: {line}" for line in document["left_out"]),
     ]
@@ -54,12 +54,12 @@ def view(document: Mapping[str, Any]) -> list[Any]:
 
 
 def verdict(document: Mapping[str, Any], rows: list[Mapping[str, Any]]) -> list[str]:
-    """The advice, what it does not know, and what the critic knows."""
+    """The advice, what is uncertain, and how good the critic is."""
     best, *others = rows
     lines = [f"Prefer {best['name']}: {document['command']}"]
     like = [r["name"] for r in others if best["both"] - r["both"] <= TOLD * r["behind_se"]]
     if like:
-        lines.append(f"Not told apart from it: {', '.join(like)}.")
+        lines.append(f"Not distinguishable from it: {', '.join(like)}.")
     if document["direction"] < 2:
         lines.append(
             "The pilot is too short to see which way the true gradient points "

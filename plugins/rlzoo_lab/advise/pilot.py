@@ -38,7 +38,7 @@ def advise(words: list[str], share: float) -> dict[str, Any]:
     """What `--json` prints.
 
     words: a recipe and a budget, and estimators with options as in a sweep; all there are, where
-    none is named.  share: of the budget, for the pilot.
+    none is named.  share: the pilot's share of the budget.
     """
     zoo = load_zoo()
     own = [w for w in words if not w.startswith("estimator")]

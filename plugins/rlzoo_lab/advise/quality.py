@@ -4,7 +4,7 @@ Rows are cut into n parts that share no prompt: g_i is an estimator's gradient o
 unbiased one's. Parts are independent, so over i != j  E <g_i, u_j> = <E g, g*>  and
 E <g_i, g_j> = |E g|^2;  with E |g_i|^2 the mean cosine of a batch of several parts with g* follows,
 but for the factor |g*| that all estimators share. A short pilot shows little: a made-up
-world (`standin`) gives the prior, which weighs the less the more the pilot has seen.
+world (`standin`) gives the prior; its weight falls as the pilot sees more.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,8 @@ SPREAD = 0.1  # how far a task's cosine may be from a made-up world's: one stand
 @dataclass(frozen=True)
 class Advice:
     """For C estimators, (C,) each: cosines of a batch's gradient with the true one by the world, by
-    the pilot (with its standard error) and by both; `behind_se`: of the difference to the best.
+    the pilot (with its standard error) and by both;
+    `behind_se`: standard error of the difference to the best.
 
     direction: |g*|^2 by the pilot over its standard error; below 2 it has not seen the direction.
     """
@@ -59,7 +60,7 @@ def weigh(world: Array, gradients: Array, unbiased: Array, batch: int) -> Advice
 
 
 def _jackknife(values: Array) -> tuple[Array, Array]:
-    """A statistic (C,) and its covariance (C, C), from values (1 + n, C): of all parts, and with
+    """A statistic (C,) and its covariance (C, C), from values (1 + n, C): for all parts, and with
     one left out in turn.  Source: Efron and Stein 1981, doi:10.1214/aos/1176345462."""
     apart = values[1:] - values[1:].mean(0)
     return values[0], (len(apart) - 1) / len(apart) * apart.T @ apart

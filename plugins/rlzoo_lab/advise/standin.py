@@ -25,7 +25,7 @@ EARLY = 0.05  # of what is paid: less before the last token counts as nothing
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a pilot's last step: a world that pays alike, the responses' mean length, V's mean over
+    """A pilot's last step: a world with the same rewards, the responses' mean length, V's mean over
     the returns' mean, and the share of the returns' variance that V explains."""
 
     world: str

@@ -8,6 +8,6 @@ the same checks, the same errors. May import `cli`, `tools` and the layers below
     notebook   what a run shows in a notebook while it goes
     overrides  settings as Python has them, as words of the command line
     picture    a run as HTML: curve, numbers, samples
-    runs       train, go on, open: a run as an object
+    runs       train, resume, open: a run as an object
     verbs      the verbs that read, judge and compare
 """

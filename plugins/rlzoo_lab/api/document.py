@@ -106,7 +106,7 @@ def _word(word: Any) -> str:
 
 def _parsed(argv: list[str]) -> Any:
     """argparse ends the process where an option is wrong; here it is an error as any other."""
-    find_verb(argv[0])  # imported before what is said goes aside: that is for a moment alone
+    find_verb(argv[0])  # imported before output is captured, which lasts only a moment
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said):
@@ -114,5 +114,5 @@ def _parsed(argv: list[str]) -> Any:
         sys.stderr.write(said.getvalue())
         return arguments
     except SystemExit:
-        lines = said.getvalue().strip().splitlines() or ["it cannot be asked for so"]
+        lines = said.getvalue().strip().splitlines() or ["these options are not valid"]
         raise UsageError(lines[-1].removeprefix(f"rlzoo {argv[0]}: error: ")) from None

@@ -104,7 +104,7 @@ class Notebook(Silent):
         self.left = self.asked = ""
         if isinstance(error, KeyboardInterrupt):
             self.doing = f"{said}; {again}"
-            # As IPython asks an error to show itself: whoever pressed stop needs no traceback.
+            # IPython's way to show an error: a user who pressed stop needs no traceback.
             error._render_traceback_ = lambda: [self.doing]  # type: ignore[attr-defined]
         else:
             self.doing = f"failed: {said}"

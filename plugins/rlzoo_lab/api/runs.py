@@ -1,4 +1,4 @@
-"""Train, go on, open: a run as an object."""
+"""Train, resume, open: a run as an object."""
 
 import os
 from collections import deque
@@ -217,9 +217,10 @@ def resume(
     """Resume an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
 
     path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
-    run code that comes with the model, whatever the run's own recipe sets. dir: the folder that the
-    run of a URL goes on in; runs/ and its name. store: the URL that a folder's run is kept at. Of a
-    finished run it is the run, and nothing is trained. Raises RunError where it is not a run.
+    run code that comes with the model, whatever the run's own recipe sets. dir: the folder
+    in which the run of a URL continues; default: runs/ and its name. store: the URL that keeps a
+    folder's run. A finished run is returned, and nothing is trained. Raises RunError where it is
+    not a run.
     """
     more: dict[str, Any] = {"trust_remote_code": trust_remote_code, "dir": dir, "store": store}
     with _shown(display) as shown:

@@ -3,7 +3,7 @@ and on the command line: the signature has their names, types and defaults, and 
 docstring has their help (`rlzoo.cli.declared`).
 
 `overrides` are words of the command line, ["estimator.lam=0.9"], or a mapping of keys. A run is
-what `rlzoo.run` gives, or the path of its folder. What comes back is the document that `--json`
+what `rlzoo.run` gives, or the path of its folder. Each returns the document that `--json`
 prints, and shows itself.
 """
 
@@ -62,7 +62,7 @@ def sweep(
     asked = given(sweep, locals())
     words = [_recipe(recipe), *as_words(overrides, swept=True), *as_words(keys, swept=True)]
     told = in_notebook() if display is None else display
-    # A kernel says that it is a terminal, and is none that could redraw a table.
+    # A kernel claims to be a terminal, but it cannot redraw a table.
     terminal = False if in_notebook() else None
     console = SafeConsole(quiet=not told, force_jupyter=False, force_terminal=terminal)
     return perform("sweep", words, asked, console=console)
@@ -141,9 +141,9 @@ def diagnose(
         kl: with the recipe's KL, in reward and objective
         batches: batch sizes, in rows; 0: none
         model: the recipe's model and task, on --vocabulary tokens
-        checkpoints: of a RUN: its own critic, at each checkpoint
-        parameters: of a RUN: gradients in its final parameters too
-        branches K: of a RUN: K fresh rollouts from chosen states
+        checkpoints: with a RUN: its own critic, at each checkpoint
+        parameters: with a RUN: gradients in its final parameters too
+        branches K: with a RUN: K fresh rollouts from chosen states
         states N: how many states --branches starts from; 64
         plot FILE: frontier and cosine curves, .png or .svg
         html FILE: table and plots in one self-contained page
@@ -175,7 +175,7 @@ def trace(
     """One response, token by token, each number with its source: `rlzoo trace`.
 
     what: a run, a recipe, or nothing where numbers are given: rewards=[0, 0, 1] and
-        values=[.3, .4, .6], a list for each token of one response, a list of lists for a group.
+        values=[0.3, 0.4, 0.6], a list for each token of one response, a list of lists for a group.
     options: of estimators, lam=0.95; a list puts several side by side. With given numbers, other
         columns, too.
 
@@ -217,12 +217,12 @@ def evaluate(
     what: a run; or nothing, and overrides name ["model=...", "task=..."].
 
     Options:
-        checkpoint WHICH: of a RUN: best, last, or a checkpoint's step
+        checkpoint WHICH: with a RUN: best, last, or a checkpoint's step
         prompts N: how many prompts; short for eval.samples=N
         k K,...: pass@k and maj@k; the largest is drawn
         responses N: responses to each prompt, if more than the largest k
         greedy: greedy decoding
-        split NAME: of the task: test or train
+        split NAME: the task's split: test or train
         samples N: samples that are shown
         out FILE: all samples, as JSON lines
     """
@@ -232,16 +232,16 @@ def evaluate(
 
 
 def doctor(run: PathOrRun) -> Document:
-    """What a run's numbers say is wrong, and what to try: `rlzoo doctor`. Findings by gravity.
+    """What is wrong with a run, and what to try: `rlzoo doctor`. Findings, most severe first.
 
-    Raises RunError where the folder is no run.
+    Raises RunError if the folder is not a run.
     """
     return perform("doctor", [_place(run)], ())
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
     """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
-    "report" is where it lies.
+    "report" is its path.
 
     Options:
         out FILE: where the page goes; default: RUN/report.html
@@ -256,7 +256,7 @@ def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
 
     Options:
-        share: of the budget that the pilot takes, in (0, 1]; 0.1
+        share: the pilot's share of the budget, in (0, 1]; 0.1
     """
     asked = given(advise, locals())
     return perform("advise", [_recipe(recipe), *as_words(overrides, swept=True)], asked)
@@ -265,7 +265,7 @@ def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
     """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
 
-    name: of a component, or "model=PATH". overrides: its options, "lam=0.5".
+    name: a component's name, or "model=PATH". overrides: its options, "lam=0.5".
     A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
 
     Options:
@@ -292,7 +292,7 @@ def export(
         checkpoint WHICH: best, last, or a checkpoint's step; else the end's
         merge: a LoRA adapter into its base model
         trust_remote_code: run code that comes with the model
-        dtype: of the weights; else as they are
+        dtype: the weights' dtype; else unchanged
     """
     return perform("export", [_place(run), Path(directory)], given(export, locals()))
 
@@ -301,7 +301,7 @@ def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
     """Any verb of the command line by its name, one that a plugin brings too:
     `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
 
-    words, options: as the verb takes them; True gives an option alone. Raises RlzooError.
+    words, options: as the verb takes them; True gives an option without a value. Raises RlzooError.
     """
     if name not in every_verb():
         raise UsageError(f"no verb {name!r}{nearest(name, every_verb())}")
@@ -313,7 +313,7 @@ def _recipe(recipe: PathOrRun) -> str:
 
 
 def _place(run: PathOrRun) -> Any:
-    """A path, which is no option whatever it begins with; a URL as it is."""
+    """A path that cannot be read as an option; a URL as it is."""
     return run if is_url(run) else Path(run)
 
 

@@ -18,7 +18,7 @@ Told = dict[str, Any]  # samples, and whatever else there is to report
 
 def reward(prompts: list[str], responses: list[str], answers: Any = None) -> list[float]:
     """1 for about one response in six, by its text only: a mixed signal that no learning moves,
-    equal for every sampler. About a quarter of the groups of eight have none."""
+    equal for every sampler. About a quarter of the groups of eight have no signal."""
     return [
         float(zlib.crc32(f"{p}|{r}".encode()) % 6 == 0)
         for p, r in zip(prompts, responses, strict=True)

@@ -131,7 +131,7 @@ def step(models: Any, spec: Mapping[str, Any]) -> Row:
 
 def head(models: Any, spec: Mapping[str, Any]) -> Row:
     """Log-probs and entropy of one long response, and their gradient: all but the logits is small
-    beside these at a large vocabulary."""
+    next to these at a large vocabulary."""
     policy = models.policy
     where = policy.device
     columns = rows_of(policy, 1, spec["tokens"])

@@ -19,7 +19,7 @@ TITLES = {
 
 
 def variant(row: Row) -> str:
-    """What distinguishes a row from others of its case and of the same maker."""
+    """The settings that distinguish a row from other rows of its case and of the same library."""
     if "processes" in row:
         return f"{row['processes']} process{'es' if row['processes'] > 1 else ''}"
     return f"{row['rows']} rows" if "rows" in row else ""

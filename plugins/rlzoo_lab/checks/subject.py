@@ -1,6 +1,6 @@
 """The component under judgement, and how the kit calls it: raw, without the core's safety net.
 
-The core puts zeros off the mask, detaches and copies. What a component does by itself shows only
+The core puts zeros off the mask, detaches and copies. A component's own output shows only
 when its bare function is called; a check that needs the core in between calls the component.
 """
 

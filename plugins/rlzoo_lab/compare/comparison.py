@@ -1,6 +1,6 @@
 """`rlzoo compare`: which configuration is better, by how much, and how sure that is.  No torch.
 
-Every number comes from `rlzoo_lab.stats`; docs/compare.md says why these.
+Every number comes from `rlzoo_lab.stats`; docs/compare.md explains the choice.
 """
 
 import itertools
@@ -44,8 +44,8 @@ class Pair:
     """Two rows on the seeds they share; the difference is a - b.
 
     contrast: whether the one method is better, over seeds; its p and interval hold for all pairs
-    together. runs: whether these very runs differ, over prompts; None where the folders do not
-    tell. signs: the sign-flip test, p_signs its p after Holm's correction.
+    together. runs: whether these very runs differ, over prompts; None if the folders do not
+    record that. signs: the sign-flip test, p_signs its p after Holm's correction.
     """
 
     a: ComparedRow
@@ -64,7 +64,7 @@ class Pair:
 
     @property
     def claimed(self) -> bool:
-        """Shown, not in doubt, and the better row has neither lost runs nor fallen apart."""
+        """Shown, not in doubt, and the better row has neither lost runs nor a bimodal split."""
         winner = self.a if self.contrast.mean > 0 else self.b
         return self.shown and not (winner.lost or winner.split or self.doubt)
 
@@ -87,7 +87,7 @@ class Pair:
         bounds = (0.0, 1.0) if next(iter(self.a.runs.values())).metric in SHARES else None
         unlike, leans = stats.doubts(x, y, d, bounds)
         if leans:
-            return f"{times}, and lies within {stats.NEAR:g} spreads of the bound of its scores"
+            return f"{times}, and is within {stats.NEAR:g} spreads of the bound of its scores"
         if unlike:
             return f"{times}, and the seeds may have missed its tail"
         return ""

@@ -183,7 +183,7 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     shown["finals"] = caption, partial(finals, c)
     for key in response_keys(c):
         caption = (f"Response to {key}. Dots are runs, the line joins IQMs, bars "
-                   "are 95 % intervals; values stand at equal distances.")  # fmt: skip
+                   "are 95 % intervals; values are at equal distances.")  # fmt: skip
         shown[f"response-{key}"] = caption, partial(response, c, key)
     if max(len(row.seeds) for row in c.rows) > 1:
         caption = ("Performance profile: the share of runs that end above a score. A curve "

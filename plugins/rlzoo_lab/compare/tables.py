@@ -114,7 +114,7 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Ta
 
 
 def final(row: ComparedRow) -> str:
-    """The mean over seeds and its interval; of a row that falls apart, each part and its size."""
+    """The mean over seeds and its interval; for a bimodal row, each part and its size."""
     if row.split:
         low, high = sides(row)
         return " | ".join(f"{three_decimals(fmean(x))} x{len(x)}" for x in (high, low))
@@ -137,7 +137,7 @@ def _tokens_to(r: Reach) -> str:
 
 
 def pair_columns(c: Comparison, *, brief: bool = False) -> list[TableColumn]:
-    """Every pair: the method over seeds, sign flips beside it, these runs over prompts."""
+    """Every pair: the test over seeds, sign flips next to it, these runs over prompts."""
 
     def interval(x: stats.Interval | None) -> str:
         return bracket(x) if x else NONE

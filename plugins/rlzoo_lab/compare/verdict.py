@@ -75,7 +75,7 @@ def _of_methods(c: Comparison) -> str:
         leads = ", ".join(f"{_other(c, p)} ({difference(p.contrast)})" for p in few)
         needed = stats.seeds_to_show(len(c.rows), reference=c.chosen)
         parts.append(
-            f"one seed cannot tell {name} from {leads}: {needed} show a difference of "
+            f"one seed cannot distinguish {name} from {leads}: {needed} show a difference of "
             f"{stats.LARGE:g} times the spread between seeds"
         )
     return f"{'; '.join(parts)}." if parts else ""
@@ -107,7 +107,7 @@ def _of_runs(c: Comparison) -> str:
 
 
 def _beware(c: Comparison) -> list[str]:
-    """Runs that are lost, rows that fall apart, and claims withheld for either."""
+    """Runs that are lost, bimodal rows, and claims withheld for either reason."""
     found = [f"No run of {name} came to an end ({why})." for name, why in c.all_failed().items()]
     for row in c.rows:
         leads = [
@@ -115,17 +115,17 @@ def _beware(c: Comparison) -> list[str]:
             for other in c.rows
             if (p := c.pair(row, other)) and p.shown and not p.claimed and p.contrast.mean > 0
         ]
-        no_claim = f"; its lead over {_listed(leads)} is no claim" if leads else ""
+        no_claim = f"; its lead over {_listed(leads)} is not a claim" if leads else ""
         if row.lost:
             why, of = next(iter(row.lost.values())), len(row.lost) + len(row.runs)
             found.append(
                 f"{row.label} lost {len(row.lost)} of {of} runs ({why}), "
-                f"so what is said of it is of the seeds that are left{no_claim}."
+                f"so its results cover only the remaining seeds{no_claim}."
             )
         if row.split:
             low, high = sides(row)
             found.append(
-                f"{row.label} falls apart: {len(low)} of {len(row.runs)} seeds end at "
+                f"{row.label} is bimodal: {len(low)} of {len(row.runs)} seeds end at "
                 f"{_range(low)}, the others at {_range(high)}; their mean describes "
                 f"neither{no_claim if not row.lost else ''}."
             )
@@ -133,14 +133,14 @@ def _beware(c: Comparison) -> list[str]:
         if p.shown and p.doubt:
             found.append(
                 f"Withheld: the difference between {p.a.label} and {p.b.label} "
-                f"({difference(p.contrast)}) is no claim at {_seeds(p.contrast.n)}: {p.doubt}. "
+                f"({difference(p.contrast)}) does not count at {_seeds(p.contrast.n)}: {p.doubt}. "
                 "A t test errs too often there; more seeds help."
             )
     return found
 
 
 def sides(row: ComparedRow) -> tuple[list[float], list[float]]:
-    """The scores of a row that falls apart: those that ended low, and the others."""
+    """The scores of a bimodal row: those that ended low, and the others."""
     low = [row.runs[seed].score for seed in row.split]
     return low, [row.runs[seed].score for seed in row.seeds if seed not in row.split]
 
@@ -149,7 +149,7 @@ def method(c: Comparison) -> str:
     """How the verdict was reached, in a line."""
     n = len(c.pairs)
     if len(c.rows) == 2:
-        how = "Paired t test at .05"
+        how = "Paired t test at 0.05"
     elif c.chosen:
         how = f"Seed-and-row model, Dunnett's t at .05 over the {n} pairs with {c.reference.label}"
     else:

@@ -1,7 +1,7 @@
 """`rlzoo diagnose RUN --checkpoints`: the run's own critic against the truth, during training.
 
 The run's task is enumerated on a few tokens, the same ones at every checkpoint. The policy of each
-checkpoint has an exact V there; its critic is asked about the same prefixes, and stands beside it
+checkpoint has an exact V there; its critic predicts the same prefixes, and is shown next to it
 in the estimators.
 """
 

@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> Result:
     of_run = is_run(words[0]) or arguments.checkpoints or arguments.branches is not None
     for option in ("plot", "html") if of_run else ():
         if getattr(arguments, option):
-            raise UsageError(f"--{option}: is for a recipe; of a RUN --json has all numbers")
+            raise UsageError(f"--{option}: is for a recipe; --json has all numbers of a RUN")
     if arguments.checkpoints:
         from rlzoo_lab.diagnose.checkpoints import diagnose_checkpoints
 

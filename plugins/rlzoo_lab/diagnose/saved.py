@@ -152,7 +152,10 @@ def run_tables(document: Mapping[str, Any], width: int) -> list[Any]:
     if "parameter_cosine" in document:
         where += ", and (θ) in the parameters of the run's final model"
     first = name_of(rows[0])
-    note = f"corr: of advantages with those of {first}; cos: of the loss's gradients, {where}"
+    note = (
+        f"corr: correlation of advantages with those of {first}; "
+        f"cos: cosine of the loss's gradients, {where}"
+    )
     tables = [table]
     if critic := document.get("critic"):
         tables += cell_tables(critic, document["batch"], "G")

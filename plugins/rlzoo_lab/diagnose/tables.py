@@ -182,7 +182,7 @@ def _losses(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     how = {"none": "not whitened", "batch": "whitened over the batch", "group": "within groups"}
     losses = dict.fromkeys(f"{row['aggregation']}, {how[row['whiten']]}" for row in rows)
     notes = [
-        "cos A^: of the estimator by itself, all tokens alike; cos, cos@B, gain@B: as the "
+        "cos A^: for the estimator by itself, with equal weights; cos, cos@B, gain@B: as the "
         f"recipe's loss weighs them: {' or '.join(losses)}"
     ]
     discounts = {f"{name_of(row)}: gamma = {row['gamma']:g}" for row in rows if row["gamma"] != 1}

@@ -1,4 +1,4 @@
-"""What a run shows on a terminal: a panel while it goes on, tables at its end. No torch.
+"""What a run shows on a terminal: a panel while it trains, tables at its end. No torch.
 
 May import `rlzoo.cli.run`, `records` and `curve`. `rlzoo run` finds `make` by the entry point
 `display` of the group `rlzoo.names`.

@@ -121,7 +121,7 @@ class Panelled(Silent):
 
     def __rich__(self) -> Panel:
         width = self.console.width - 2  # room for the ^C that a terminal writes after the panel
-        numbers = [pair for pair in cells(self.last) if pair[0] != "reward"]  # the curve says it
+        numbers = [pair for pair in cells(self.last) if pair[0] != "reward"]  # the curve shows it
         below = Text("   ".join(filter(None, (self.doing, self.facts))), style="dim")
         room = width - 4
         curve = curve_text(self.rewards, room)

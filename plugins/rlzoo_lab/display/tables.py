@@ -21,7 +21,7 @@ from rlzoo_lab.records.record import Record, flat_config
 
 
 def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> list[Any]:
-    """Before and after, beside earlier runs that can be compared with it; a few samples."""
+    """Before and after, with earlier runs that can be compared with it; a few samples."""
     mine = _record(folder, summary)
     earlier, others = comparable(mine)
     table = beside_earlier(mine, earlier, width)
@@ -37,7 +37,7 @@ def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> li
 
 
 def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
-    """Finished runs in the folder beside that differ by their method or seed alone, the last
+    """Finished runs in the same parent folder that differ only in method or seed, the last
     `most` of them, oldest first; and how many others there are."""
     found: list[Record] = []
     others, wanted = 0, terms(mine)
@@ -46,7 +46,7 @@ def comparable(mine: Record, most: int = 8) -> tuple[list[Record], int]:
         run = RunFolder(summary.parent)
         if run.path == mine.path or len(found) == most:
             continue
-        # A neighbour's files may be damaged: that is no affair of this run.
+        # Another run's files may be damaged: this run must not fail for that.
         damage = RlzooError, OSError, KeyError, TypeError, ValueError, AttributeError
         with contextlib.suppress(*damage):
             refuse_devices(run.path)
@@ -112,7 +112,7 @@ def beside_earlier(mine: Record, earlier: Sequence[Record], width: int) -> Table
 
 
 def labels(records: Sequence[Record]) -> list[str]:
-    """`lam=0.9` for each run: what tells their settings apart, the seed aside."""
+    """`lam=0.9` for each run: the settings in which they differ, except the seed."""
     kinds = {repr(sorted(settings(record).items())): record for record in records}
     rows = labelled(list(kinds.values()), ())
     named = {kind: row.label for kind, row in zip(kinds, rows, strict=True)}

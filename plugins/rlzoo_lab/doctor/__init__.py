@@ -1,6 +1,6 @@
 """`rlzoo doctor RUN`: what is wrong with a run, judged by its metrics and samples, and what to try.
 
-May import `train` and what lies below, and no other verb. No torch, no model.
+May import `train` and below, and no other verb. No torch, no model.
 
     around    rules: when a run ended, how it was evaluated, its teacher
     broken    rules: what holds exactly in any correct run
@@ -14,5 +14,5 @@ May import `train` and what lies below, and no other verb. No torch, no model.
     series    a run's metrics as series, and what rules share
     settings  rules: a key whose value does harm
     still     rules: a policy that does not move, or moves less than it could
-    suspects  where a run differs from its recipe, if no rule knows the cause
+    suspects  where a run differs from its recipe, if no rule finds the cause
 """

@@ -83,7 +83,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
         how = f"abs(log pi - log pi_old) is {away:.2g} nats per token in the first optimizer step"
     else:
         away, kl = median(abs(r - 1) for r in ratios), median(abs(k) for k in kls)
-        # Updates move the mean of a small batch too, the less the smaller the KL they make.
+        # Updates also move the mean of a small batch, in proportion to their KL.
         right = max(away, kl) <= 1e-3 if updates(run) == 1 else away <= 0.02 + 2 * kl
         how = f"the ratio of new to old policy is off by {away:.2g}"
     if right:
@@ -361,8 +361,8 @@ def reference_is_another_policy(run: Record) -> Finding | None:
         return None
     return Finding(
         "problem",
-        f"The reference is not the initial policy: at step 1 they are already {first:.2g} nats "
-        f"per token apart, and the KL penalty (kl.coef={run.key('kl.coef')}) pulls towards "
+        f"The reference is not the initial policy: at step 1 their distance is {first:.2g} nats "
+        f"per token, and the KL penalty (kl.coef={run.key('kl.coef')}) pulls towards "
         "another model.",
         "Check the weights, temperature and precision behind the reference's log-probabilities.",
         {"first": first},

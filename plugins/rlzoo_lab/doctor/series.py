@@ -49,7 +49,7 @@ def trend(values: Sequence[float]) -> tuple[float, float]:
 
 
 def spans(run: Record, name: str) -> tuple[str, str]:
-    """`steps 1 to 20`: where the first and the last third of a metric lie."""
+    """`steps 1 to 20`: the steps of the first and the last third of a metric."""
     numbers = run.steps_of(name)
 
     def span(third: Sequence[int]) -> str:

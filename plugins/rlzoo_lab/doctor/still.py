@@ -124,7 +124,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
         if run.has(names.REF_KL) and not (learning(run) or worse(run)):
             still = still or abs(late(run, names.REF_KL)) < 2e-3
     varies = [max(run.series(n), default=1.0) for n in (names.SCORE_STD, "raw_advantages/std")]
-    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # nothing asks it to move
+    if not still or min(varies) < 1e-8 or len(run.steps) < 5:  # without a signal it should not move
         return None
     what, why, advice = _why_still(run)
     norm = median(run.series("actor/grad_norm") or [0.0])

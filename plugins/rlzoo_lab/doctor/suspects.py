@@ -1,4 +1,4 @@
-"""Where a run differs from its recipe: the first suspects when no rule knows the cause."""
+"""Where a run differs from its recipe: the first suspects when no rule finds the cause."""
 
 import json
 import math

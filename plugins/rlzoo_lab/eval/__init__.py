@@ -1,6 +1,6 @@
 """`rlzoo eval`: how good a policy is.
 
-May import `train` and what lies below, and no other verb.
+May import `train` and below, and no other verb.
 
     command    the arguments, JSON and what is printed
     pass_at_k  pass@k and maj@k out of n responses, with intervals

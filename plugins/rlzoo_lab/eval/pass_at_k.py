@@ -18,7 +18,7 @@ def majority_at_k(answers: Sequence[str | None], right: Sequence[bool], k: int) 
     """The chance that the most frequent answer among k of the n responses is right.
 
     The mean over all C(n, k) subsets, exactly, so unbiased like `pass_at_k`. None abstains: it is
-    one of the k and votes for nothing. Of answers that are equally frequent each is taken with the
+    one of the k and votes for nothing. Answers that are equally frequent are each taken with the
     same chance. Equal answers that are judged differently are right in part: by their share.
     Source: Wang et al. 2022 (self-consistency), arXiv:2203.11171.
     """

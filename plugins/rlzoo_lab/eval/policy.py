@@ -44,7 +44,7 @@ def evaluate_policy(
         weights = choose(folder, checkpoint)
         own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
         words = [f"recipe={folder.path / 'recipe.yaml'}", *own, *weights.words(), *words]
-    # A run's loggers are none of an evaluation's affair, nor whether they are installed.
+    # An evaluation ignores a run's loggers, which may not be installed.
     recipe = compose([*words, "loggers=[]"], zoo, need_recipe=False)
     plan = prepare(recipe, zoo, training=False)
     config = recipe.config
@@ -127,7 +127,7 @@ def _samples(models: Any, prompts: int, responses: int, split: str) -> Iterator[
             row["rewards"] = dict(zip(models.plan.rewards, scores, strict=True))
             if right is not None:
                 row["right"] = bool(right[i])
-                # What is cut off is no answer: it votes for nothing.
+                # A truncated response is not an answer: it does not vote.
                 row["vote"] = answers[i] if batch["terminated"][i] else None
             yield row
             number += 1
@@ -169,12 +169,12 @@ def metrics(
 
 
 def _kinds(rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
-    """What tells prompts apart, as `held_out` drew them."""
+    """An identifier of each prompt, as `held_out` drew them."""
     return [(row["prompt"], repr(row["answer"])) for row in rows]
 
 
 def _said_by_run(summary: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the run said of itself."""
+    """The run's own record."""
     if not summary:
         return None
     names = [f"eval_{what}{more}" for what in ("before", "after") for more in ("", "_interval")]

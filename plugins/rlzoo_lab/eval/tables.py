@@ -57,7 +57,7 @@ def eval_tables(document: Mapping[str, Any]) -> list[Any]:
             samples.add_column(name, overflow="fold")
         samples.add_column("score", justify="right")
         for row in document["samples"]:
-            wrong = row["truncated"] and "right" in row  # where nothing is right, a cut is no fault
+            wrong = row["truncated"] and "right" in row
             score = f"{row['score']:.2f}" + " cut" * wrong
             samples.add_row(*(Text(str(row[name])) for name in texts), score)
         blocks.append(samples)

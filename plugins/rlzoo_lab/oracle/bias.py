@@ -38,10 +38,10 @@ class Report:
     """What is known of one estimator. Means are over tokens as visited; `_se`: standard errors,
     0 where exact.
 
-    sign: of A^ minus its mean in the state. relative_variance: over scale squared; None without
-    scale. cosine, gain: of the gradient as the recipe's loss makes it; own_cosine, scale, snr: with
-    all tokens alike. true_gain: of the true gradient itself. Gains are shares of what a step along
-    the natural gradient gains.
+    sign: that of A^ minus its mean in the state. relative_variance: over scale squared; None if not
+    scale. cosine, gain: for the gradient of the recipe's loss; own_cosine, scale, snr:
+    with equal weights of tokens. true_gain: that of the true gradient itself. Gains are shares of
+    what a step along the natural gradient gains.
     """
 
     b_perp2: float
@@ -216,7 +216,7 @@ def _batches(
 
 
 def _whitened_ids(subject: EstimatorInWorld, groups: Tensor, size: int) -> Tensor | None:
-    """What whitening distinguishes in batches of `size` rows, in groups (N,)."""
+    """The statistics of whitening in batches of `size` rows, in groups (N,)."""
     kinds = {"group": groups, "batch": torch.arange(len(groups)) // size}
     return None if subject.loss is None else kinds.get(subject.loss.whiten)
 

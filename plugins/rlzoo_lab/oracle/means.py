@@ -22,7 +22,7 @@ Fresh = Callable[[int, Tensor], Columns]
 
 @dataclass(frozen=True)
 class Loss:
-    """What a recipe's loss makes of the advantages before they pull on the policy.
+    """The weights that a recipe's loss gives the advantages in the policy's gradient.
 
     weight: (B, T) the aggregation's, of each token of each episode, in the limit of large batches;
         1 on average over tokens as visited, 0 in rows that leave the loss.
@@ -131,7 +131,7 @@ class EstimatorInWorld:
 class Means:
     """A^ at each choice, over R replicas (1 if exact). mean (R, S, V); square, sign (S, V).
 
-    sign: of A^ minus its mean in the state, which is a baseline, and harmless.
+    sign: that of A^ minus its mean in the state, which is a harmless baseline.
     pull: (R, S, V) of A^ as the loss weighs it.
     """
 
@@ -381,7 +381,7 @@ class _Sums:
         return Means(mean, square, self.sign / mass, self._whitened(mean, square), method)
 
     def _whitened(self, mean: Tensor, square: Tensor) -> Tensor:
-        """(R, S, V) what pulls; of a batch that is whitened as it grows, where the recipe does so:
+        """(R, S, V) the weights in the gradient; with whitening, those of a growing batch:
         an affine map."""
         pull, loss = torch.stack(self.pulls), self.subject.loss
         if loss is None or loss.whiten != "batch":

@@ -93,7 +93,7 @@ class Oracle:
         """(S, V) d/d logits of the expected sum of `rewards` (S, V), the objective's by default:
         gamma^depth d(s) pi(a|s) A(s, a).
 
-        Of the KL for `log_ratio` (which depends on the policy, but adds nothing by that), of the
+        For the KL `log_ratio` (which depends on the policy, but adds nothing by that), for the
         length for ones; both at gamma = 1.
         """
         if rewards is None:

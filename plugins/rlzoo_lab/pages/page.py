@@ -164,14 +164,14 @@ def tabs(label: str, panels: Iterable[tuple[str, str, str]]) -> str:
 TABS = """
 const tabs = [...document.querySelectorAll("[role=tab]")];
 function openTab(name, focus) {
-  const wanted = tabs.find(tab => tab.hash === "#" + name) || tabs[0];
+  const chosen = tabs.find(tab => tab.hash === "#" + name) || tabs[0];
   for (const tab of tabs) {
-    const on = tab === wanted;
+    const on = tab === chosen;
     tab.setAttribute("aria-selected", on);
     tab.tabIndex = on ? 0 : -1;
     document.getElementById(tab.hash.slice(1)).hidden = !on;
   }
-  if (focus) wanted.focus();
+  if (focus) chosen.focus();
 }
 function tabOf(hash) {
   const target = hash.length > 1 && document.getElementById(hash.slice(1));

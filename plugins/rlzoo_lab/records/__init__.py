@@ -1,6 +1,6 @@
 """Runs read back: what they wrote, and which of them can be compared. No torch.
 
-May import `rlzoo.runs`, `rlzoo.recipe` and what lies below.
+May import `rlzoo.runs`, `rlzoo.recipe` and below.
 
     columns     lines of numbers held as columns
     comparable  what makes runs comparable: task, budget, evaluation

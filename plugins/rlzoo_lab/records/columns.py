@@ -9,10 +9,10 @@ Line = Mapping[str, Any]
 
 
 class Columns(Sequence[Line]):
-    """A sequence of lines that keeps 4 or 8 bytes a number, and makes a line when it is asked for.
+    """A sequence of lines that keeps 4 or 8 bytes a number, and makes a line on request.
 
-    wanted: whether a name is kept; all are where it is not given.
-    single: 4 bytes a number, also where it was no float32: off by 6e-8 of itself at most.
+    wanted: whether a name is kept; default: all.
+    single: 4 bytes a number, rounded to float32 (relative error at most 6e-8).
     `not_finite` is of the first line with a NaN or an infinity, kept or not: (its step, the names).
     """
 
@@ -26,7 +26,7 @@ class Columns(Sequence[Line]):
         self._off = 1e-7 if single else 0.0  # how far a float32 may be from its number
         self.numbers: dict[str, array] = {}
         self.there: dict[str, bytearray] = {}  # of a column with gaps: 1 where there is a value
-        self.others: dict[int, dict[str, Any]] = {}  # what is no number
+        self.others: dict[int, dict[str, Any]] = {}  # values that are not numbers
         self.not_finite: tuple[int, list[str]] | None = None
         self._wanted, self._known = wanted, dict[str, bool]()
         for line in lines:
@@ -77,8 +77,8 @@ class Columns(Sequence[Line]):
         return True
 
     def column(self, name: str) -> tuple[array, array]:
-        """(steps, values) of a metric where it is finite; raises KeyError where it was not
-        wanted."""
+        """(steps, values) of a metric where it is finite; raises KeyError where it is not
+        kept."""
         if not self._keeps(name):
             raise KeyError(name)
         values = self.numbers.get(name, array("d"))
@@ -103,7 +103,7 @@ class Columns(Sequence[Line]):
         return out
 
     def names(self) -> set[str]:
-        """Of all metrics of numbers that were kept."""
+        """The names of all numeric metrics that were kept."""
         return set(self.numbers)
 
     def __len__(self) -> int:

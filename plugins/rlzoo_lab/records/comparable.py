@@ -29,18 +29,18 @@ BOOKKEEPING_SECTIONS = ("run.", "checkpoint.", "loggers.")
 # The metrics of training steps that a comparison shows.
 COMPARED = {TOKENS, REWARD, REF_KL_PER_RESPONSE}
 
-# What must agree for scores to be on one scale, beside the task, the model, how evaluations decode
-# and, where the score is compared, what it is made of: docs/compare.md says why these.
+# These must agree for scores to be on one scale, and so must the task, the model, how evaluations
+# decode and, where the score is compared, what it consists of: docs/compare.md gives the reasons.
 TERMS = ("eval.samples", "train.steps", "train.tokens", "train.minutes", "model.system",
          "model.chat")  # fmt: skip
 
-# What the score is made of, and accuracy is not.
+# Parts of the score that accuracy does not have.
 PAID = ("rewards", "rewards.", "rollout.truncation", "rollout.truncation_penalty")
 
 
 @dataclass
 class ComparedRow:
-    """A configuration: its values of the keys that tell rows apart, and its runs by seed. `lost`:
+    """A configuration: its values of the keys in which rows differ, and its runs by seed. `lost`:
     runs that came to no number, and why. `split`: seeds whose runs ended far below the others."""
 
     label: str
@@ -66,7 +66,7 @@ class Gathered:
     skipped: dict[str, str] = field(default_factory=dict)  # run -> why
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # row label -> run -> reason
     swept: list[str] = field(default_factory=list)  # keys that sweeps ran over
-    # Of one sweep alone: its rows, without runs, and which of them each folder belongs to.
+    # For a single sweep: its rows, without runs, and which of them each folder belongs to.
     rows: dict[str, ComparedRow] = field(default_factory=dict)
     row_of: dict[Path, str] = field(default_factory=dict)
 
@@ -77,7 +77,7 @@ class Gathered:
 
 
 def gather(paths: Iterable[str | Path]) -> Gathered:
-    """Runs, sweeps and folders of runs; raises RunError where a path is none of them."""
+    """Runs, sweeps and folders of runs; raises RunError for any other path."""
     gathered = Gathered()
     seen: set[Path] = set()
     folders = [copy_of(path, large=False) for path in paths]
@@ -146,7 +146,7 @@ def _take(folders: list[Path], gathered: Gathered, seen: set[Path], row: str = "
 def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
     """The rows, in the order in which their runs were found, and what had to be decided.
 
-    A sweep has labelled its rows already; others are labelled by what tells them apart.
+    A sweep has labelled its rows already; others are labelled by the keys in which they differ.
     """
     groups: dict[str, list[Record]] = {}
     for record in gathered.records:
@@ -175,7 +175,7 @@ def make_rows(gathered: Gathered) -> tuple[list[ComparedRow], list[str]]:
 
 
 def labelled(records: Sequence[Record], swept: Sequence[str]) -> list[ComparedRow]:
-    """A row without runs for each record, by the keys that tell them apart."""
+    """A row without runs for each record, by the keys in which they differ."""
     configs = [settings(r) for r in records]
     keys = telling_keys(configs, swept)
     values = [{k: config[k] for k in keys if k in config} for config in configs]
@@ -197,7 +197,7 @@ def _bookkeeping(key: str) -> bool:
 
 
 def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
-    """The fewest keys that tell the configurations apart: swept ones first, then the one that
+    """The fewest keys that distinguish the configurations: swept ones first, then the one that
     parts most, names of components before their options."""
 
     def groups(keys: Sequence[str]) -> int:
@@ -219,12 +219,12 @@ def telling_keys(configs: Sequence[Flat], swept: Sequence[str]) -> list[str]:
 
 
 def is_name(key: str) -> bool:
-    """Whether a key chooses a component, so that its value says enough."""
+    """Whether a key chooses a component, so that its value is a label by itself."""
     return key == "recipe" or key in COLLECTIONS or key.endswith(".name")
 
 
 def label(values: Mapping[str, Any]) -> str:
-    """`gae lam=0.5`: names as they are, options behind the shortest word that tells them apart."""
+    """`gae lam=0.5`: names as they are, options by the shortest word that distinguishes them."""
     shorts = [k.rpartition(".")[2] for k in values]
     words = []
     for (key, value), short in zip(values.items(), shorts, strict=True):
@@ -245,7 +245,7 @@ def numeric(value: Any) -> bool:
 
 
 def terms(record: Record) -> dict[str, Any]:
-    """What a run's score depends on beside the method: key -> value."""
+    """The settings other than the method on which a run's score depends: key -> value."""
     recipe = record.recipe
     found = {k: recipe[k] for k in sorted(recipe, key=lambda k: (k != "task.name", k))
              if k.startswith("task.")}  # fmt: skip
@@ -262,7 +262,7 @@ def terms(record: Record) -> dict[str, Any]:
 
 
 def sources(record: Record) -> dict[str, str]:
-    """Checksums of what a run was made of beside its recipe, as far as it recorded them: the
+    """Checksums of a run's parts besides its recipe, as far as it recorded them: the
     model's weights, the source of the task and, where the score is compared, of the rewards."""
     made = made_of(record.path)
     paid = record.metric == "score" or record.metric.startswith("reward/")
@@ -296,7 +296,7 @@ def made_otherwise(records: Sequence[Record]) -> list[str]:
 
 
 def unrecorded(records: Sequence[Record]) -> list[str]:
-    """What a run of before there were such records cannot vouch for."""
+    """The facts that an older run, without such records, cannot prove."""
     kept = {
         "the starting model's weights": lambda r: "weights" in made_of(r.path),
         "source of task and rewards": lambda r: "components" in made_of(r.path),

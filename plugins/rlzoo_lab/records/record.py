@@ -45,7 +45,7 @@ class Record:
 
     @property
     def metric(self) -> str:
-        """Of evaluations, without `eval/`: what this run is compared by."""
+        """The metric of evaluations, without `eval/`, by which this run is compared."""
         return self.measure or self.summary["eval_metric"]
 
     @property
@@ -84,12 +84,12 @@ class Record:
 
     @property
     def length(self) -> float | None:
-        """Of the last evaluation's responses, in tokens."""
+        """The mean length of the last evaluation's responses, in tokens."""
         return self._last(EVAL_LENGTH)
 
     @property
     def accuracy(self) -> float | None:
-        """Of the last evaluation; None where the task has no notion of right."""
+        """The last evaluation's accuracy; None if the task cannot check answers."""
         return self._last(ACCURACY)
 
     @property
@@ -142,10 +142,10 @@ class Record:
 def read_record(
     path: Path, wanted: Callable[[str], bool] | None = None, single: bool = False
 ) -> Record:
-    """A run's folder, finished or not, as far as it can be read; `troubles` says what is missing
+    """A run's folder, finished or not, as far as it can be read; `troubles` lists what is missing
     or damaged. Raises OSError.
 
-    wanted: whether a metric of a step is kept, by its name; all are where it is not given.
+    wanted: whether a metric of a step is kept, by its name; default: all.
     single: steps' numbers are held in single precision.
     """
     folder = RunFolder(path)

@@ -68,7 +68,7 @@ USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs", 
 
 
 def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:
-    """The last saved batches, newest first, one at a time: each may be large. `troubles` is told
+    """The last saved batches, newest first, one at a time: each may be large. `troubles` receives
     of those that cannot be read."""
     for path in reversed(saved_steps(folder.path / "batches", ".safetensors")[-STEPS:]):
         try:

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 class Report:
     """The contents of a page.
 
-    groups, tokens: of each saved batch, newest first. state: finished, running or stopped.
+    groups, tokens: those of each saved batch, newest first. state: finished, running or stopped.
     """
 
     path: Path

@@ -14,7 +14,7 @@ FINENESS = 256  # of a long run the step is known to a 256th of it
 @dataclass
 class Remark:
     """A finding, its number on the page, the step of a run that ended there for which the doctor
-    says it for the first time, and the metrics that it rests on."""
+    reports it for the first time, and the metrics that it rests on."""
 
     number: int
     finding: Finding

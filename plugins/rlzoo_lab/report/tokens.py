@@ -14,7 +14,7 @@ from rlzoo_lab.report.batches import Saved
 BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response
 
-# key: (title, what it is, whether its colour says on which side of 0 it is)
+# key: (title, what it is, whether its colour shows its sign)
 SHADES: dict[str, tuple[str, str, bool]] = {
     "advantages": ("advantage", "what the loss gets, after whitening: blue is made likelier, "
                    "orange less likely", True),
@@ -59,7 +59,7 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
     note = tag("p", "; ".join(notes) + ".", "muted") if notes else ""
     up, down = (f"rgba({r},{g},{b},.6)" for r, g, b in (BLUE, ORANGE))
     return (
-        "<noscript><p>Tokens are shown by a script, and scripts are off; "
+        "<noscript><p>A script shows the tokens, and scripts are off; "
         "<code>rlzoo trace RUN --html FILE</code> writes a page without.</p></noscript>"
         '<p class="controls"><label>step <select id="batch"></select></label>'
         '<label class="wide">response <select id="response"></select></label>'

@@ -31,7 +31,7 @@ SHOWN: dict[str, dict[str, tuple[str, ...]]] = {
         "sampler against policy, nats": (names.LOG_PROB_GAP,),
         "gradient of the actor": ("actor/grad_norm",),
     },
-    "What does the critic know?": {
+    "How good is the critic?": {
         "explained variance": (names.EXPLAINED_VARIANCE,),
         "at the prompt, and at best": (names.PROMPT_EXPLAINED, names.PROMPT_CEILING),
         "bias of the values": (names.VALUE_BIAS,),
@@ -192,4 +192,4 @@ def remarks_block(remarks: Sequence[Remark], steps: int) -> str:
         said = f"<p>{escape(f.what)}</p>{so}<p><b>try</b> {escape(f.advice)}</p>"
         inside = folded(head, said, shown=f.severity != "note")
         items.append(f'<li id="remark-{r.number}" class="{f.severity}">{inside}</li>')
-    return f'<ol class="remarks" aria-label="what the doctor says">{"".join(items)}</ol>'
+    return f'<ol class="remarks" aria-label="findings of the doctor">{"".join(items)}</ol>'

@@ -1,6 +1,8 @@
-"""Reward models: read, and asked for scores. The zoo's rewards take them from `rlzoo.lm`.
+"""Reward models: loaded from folders, and called for scores.
 
-May import `lm` of the core and what lies below.
+The zoo's rewards take them from `rlzoo.lm`.
+
+May import `lm` of the core and below.
 
     process_reward_model  a token classifier that scores each step of a response
     reward_model          a sequence classifier with one label that scores responses

@@ -14,7 +14,7 @@ from rlzoo_lab.reward_models import reward_model
 from rlzoo_lab.reward_models.reward_model import load, longest
 
 KIND, LABELS = "TokenClassification", 2  # label 1: the step is right
-SEPARATOR = "\n"  # after each step, where nobody says another
+SEPARATOR = "\n"  # after each step, by default
 
 
 class Read(NamedTuple):
@@ -29,7 +29,7 @@ class ProcessRewardModel:
 
     path:      a folder that `rlzoo reward train --per-step` made, or a hub id
     device:    a device of torch, by name; dtype: float32, bfloat16 or float16
-    separator: what stands after each step; None: what the folder's report.json says, else a newline
+    separator: the text after each step; None: the one in the folder's report.json, else a newline
     key:       the recipe key that an error names
     """
 
@@ -49,11 +49,11 @@ class ProcessRewardModel:
 
     @staticmethod
     def check(path: str, device: str = "auto") -> None:
-        """Raise RlzooError, from small files alone, where there is no such model or device."""
+        """Raise RlzooError if the model or device does not exist; reads only small files."""
         reward_model.check(path, device, kind=KIND, labels=LABELS)
 
     def steps(self, response: str) -> list[str]:
-        """The pieces of a response between separators; one of white space alone is no step."""
+        """The pieces of a response between separators; white space is not a step."""
         return response.split(self.separator)
 
     def probabilities(
@@ -65,8 +65,8 @@ class ProcessRewardModel:
         max_length: int | None = None,
         batch: int = 64,
     ) -> list[list[float | None]]:
-        """P(right) of each piece of `steps(response)`; None of a piece that is no step, or ends
-        beyond the `max_length` tokens that are read. With a chat template the tokenizer reads
+        """P(right) of each piece of `steps(response)`; None for a piece that is not a step, or
+        ends beyond `max_length` tokens. With a chat template the tokenizer reads
         `messages`, without one `prompts`; batch: rows per pass."""
         import torch
 
@@ -92,8 +92,8 @@ def trained_separator(folder: Path) -> str:
 
 
 def encode(tokenizer: Any, prompt: Prompt, steps: Sequence[str], separator: str) -> Read:
-    """A prompt, then each step and the separator, encoded apart as TRL's PRMTrainer does: a step
-    ends at the last token of its separator. BOS and the chat template as the tokenizer has them."""
+    """A prompt, then each step and the separator, encoded separately as TRL's PRMTrainer does: a
+    step ends at the last token of its separator. BOS and the chat template are the tokenizer's."""
     if tokenizer.chat_template:
         said = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         ids = through_template(tokenizer, said, add_generation_prompt=True, return_dict=False)
@@ -128,7 +128,7 @@ def score(model: Any, rows: Sequence[Read], batch: int = 64) -> list[list[float]
         part = [i for i in order[start : start + batch] if rows[i].ends]
         if not part:
             continue
-        ids, mask = right_pad([rows[i].ids for i in part], 0)  # the mask alone says what is read
+        ids, mask = right_pad([rows[i].ids for i in part], 0)  # the mask marks the tokens
         logits = model(input_ids=ids.to(device), attention_mask=mask.to(device)).logits
         right = logits.float().softmax(-1)[..., 1].cpu()
         for i, row in zip(part, right, strict=True):

@@ -28,7 +28,7 @@ class RewardModel:
 
     @staticmethod
     def check(path: str, device: str = "auto") -> None:
-        """Raise RlzooError, from small files alone, where there is no such model or device."""
+        """Raise RlzooError if the model or device does not exist; reads only small files."""
         check(path, device)
 
     def scores(
@@ -59,7 +59,7 @@ class RewardModel:
 
 
 def check(path: str, device: str = "auto", **what: Any) -> None:
-    """Raise RlzooError, from small files alone, where there is no such model or device."""
+    """Raise RlzooError if the model or device does not exist; reads only small files."""
     if not path:
         raise RlzooError("path is missing: a folder that `rlzoo reward train` made, or a hub id")
     if device != "auto":
@@ -79,7 +79,7 @@ NOUNS = {  # kind -> what it is, and what makes one
 
 
 def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) -> None:
-    """Raise where `folder` is no reward model, or one of another kind, from its small files."""
+    """Raise if `folder` is not a reward model of this kind; reads only small files."""
     file = folder / "config.json"
     if not file.is_file():
         raise ModelError(f"{folder}: not a reward model: it has no config.json")
@@ -171,7 +171,7 @@ def encode(
     """Token ids of a prompt and a response: the last `limit` of them, and BOS.
 
     With a chat template all goes through it, as a conversation that the assistant has ended or is
-    still writing. Without one a prompt is text, and EOS says that the response ended. An encoder
+    still writing. Without one a prompt is text, and EOS marks the end of the response. An encoder
     reads a pair of texts, in its tokenizer's own format, of which no special token is cut off.
     """
     if tokenizer.chat_template:
@@ -221,9 +221,9 @@ def score(model: Any, rows: Sequence[list[int]], batch: int = 64) -> Any:
 
 
 def inputs(rows: Sequence[list[int]], model: Any, fill: int) -> dict[str, Any]:
-    """What the model reads of rows of token ids, (B, L) each, padded on the right by `fill`.
+    """The model's inputs for rows of token ids, (B, L) each, padded on the right by `fill`.
 
-    A model that tells two texts apart (BERT) gets token_type_ids: the second begins after the
+    A model that distinguishes two texts (BERT) gets token_type_ids: the second begins after the
     separator, which is also what a row ends with.
     """
     ids, mask = right_pad(rows, fill)
@@ -250,7 +250,7 @@ def _padding(rows: Sequence[list[int]], model: Any) -> Iterator[int]:
 
 
 def longest(model: Any, max_length: int | None) -> int | None:
-    """How many tokens the model reads: what is asked for, within its position limit."""
+    """How many tokens the model reads: the requested number, within its position limit."""
     own = positions(model.config)
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     offset = getattr(table, "padding_idx", None)

@@ -4,7 +4,7 @@ May import `rlzoo.stats`, whose names it has as well. Names are taken from the p
 `stats.block`.
 
     aggregates  interquartile means, P(X > Y) and profiles, as rliable has them
-    blocks      rows paired by seed: which differ, and what so many seeds could show
+    blocks      rows paired by seed: which differ, and what this number of seeds could show
     means       intervals of means, and numbers of one curve
     skewed      where a paired t test is not to be trusted
     signs       sign-flip tests of paired differences, and Holm's correction

@@ -35,8 +35,8 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Block:
-    """Comparisons of rows paired by seed. `sd`: of a run about its seed and its row,
-    estimated with `freedom` degrees of freedom."""
+    """Comparisons of rows paired by seed. `sd`: standard deviation of a run without its seed's and
+    its row's mean, estimated with `freedom` degrees of freedom."""
 
     sd: float
     freedom: int
@@ -44,8 +44,8 @@ class Block:
 
 
 def block(table: Any, reference: int | None = None) -> Block:
-    """Differences of rows, `table` (seeds, rows), NaN where there is no run: of all pairs (a, b),
-    a < b, or of each row a with the row `reference`, (a, reference).
+    """Differences of rows, `table` (seeds, rows), NaN for a missing run: for all pairs (a, b),
+    a < b, or for each row a with the row `reference`, (a, reference).
 
     score = seed + row + noise. The noise of all runs together makes one standard deviation, so that
     few seeds go far: Tukey's studentised range bounds the error over all pairs, Dunnett's t over
@@ -107,8 +107,8 @@ def _residual(scores: Array) -> tuple[float, int]:
 
 @cache
 def _draws(freedom: int, rest: int) -> tuple[Array, Array]:
-    """Standard deviations that a pair alone and all rows together would be seen to have, over the
-    true one: 10,000 draws each."""
+    """Estimated over true standard deviation, from a single pair and from all rows: 10,000 draws
+    each."""
     rng = np.random.default_rng(0)
     alone = rng.chisquare(freedom, 10_000)
     more = rng.chisquare(rest, 10_000) if rest else 0.0

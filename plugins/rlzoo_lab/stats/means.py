@@ -26,8 +26,8 @@ def _homes(index: Any) -> Array:
 
 
 def variance_over_prompts(x: Any, index: Any) -> float:
-    """Of the mean of x (N,), were the prompts drawn anew: one that comes several times, by `index`
-    (N,), counts once, as a cluster; nan where there is one alone."""
+    """Variance of the mean of x (N,) over new draws of the prompts. A prompt that occurs several
+    times, by `index` (N,), is one cluster; nan for a single cluster."""
     _, square, count = spread(x, _homes(index))
     return square * count / (count - 1) if count > 1 else math.nan
 
@@ -35,8 +35,8 @@ def variance_over_prompts(x: Any, index: Any) -> float:
 def over_prompts(
     differences: Sequence[Any], prompts: Sequence[Any], comparisons: int = 1
 ) -> tuple[float, Interval | None]:
-    """Mean difference of *these* runs, and its 95 % interval were the prompts drawn anew: it says
-    nothing of other seeds.
+    """Mean difference of *these* runs, and its 95 % interval over new draws of the prompts, not
+    over other seeds.
 
     differences: an array (N,) for each seed, of two runs on the same prompts. prompts: their index,
     (N,) each; one that comes several times counts once, as a cluster, and -1 is a prompt of its

@@ -21,7 +21,7 @@ def doubts(x: Any, y: Any, d: Any, bounds: tuple[float, float] | None = None) ->
     is the sample skewness of the differences, counted positive where their long tail points against
     the sign of their mean. Leaning: the row that spreads more wins within 3 spreads of the upper
     bound, or loses within 3 of the lower. Neither where the mean difference is over 9 of its
-    standard errors (unpaired: of those of the wider row's mean).
+    standard errors (unpaired: standard errors of the wider row's mean).
 
     Constants: chosen by simulation (tests/benchmarks/compare_errors.py), for 5 seeds and more.
     """

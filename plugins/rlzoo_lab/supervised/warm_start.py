@@ -100,7 +100,7 @@ def with_ends(turns: list[str], stops: tuple[str, ...]) -> list[str]:
 
 def encode(tokenizer, pairs) -> tuple[torch.Tensor, torch.Tensor]:
     """input_ids (B, L), right-padded, and labels (B, L) that leave out prompts, pads, and what the
-    environment says in a conversation."""
+    environment writes in a conversation."""
     texts = []
     for prompt, response in pairs:
         turns = [response + EOS] if isinstance(response, str) else response

@@ -18,8 +18,8 @@ from rlzoo_lab.words import read_options
 
 
 def sort_words(on: list[str], words: list[str], zoo: Zoo) -> tuple[list[str], list[str]]:
-    """The options of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: what
-    stands there and is no option of the executor is one of these."""
+    """The options of `--on NAME[:ADDRESS] option=value ...`, and the words of the recipe: all
+    others."""
     name, _, address = on[0].partition(":")
     options = zoo.executors[name].options
     mine = [w for w in on[1:] if w.partition("=")[0] in options]
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> Result:
         find_row(arguments.reference, sweep.rows)  # not only after hours
     for line in forecast(sweep, bool(arguments.reference)):
         warnings.warn(line, stacklevel=2)
-    again = f"the same command goes on with what is missing in {sweep.path}"
+    again = f"the same command continues with what is missing in {sweep.path}"
     try:
         with locked(sweep.path):
             return _run(sweep, executor, arguments)

@@ -22,8 +22,8 @@ def check_folder(sweep: Sweep) -> None:
 
 
 def bring(sweep: Sweep) -> None:
-    """From the sweep's store, what this machine has not: the index, and of each run that is not
-    done here its numbers. Checkpoints and models stay there."""
+    """Copy from the sweep's store what this machine lacks: the index, and the numbers of each run
+    that is not finished here. Checkpoints and models stay there."""
     if not sweep.store:
         return
     store = open_store(sweep.store)

@@ -27,7 +27,7 @@ from rlzoo_lab.sweep.plan import Job
 # time; NFS keeps the locks of a machine that died for 90.
 GONE = 100.0
 
-Tell = Callable[..., None]  # tell(word, *rest): what a board's `news` takes
+Tell = Callable[..., None]  # called with (word, *rest): what a board's `news` takes
 
 
 @dataclass
@@ -67,7 +67,7 @@ def work(job: Job, tell: Tell) -> tuple[str, Any]:
     try:
         with stopped_in_words():
             return "done", do(job, _zoo(os.getpid()), Told(tell))
-    except Exception as error:  # the border of an executor: told, not lost
+    except Exception as error:  # the border of an executor: reported, not lost
         if disk_is_full(error):
             raise OSError(errno.ENOSPC, "no space left on device", str(job.path)) from error
         reason = first_line(error)

@@ -1,6 +1,6 @@
 """`rlzoo trace`: one response, a row per token, each number with its source.
 
-May import `train` and what lies below, and no other verb.
+May import `train` and below, and no other verb.
 
     command  the arguments, JSON and what is printed
     explain  the arithmetic behind a row, spelled out and checked

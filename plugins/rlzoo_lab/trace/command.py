@@ -20,7 +20,7 @@ from rlzoo_lab.variants import variants
 from rlzoo_lab.words import is_run
 from rlzoo_lab.written import Written
 
-MADE = set(CREDITED) - {"advantages"}  # columns that nobody types
+MADE = set(CREDITED) - {"advantages"}  # columns that cannot be typed
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
@@ -39,7 +39,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
 
 
 def sort_out(arguments: argparse.Namespace, rest: list[str]) -> None:
-    """Tell what the parser left apart: `words`, and `flags`, (name, value) of each `--name X`."""
+    """Sort what the parser left: `words`, and `flags`, (name, value) of each `--name X`."""
     arguments.words, arguments.flags = [], []
     queue = iter(rest)
     for word in queue:
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> Result:
 
 
 def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
-    """The trace that the command line asks for."""
+    """The requested trace."""
     runs = [w for w in arguments.words if is_run(w)]
     words = [w for w in arguments.words if not is_run(w)]
     typed, options = _typed_and_options(arguments, zoo)
@@ -97,7 +97,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if not typed.keys().isdisjoint(teachers.COLUMNS):
         words.append("teacher.path=typed")  # its numbers are there: none is loaded
     if typed and not any(w.startswith("whiten=") for w in words):
-        words.append("whiten=none")  # a few typed tokens are no batch to whiten over
+        words.append("whiten=none")  # a few typed tokens are too few to whiten
     recipes = variants(words, options, zoo, need_recipe=not typed)
     if typed:
         from rlzoo_lab.trace.typed import of_numbers
@@ -147,8 +147,8 @@ def _typed_and_options(
     lost = [f"--{name}" for name in ("log_probs", "old_log_probs") if name not in typed]
     if "advantages" in typed and (lost or options):
         raise UsageError(
-            "--advantages: typed ones are for the policy loss, ratio x advantage, and no estimator "
-            f"is asked: {'give ' + ' and '.join(lost) if lost else 'leave its options out'}"
+            "--advantages: typed ones are for the policy loss, ratio x advantage, without an "
+            f"estimator: {'give ' + ' and '.join(lost) if lost else 'leave its options out'}"
         )
     return typed, options
 

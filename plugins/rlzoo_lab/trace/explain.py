@@ -1,8 +1,8 @@
 """The arithmetic behind a row of a batch, spelled out and checked against its columns.
 
-An estimator is a function of which the core knows nothing. So how it makes its advantages is found
-by trying: is A_t = delta_t + f_t A_next for whatever rewards and values? Is it linear in them, or
-in the rewards of the group? A form counts only if made-up numbers and the batch's own both fit it.
+The core has no description of an estimator's arithmetic. This module finds it by trials: is
+A_t = delta_t + f_t A_next for whatever rewards and values? Is it linear in them, or in the rewards
+of the group? A form counts only if invented numbers and the batch's own both fit it.
 """
 
 import math
@@ -219,7 +219,7 @@ def _whitening(
 
 
 class _Probe:
-    """An estimator asked about made-up numbers, in float64, in the rows on which its output for
+    """An estimator called with made-up numbers, in float64, in the rows on which its output for
     one row may depend; raises RlzooError where it refuses them."""
 
     def __init__(self, estimator: Bound, batch: Batch, row: int):
@@ -314,7 +314,7 @@ def td_errors(columns: Mapping[str, Any], gamma: float) -> Tensor:
 
 
 def _name_of_factor(estimator: Bound, factors: list[float], gamma: float) -> tuple[str, str] | None:
-    """What the factor of the recursion is called and made of, if options make it."""
+    """Name and factors of the recursion's factor, if options determine it."""
     if "gamma" not in estimator.options or len({round(f, 9) for f in factors}) != 1:
         return None
     for name, value in estimator.options.items():

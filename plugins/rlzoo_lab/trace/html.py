@@ -16,7 +16,7 @@ _CSS = """
   white-space: pre-wrap; }
 .tokens a { color: inherit; text-decoration: none; padding: .2em .12em; border-radius: .25em;
   margin-right: 1px; }
-.tokens a.other { opacity: .55; }
+.tokens a.other { opacity: 0.55; }
 table { overflow-wrap: normal } th { vertical-align: bottom; white-space: pre; }
 td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monospace;
   white-space: pre; }

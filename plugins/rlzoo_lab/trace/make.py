@@ -37,8 +37,8 @@ def make_trace(
 
     tokenizer: None for typed numbers; `texts` are the row's tokens then, if any were typed.
     kl: (B, T), where it was typed; else it is computed, where the columns for it are there.
-    scored: whether somebody knows what is right; else no estimator is asked. Nor is one where the
-        batch has advantages already, as typed.
+    scored: whether the right answer is known; else no estimator is called. None is called either
+        if the batch has typed advantages.
     made: a plan, and the columns `CREDITED` as they were made by it.
     """
     if not 0 <= row < batch.rows:
@@ -104,13 +104,13 @@ def _columns(batch: Batch, kl: Tensor | None, scored: bool) -> dict[str, Tensor]
 
 
 def _credit_key(plan: Plan) -> tuple[Any, ...]:
-    """What advantages depend on beside the batch."""
+    """The settings other than the batch on which advantages depend."""
     config = plan.recipe.config
     return plan.estimator.name, dict(plan.estimator.options), config.whiten, config.whiten_ddof
 
 
 def _typed_credit(plan: Plan, batch: Batch, row: int, cut: Cut) -> Credit:
-    """What the policy loss makes of typed advantages."""
+    """The policy loss for typed advantages."""
     if lost := [name for name in plan.policy_loss.needs if name not in batch]:
         raise UsageError(f"policy_loss={plan.policy_loss.name} needs --{' and --'.join(lost)}")
     loss, _ = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})
@@ -153,7 +153,7 @@ def _kl(plan: Plan, batch: Batch) -> Tensor | None:
 
 def _clipped(plan: Plan, batch: Batch, cut: Cut) -> list[str] | None:
     """What the policy loss holds back, by its metrics `*clipfrac*` and `pg_kept`, a word for each
-    token: `no`, `yes`, the kind of clipping where the loss tells kinds apart, or `left out`."""
+    token: `no`, `yes`, the kind of clipping if the loss distinguishes kinds, or `left out`."""
     if "log_probs" not in batch or any(n not in batch for n in plan.policy_loss.needs):
         return None
     _, metrics = plan.policy_loss({**batch, "response_mask": loss_mask(plan, batch)})
@@ -185,7 +185,7 @@ def _whitened(plan: Plan, batch: Batch, row: int) -> str:
 
 
 def _labels(plans: Sequence[Plan]) -> list[str]:
-    """Short names that tell the plans' estimators apart: options only where they differ."""
+    """Short names that distinguish the plans' estimators: options only if they differ."""
     labels = []
     for plan in plans:
         same = [p for p in plans if p.estimator.name == plan.estimator.name]

@@ -82,7 +82,7 @@ def _of_step(saved: list[Path], step: int | None) -> Path:
 
 
 def _load(folder: RunFolder, step: int | None, models: Models) -> tuple[dict[str, Any], list[str]]:
-    """Load the weights of a checkpoint into the models: its state, and what is to be noted."""
+    """Load the weights of a checkpoint into the models: its state, and notes."""
     paths = saved_steps(folder.checkpoints)
     if step is not None and not paths:
         raise UsageError(f"--step: {folder.path} has no checkpoint")
@@ -138,8 +138,8 @@ def _fresh(
     )
     if not scored:
         traced.notes.append(
-            "Unscored: the task draws no such prompt, so nobody knows what is right; "
-            "--answer TEXT tells."
+            "Unscored: the task does not draw this prompt, so the right answer is unknown; "
+            "give it with --answer TEXT."
         )
     return traced
 
@@ -228,7 +228,7 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     )
     traced.notes += notes
     traced.notes.append(
-        f"ratio: of the policy after step {at} against the one that drew this response at the "
+        f"ratio: the policy after step {at} over the one that sampled this response at the "
         f"start of step {step}."
     )
     return traced

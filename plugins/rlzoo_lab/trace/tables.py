@@ -142,7 +142,7 @@ def tables(traced: Trace, console: Any) -> Iterator[Any]:
 
 
 def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
-    """What the terminal shows of a trace."""
+    """The terminal's view of a trace."""
     from rich.text import Text
 
     def line(*pieces: Any) -> Any:
@@ -177,7 +177,7 @@ def trace_view(traced: Trace, console: Any, *, explain: bool) -> Iterator[Any]:
 
 
 def legend(traced: Trace) -> list[str]:
-    """What the columns are, in a line each."""
+    """A line of explanation for each column."""
     lines = []
     if "values" in traced.columns:
         lines.append(f"value: V(s_t), read before token t; {traced.ending}.")

@@ -30,7 +30,7 @@ class Derivation:
 
 @dataclass
 class Credit:
-    """What one estimator makes of the response. `columns` and `clipped` are as long as it."""
+    """One estimator's columns for the response. `columns` and `clipped` are as long as it."""
 
     label: str
     name: str

@@ -122,7 +122,7 @@ def test_a_nan_is_no_score(tmp_path):
     assert [len(row.seeds) for row in c.rows] == [5, 4]
     assert "lost 1 of 5 runs (its accuracy at the end is nan)" in said
     assert "beats" not in said
-    assert "is no claim" in said
+    assert "is not a claim" in said
     assert "?" in "".join(str(x) for x in printed(c).splitlines()[3:8])
     rows(tmp_path / "all", [float("nan")] * 3, name="c")
     with pytest.raises(UsageError, match="its accuracy at the end is nan"):
@@ -162,7 +162,7 @@ def test_a_row_that_collapses_is_not_averaged(tmp_path):
     row = c.rows[1]
     assert row.split == [1]
     assert final(row) == "0.950 x4 | 0.050 x1"
-    assert "falls apart: 1 of 5 seeds end at 0.050, the others at 0.940 to 0.960" in said
+    assert "is bimodal: 1 of 5 seeds end at 0.050, the others at 0.940 to 0.960" in said
     assert "beats" not in said
     assert "indistinguishable" not in said
     # and if what fell apart leads for sure, that is no claim
@@ -171,7 +171,7 @@ def test_a_row_that_collapses_is_not_averaged(tmp_path):
     c = compare([tmp_path / "w"])
     assert c.pairs[0].shown
     assert "beats" not in " ".join(verdict(c))
-    assert "is no claim" in " ".join(verdict(c))
+    assert "is not a claim" in " ".join(verdict(c))
 
 
 def test_healthy_rows_do_not_fall_apart(tmp_path):
