@@ -605,7 +605,7 @@ def in_trainers_block(zoo: Zoo) -> str:
     rows = []
     for name, host in HOSTS.items():
         for part, values in found[name].items():
-            # "its ..." shows what the trainer's own function does, and is no difference to rlzoo's
+            # "its ..." is the trainer's own function's, which is not a difference to rlzoo's
             found_by = {k: v for k, v in values.items() if isinstance(v, float) and k[:4] != "its "}
             if found_by:
                 counts = [f"{v} {k}" for k, v in values.items() if isinstance(v, int)]

@@ -15,7 +15,7 @@ the top; a package imports those below it, never one at its side or above it (`l
     plugin, data, format          components; rows of data; numbers and texts as text
     ops, stats, errors            tensors; plain numbers; faults that a user can mend
     checks, oracle                faces of the lab's, where it is installed
-    registration                  tells gymnasium of the environment
+    registration                  registers the environment with gymnasium
 """
 
 from importlib import import_module

@@ -62,7 +62,7 @@ class NotCached(DataError):
 
 
 class ModelError(RlzooError):
-    """A model folder or a reward model's that is none, or a tokenizer that lacks what is needed."""
+    """A folder that does not hold a model or a reward model, or an unsuitable tokenizer."""
 
 
 class RunError(RlzooError):
@@ -84,7 +84,7 @@ class Unfinished(RlzooError):
 
 
 class Stopped(KeyboardInterrupt):
-    """Work that ended as a signal asked: a training with a checkpoint, anything else where it was.
+    """Work that a signal ended: a training with a checkpoint, anything else where it was.
 
     status: an exit status of 128 + the signal's number, as a shell has it of one that died by it.
     """
@@ -118,7 +118,7 @@ def in_short(value: object, most: int = 60) -> str:
 
 
 def words_of(error: BaseException) -> str:
-    """`str(error)`; nothing where a stranger's error cannot even say itself."""
+    """`str(error)`; empty where the error's own `__str__` raises."""
     try:
         return str(error)
     except Exception:
@@ -126,7 +126,7 @@ def words_of(error: BaseException) -> str:
 
 
 def typed_path(text: str) -> Path:
-    """A path as somebody typed it, `~` filled in where there is such a home. Raises RlzooError
+    """A typed path, `~` filled in where there is such a home. Raises RlzooError
     where no file can have that name."""
     path = os.path.expanduser(text)
     try:
@@ -142,7 +142,7 @@ def typed_path(text: str) -> Path:
 
 
 def of_the_machine(error: BaseException) -> str | None:
-    """What the machine refused (a full disk, memory, a folder that may not be written), in one
+    """The machine's refusal (a full disk, memory, a folder that may not be written) in one
     line with the path where that is known; None for an error of another kind."""
     if disk_is_full(error):  # a component's own line names it
         said = str(error) if isinstance(error, RlzooError) else "no space left on device"
@@ -165,6 +165,6 @@ def disk_is_full(error: BaseException) -> bool:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """As torch says it, of a GPU or of the machine. torch need not be imported for this."""
+    """Whether an error means that a GPU's or the machine's memory ran out. Imports no torch."""
     known = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return known or (isinstance(error, RuntimeError) and "can't allocate memory" in words_of(error))

@@ -2,7 +2,7 @@
 
 Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 where an action; group_ids (B,) of any
 order and any integers. Nothing loops over rows; the only loop over time is in `linear_scan`, over
-blocks of it. Nor does the host wait for a device, where it can know without: see `on_host`.
+blocks of it. The host does not wait for a device where it can avoid that: see `on_host`.
 """
 
 from collections.abc import Sequence
@@ -210,8 +210,8 @@ def group_degenerate(x: Tensor, group_ids: Tensor) -> Tensor:
     """True (B, ...) where a group's x are equal up to rounding, or a group has one row.
 
     Equal means max - min <= 4 eps max(1, |x|), eps that of x's dtype (1.2e-7 of float32, 2.2e-16 of
-    float64), but float32's in half precision, where 1.00 and .98 are 2 numbers apart: .1 + .2 and
-    .3 are the same reward; a spread beyond rounding is signal, however far from 0 it lies. The 1 is
+    float64), but float32's in half precision, where 1.00 and 0.98 differ by 2 steps: 0.1 + 0.2 and
+    0.3 are the same reward; a spread beyond rounding is signal, however far from 0 it is. The 1 is
     there for rewards whose terms cancel.
     """
     high, low = group_max(x, group_ids), -group_max(-x, group_ids)
@@ -224,7 +224,7 @@ def whiten(x: Tensor, mask: Tensor, group_ids: Tensor | None = None, *, ddof: in
            eps: float = 1e-8) -> Tensor:  # fmt: skip
     """Standardize x over action tokens, (B, T), of the batch or of each group.
 
-    Off the mask 0; finite for a single token. Population variance unless `ddof` says otherwise;
+    Off the mask 0; finite for a single token. Population variance unless `ddof` is given;
     `eps` is added to it, so that rounding noise (a spread below 1e-4) is not blown up to 1.
     """
     one_group = torch.zeros(len(mask), dtype=torch.long)
@@ -294,7 +294,7 @@ def _scan_blocks(x: Tensor, a: Tensor | float) -> Tensor:
 
 
 def _positions(mask: Tensor) -> Tensor:
-    """Where each action stands among its row's actions, (B, T) int64; holes share a spare slot."""
+    """Each action's index among its row's actions, (B, T) int64; holes share a spare slot."""
     mask = mask.bool()
     return torch.where(mask, mask.cumsum(1) - 1, mask.shape[1])
 
@@ -361,7 +361,7 @@ def td_lambda(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, respons
         delta = _next(values[rows], response_mask[rows], end[rows], holes)
         delta = delta.mul_(gamma).add_(rewards[rows]).sub_(values[rows])
         delta = delta if rho is None else delta.mul_(rho[rows])
-        delta = delta.masked_fill_(off, 0)  # whatever stood off the mask, NaN too, ends here
+        delta = delta.masked_fill_(off, 0)  # values off the mask, NaN too, end here
         factor: Tensor | float = gamma * (lam[rows] if isinstance(lam, Tensor) else lam)
         factor = factor if c is None else factor * c[rows]
         if holes or isinstance(factor, Tensor):
@@ -412,9 +412,9 @@ def n_step_returns(rewards: Tensor, values: Tensor, bootstrap_values: Tensor,
 
 def _n_steps(rewards: Tensor, values: Tensor, bootstrap_values: Tensor, mask: Tensor,
              gamma: float, n: int) -> Tensor:  # fmt: skip
-    """`n_step_returns` where each row's actions (B, T) bool stand together, at its front."""
+    """`n_step_returns` where each row's actions (B, T) bool are contiguous, at its front."""
     n = min(n, mask.shape[1])
-    # What follows the last action counts as a reward there; beyond it all is 0.
+    # The value after the last action counts as a reward there; beyond it all is 0.
     window = torch.where(mask, rewards, 0) + at_last_action(
         gamma * bootstrap_values.to(rewards.dtype), mask
     )

@@ -1,8 +1,8 @@
-"""Tells gymnasium of the environment, without importing gymnasium.
+"""Registers the environment with gymnasium, without importing gymnasium.
 
 Gymnasium 1.0 dropped its entry points for environments, so an import has to do it. `import rlzoo`
-must stay cheap, and gymnasium takes half a second: if it is not there yet, it hears of us when
-somebody imports it.
+must stay cheap, and gymnasium takes half a second: if it is not imported yet, registration waits
+until it is.
 """
 
 import sys

@@ -37,7 +37,7 @@ def wilson(successes: float, n: int, z: float = 1.959964) -> tuple[float, float]
 
 
 def mean_over(values: Sequence[float], clusters: Sequence[Hashable]) -> tuple[float, float]:
-    """95 % interval of the mean over clusters drawn anew, by Student's t; degenerate for one.
+    """95 % interval of the mean over resampled clusters, by Student's t; degenerate for one.
 
     values, clusters: (N,) each; equal clusters belong together.
     Source: Liang and Zeger 1986, doi:10.1093/biomet/73.1.13.
@@ -55,7 +55,7 @@ def share_over(
     """95 % interval of the mean of shares in [0, 1], each from `samples` responses to a prompt.
 
     Wilson's interval with as many independent trials as would have given the variance over
-    clusters, p (1 - p) / Var(mean), fewer for the few clusters that tell it; at least one for each
+    clusters, p (1 - p) / Var(mean), fewer where clusters are few; at least one for each
     cluster, at most one for each response. With one response to each of different prompts that is
     the number of prompts, and the interval Wilson's own.
     Source: Korn and Graubard 1998, Survey Methodology 24; Franco et al. 2019, JSSAM 7.
@@ -94,10 +94,10 @@ def normal(x: Array) -> Array:
 
 def within(c: float, freedom: int, rows: int = 2, *, reference: bool = False) -> float:
     """P(every |t| <= c) of the differences of `rows` equal means whose standard error is estimated
-    with `freedom` degrees of freedom: of all pairs (Tukey), or of those with one row (Dunnett).
+    with `freedom` degrees of freedom: for all pairs (Tukey), or for those with one row (Dunnett).
     Two rows: Student's t.
 
-    Given s = chi / sqrt(freedom), all |t| <= c means that the means Z lie within w = sqrt(2) c s of
+    Given s = chi / sqrt(freedom), all |t| <= c means that the means Z are within w = sqrt(2) c s of
     each other (K int phi(z) (Phi(z) - Phi(z - w))^(K - 1) dz), or of Z_0 (int phi(z) (Phi(z + w) -
     Phi(z - w))^(K - 1) dz); then the mean over s, both by the trapezoid rule, s on a log scale.
     Sources: Tukey 1953; Dunnett 1955, doi:10.1080/01621459.1955.10501294.

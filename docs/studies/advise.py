@@ -1,6 +1,6 @@
 """Ask the advisor in settings whose outcome is published; write docs/advise.md's table.
 
-    python docs/studies/advise.py [FOLDER]      some three minutes; goes on where it stopped
+    python docs/studies/advise.py [FOLDER]      some three minutes; continues where it stopped
 
 For each of ten seeds the first tenth of the run is the pilot. What is best at the end is what
 docs/study.md and docs/showcase.md found with 10 to 20 seeds; nothing is trained to the end here.
@@ -21,7 +21,7 @@ STUDY = ["model=nano", "rollout.prompts=16", "estimator=gae,grpo,rloo",
          "estimator.lam=0,0.5,0.8,0.9,0.95,0.99,1"]  # fmt: skip
 SHOWN = ["model=speller", "task=spelling"]
 HALF = ("gae lam=0.5", "gae lam=0.8", "gae lam=0.9", "gae lam=0.95", "gae lam=0.99", "gae lam=1")
-# words, the rows that are not told apart from the best at the end, and where that stands
+# words, the rows without a significant difference from the best at the end, and the source
 SETTINGS: dict[str, tuple[list[str], tuple[str, ...], str]] = {
     "key_door": ([*STUDY, "task=key_door"], ("gae lam=1",), "study.md"),
     "addition_mixed": ([*STUDY, "task=addition_mixed"], (*HALF, "grpo", "rloo"), "study.md"),

@@ -58,7 +58,7 @@ def trained(todo: tuple[str, str, int, list[str]]) -> dict:
 
 
 def missing(done: list[dict]) -> Iterator[tuple[str, str, int, list[str]]]:
-    """What is yet to be trained: a case whose words were changed is trained anew."""
+    """The cases still to train; a case whose words were changed is trained again."""
     known = {(row["recipe"], row["seed"], *row["words"]) for row in done}
     for seed in SEEDS:
         for case, own in CASES.items():

@@ -45,7 +45,7 @@ def bounded(rng, shape):
 
 
 def collapsing(rng, shape):
-    """One run in five ends at .05 where the others end at .95."""
+    """One run in five ends at 0.05 where the others end at 0.95."""
     low = rng.random(shape) < 0.2
     return np.where(low, 0.05, 0.95) - 0.77 + 0.01 * rng.normal(size=shape)
 
@@ -111,7 +111,7 @@ def by_block(y: Array, reference: bool = False) -> tuple[Array, Array]:
 
 
 def pooled_only(y: Array) -> tuple[Array, Array]:
-    """Tukey's range with the pooled residual alone: the block model of the textbooks."""
+    """Tukey's range with only the pooled residual: the block model of the textbooks."""
     n, rows = y.shape[1:]
     i, j = pairs_of(rows)
     freedom = (n - 1) * (rows - 1)
@@ -246,7 +246,7 @@ def stated(rng, repetitions: int) -> str:
 
 
 def prompts(rng, repetitions: int) -> str:
-    """Coverage of the interval over prompts, of two runs that are right on .6 and .7 of them."""
+    """Coverage of the interval over prompts, of two runs that are right on 0.6 and 0.7 of them."""
 
     def chances(n: int) -> Array:
         return np.clip(rng.normal([[0.6], [0.7]], 0.25, (2, n)), 0, 1)

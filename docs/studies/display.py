@@ -2,7 +2,7 @@
 
     python docs/studies/display.py      a minute or two: it trains
 
-The command runs in a terminal of its own, 80 columns wide. The picture is the screen as it stood at
+The command runs in a terminal of its own, 80 columns wide. The picture is the screen as it was at
 half of the steps, and what was there at the end.
 """
 

@@ -7,7 +7,7 @@ are ordinary run folders, runs/league/TASK/ROW--seedN by default. The same comma
 is missing: it skips finished runs and resumes interrupted ones from their last checkpoint.
 Then the page is written, of the tasks that have all their runs; --page-only writes it at once.
 
-    python docs/studies/league.py --rows vimpo,dr_grpo,grpo --beside vimpo
+    python docs/studies/league.py --rows vimpo,dr_grpo,grpo --against vimpo
 
 plays a row that is not in the standings by the same rules, and others to compare it with.
 """
@@ -215,7 +215,7 @@ def main(argv: list[str] | None = None) -> None:
     add("--rows", default=",".join([*RECIPES, *EXTRA]))
     add("--no-page", action="store_true", help="leave docs/league.md as it is")
     add("--page-only", action="store_true", help="play nothing")
-    add("--beside", metavar="ROW", help="write only how ROW compares with the other rows")
+    add("--against", metavar="ROW", help="write only how ROW compares with the other rows")
     arguments = parser.parse_args(argv)
     folder, seeds = arguments.folder, arguments.seeds
     tasks, rows = arguments.tasks.split(","), arguments.rows.split(",")
@@ -229,9 +229,9 @@ def main(argv: list[str] | None = None) -> None:
         return
     import league_page as page
 
-    if arguments.beside:
+    if arguments.against:
         played = [cell for cell in every if cell.done]
-        page.write_beside(arguments.beside, read_all(played, page))
+        page.write_beside(arguments.against, read_all(played, page))
         return
     cut_off = {cell.task for cell in every if not cell.done}
     tasks = [task for task in tasks if task not in cut_off]

@@ -192,7 +192,7 @@ def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
 
 
 def draw_curves(league: League) -> None:
-    """Of each task the rows' mean training scores over tokens: the best in colour, others grey."""
+    """The rows' mean training scores over tokens, for each task: the best in colour, others grey."""
 
     def figure() -> object:
         columns = min(3, len(league))
@@ -231,7 +231,7 @@ def advice_tables(
     league: League, advice: Mapping[str, list[dict[str, Any]]], even: Mapping[str, str]
 ) -> str:
     """Which even row is best, what the advisor chose from the first tenth of each seed's budget,
-    and how often a choice is not told apart from the best."""
+    and how often a choice does not differ significantly from the best."""
     rows, hits, lost = [], Counter[str](), Counter[str]()
     count = 0
     for task, said in advice.items():

@@ -45,7 +45,7 @@ def words_of(loss: str, staleness: int, seed: int) -> str:
 
 
 def trained(words: str, zoo: Any) -> dict:
-    """What a run ends with, and how far its sampler was from the policy in its last ten steps."""
+    """A run's final result, and how far its sampler was from the policy in its last ten steps."""
     began = time.process_time()
     trainer = rlzoo.open_recipe("grpo", words.split(), zoo=zoo)
     gaps, steps = [], trainer.plan.recipe.config.train.steps

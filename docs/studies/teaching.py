@@ -87,8 +87,8 @@ def prepare_domains(zoo: Any) -> None:
 
 def prepare_reader(zoo: Any) -> None:
     """A base that reads what it is shown: `novice`, fine-tuned on as many prompts with a right
-    answer before them, which it is to repeat, as prompts alone, to which it is to say what it says
-    anyway."""
+    answer before them, which it learns to repeat, as prompts without, to which it keeps its own
+    answers."""
     if READER.exists():
         return
     words = ["model=novice", "task=addition", "rollout.prompts=64", "rollout.samples=1"]

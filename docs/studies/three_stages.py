@@ -43,7 +43,7 @@ def preferences(arguments: argparse.Namespace) -> None:
     prefers: a with probability sigmoid((true(a) - true(b)) / NOISE), Bradley and Terry's model.
 
     The annotator sees finished responses of unequal worth only: of equal ones a model cannot be
-    right more than half of the time. No pair is chosen by how far apart the two are.
+    right more than half of the time. No pair is chosen by the size of its difference.
     """
     import rlzoo
 

@@ -13,7 +13,7 @@ from ray.train.torch import TorchTrainer
 
 
 def rank(config):
-    """What each rank does."""
+    """The work of each rank."""
     words = config["words"]
     folder = next(w.partition("=")[2] for w in words if w.startswith("run.dir="))
     begun = any(Path(folder, "checkpoints").glob("step-*"))

@@ -1,4 +1,4 @@
-"""Attention of rows that lie in one line and share prompts: each row sees what it would by itself.
+"""Attention of rows packed into one line with shared prompts: each row sees only its own tokens.
 
 All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
 Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on
@@ -22,11 +22,11 @@ NAME = "rlzoo_rows"  # among transformers' kinds of attention
 
 
 class _Here(threading.local):
-    """Of each thread: two runs may train in one process."""
+    """State of a thread: two runs may train in one process."""
 
     def __init__(self) -> None:
         self.passes: list[tuple[Any, Aligned]] = []  # (config, rows) of those that are being made
-        self.one_sequence_a_row = 0  # how many ask for it
+        self.one_sequence_a_row = 0  # how many passes need it
 
 
 _here = _Here()
@@ -51,7 +51,7 @@ def _one_sequence_a_row() -> Iterator[None]:
 
 @cache
 def _set_up() -> None:
-    """What this process changes in transformers, once."""
+    """Change transformers in this process, once."""
     from transformers import AttentionInterface
 
     AttentionInterface.register(NAME, torch.compiler.disable(attend))
@@ -59,7 +59,7 @@ def _set_up() -> None:
 
 
 def same() -> Callable[[], AbstractContextManager]:
-    """Of the pass that is being made, what a layer that is computed again later must be within."""
+    """The context of the current pass, which a layer that is recomputed later must enter."""
     return partial(within, _here.passes[-1]) if _here.passes else nullcontext
 
 

@@ -1,9 +1,9 @@
 """KV caches to decode with: transformers' own copies all keys and values for each token.
 
 `Growing` grows in place, a column for each token: for a host that looks at every token anyway.
-`Fixed` has buffers of a shape that no token changes, and asks the host nothing: for a device, whose
-work runs ahead of the host, and whose steps can then be captured in a graph. Both begin as the
-cache that transformers filled with the prompts, its layers replaced.
+`Fixed` has buffers of a shape that no token changes, and does not wait for the host: for a device,
+whose work runs ahead of the host, and whose steps can then be captured in a graph. Both begin as
+the cache that transformers filled with the prompts, its layers replaced.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from rlzoo.accel.hf_internals import attention_of, take_over
 from rlzoo.errors import ModelError
 
-LEAVE = 0.9  # rows leave a growing cache once no more than this share of them goes on
+LEAVE = 0.9  # rows leave a growing cache once no more than this share of them continues
 
 LOOK = 16  # tokens between two looks at rows on a device
 ROWS, COLUMNS = 8, 64  # the sizes of fixed buffers are multiples of these
@@ -54,10 +54,10 @@ class GrowingLayer(_Layer):
 
 
 class FixedLayer(_Layer):
-    """Whole buffers: what of them a row sees, its mask says."""
+    """Whole buffers; a row's mask selects what it sees."""
 
     at: Tensor  # (1,), the column of the newest token, counted from the row's beginning
-    index: Tensor  # (1,), where it lies here
+    index: Tensor  # (1,), its index in the buffer
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> Any:
         assert self.keys is not None
@@ -94,17 +94,17 @@ class Growing:
         self.keep(home)
 
     def keep(self, rows: Tensor) -> None:
-        """These rows (B',) alone, in this order."""
+        """Keep only these rows (B',), in this order."""
         self.cache.batch_select_indices(rows)
         self.seen = self.seen[rows]
         self.padded = not bool(self.seen.all())
 
     def size(self, rows: int, left: int) -> int:
-        """How many of so many rows should stay, where so many go on."""
+        """How many of `rows` rows should stay when `left` of them continue."""
         return left if left <= LEAVE * rows else rows
 
     def reserve(self, tokens: int) -> bool:
-        """Make room for so many more tokens; whether shapes are others now."""
+        """Make room for `tokens` more tokens; returns whether shapes changed."""
         return False
 
     def advance(self) -> Any:
@@ -131,7 +131,7 @@ class Fixed:
         if (kind := attention_of(config)) not in ("sdpa", "eager"):
             raise ModelError(f"{kind} attention")
         self.cache, self.dtype, self.seen = cache, model.dtype, seen.bool()
-        self.columns = seen.shape[1]  # that are taken, once all is said that there is room for
+        self.columns = seen.shape[1]  # in use once every response has reached its limit
         self.most = self.columns + limit
         self.at = torch.full((1,), self.columns - 1, device=seen.device)
         self.windows = [getattr(layer, "sliding_window", self.most) for layer in cache.layers]
@@ -176,8 +176,8 @@ class Fixed:
         return masks if len(masks) > 1 else masks.popitem()[1]
 
     def _view(self, room: int, first: int) -> tuple[Tensor, Tensor]:
-        """Where the newest column lies in a layer of so many, (1,), and what each row sees there,
-        (B, 1, 1, room), 0 or -inf."""
+        """The newest column's index in a layer of `room` columns, (1,), and what each row sees
+        there, (B, 1, 1, room), 0 or -inf."""
         index = (self.at - first) % room
         if room == self.seen.shape[1]:
             seen = self.seen

@@ -1,9 +1,9 @@
-"""Decoding: responses token by token with a KV cache, each token where its uniform says.
+"""Decoding: responses token by token with a KV cache, each token drawn by its uniform number.
 
 transformers' models, with a loop of our own around them, because it may do what theirs may not:
 prompts that occur several times (a group's) are read once, rows that have ended leave the batch,
 and each row's noise is its own, so that neither moves a token. One loop for both caches of
-`rlzoo.accel.cache`: they say how often it looks at the rows. Models whose cache cannot give up rows
+`rlzoo.accel.cache`: they set how often it looks at the rows. Models whose cache cannot give up rows
 go through `model.generate`.
 """
 
@@ -87,7 +87,7 @@ def decode(
 
 
 class Rows:
-    """Rows that are being decoded, and what they have said.
+    """Rows that are being decoded, and their tokens so far.
 
     Nothing here depends on a value but `look`: between two looks the host only launches.
     live: (B,), the row of the whole batch that each is.  now: (1,), the position of the next token.
@@ -153,7 +153,7 @@ class Rows:
         return partial(self.graph, self.step)
 
     def look(self, said: int) -> int:
-        """How many rows go on after so many tokens: here, and only here, the host waits."""
+        """How many rows continue after `said` tokens. Only here does the host wait."""
         before, self.looked = self.looked, said
         hit = (self.tokens[self.live, before:said, None] == self.eos).any(-1)  # (B, new)
         end = torch.where(hit.any(1), before + 1 + hit.byte().argmax(1), self.ends[self.live])
@@ -179,7 +179,7 @@ class Rows:
         return torch.tensor(ends, device=end.device)
 
     def found(self) -> dict[str, Tensor]:
-        """What all rows said, up to where each ended."""
+        """The tokens of all rows, up to where each ended."""
         width = self.longest
         over = torch.arange(width, device=self.ends.device) >= self.ends[:, None]
         return {
@@ -227,8 +227,8 @@ def plain_cache(cache: Any, *others: type) -> bool:
 
 
 def _finite(log_probs: Tensor) -> Tensor:
-    """Log-probs (B, T) of what was drawn; a ModelError where they are none: looked at once, with
-    what else is to be looked at, since each look waits for the device."""
+    """Log-probs (B, T) of drawn tokens; a ModelError where one is not finite. All checks run
+    together, since each waits for the device."""
     finite = log_probs.isfinite()
 
     def fault() -> ModelError:
@@ -245,7 +245,7 @@ def _finite(log_probs: Tensor) -> Tensor:
 
 def draw(policy: Sampled, logits: Tensor, u: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """(token, its log-probability under what is sampled from, and under the policy), each (B,):
-    where the cumulative distribution of logits (B, V) passes u (B,); the likeliest without."""
+    where the cumulative distribution of logits (B, V) passes u (B,); without u, the argmax."""
     logits = wide(logits)
     logits = logits if policy.temperature == 1.0 else logits / policy.temperature
     if u is None or policy.top_k > 0 or policy.top_p < 1:

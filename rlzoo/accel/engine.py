@@ -1,7 +1,7 @@
 """The passes of an update: forward and backward, shared among ranks, made ahead where they may be
 held, with gradients that leave nothing as large as the vocabulary for each pass.
 
-`rlzoo.step.update` says what the loss is. Nothing here knows of losses, epochs or aggregations.
+`rlzoo.step.update` defines the loss. Nothing here depends on losses, epochs or aggregations.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,10 +19,10 @@ from rlzoo.mdp.batch import take
 Columns = Mapping[str, Any]
 
 # The rows (R,) of each pass, and what `Networks.forward` gave for them, with gradient; empty where
-# it is to be made.
+# the pass has not been made.
 Forward = list[tuple[Tensor, dict[str, Tensor]]]
 
-# What a pass of a network gives.
+# The output of a network's pass.
 MADE = {"actor": "log_probs", "critic": "prediction"}
 
 
@@ -87,7 +87,7 @@ def backward(
         if not scored:
             with lean_gradients(models):
                 scored = models.forward(micro, **trained)
-        # Of a pass that was made for all networks, what these ones made.
+        # A pass may cover all networks: keep what these ones made.
         of = {n: "critic" if n == MADE["critic"] else "actor" for n in scored}
         loss = loss_of(part, micro, {n: x for n, x in scored.items() if of[n] in names})
         if loss.requires_grad:
@@ -111,7 +111,7 @@ def _idle_pass(models: Networks, micro: Columns, trained: Mapping[str, bool]) ->
 
 @contextmanager
 def lean_gradients(models: Networks) -> Iterator[None]:
-    """Passes made within leave nothing as large as the vocabulary each: of an embedding they leave
+    """Passes made within leave nothing as large as the vocabulary each: an embedding keeps
     the gradient of the rows that they read, the head's they add in place. Not of weights that are
     spread over ranks: those gradients leave at once."""
     if models.sharded:

@@ -1,7 +1,7 @@
 """CUDA graphs: a step that is always the same is recorded once, and launched as one.
 
-No recording has been made on a GPU yet. What can be held without one is: that the step asks the
-host for nothing and that its shapes stay (`tests/invariants/test_static_cache.py`).
+No recording has been made on a GPU yet. Tests without one check that the step never waits
+for the host and that its shapes stay (`tests/invariants/test_static_cache.py`).
 """
 
 import gc
@@ -31,7 +31,7 @@ class Graph:
     """Runs a step the first time, which makes libraries ready and shows whether it can be recorded;
     records it the second time, if on a GPU, and launches the record from then on.
 
-    Raises ModelError for a step that makes the host wait. What it reads and writes must stay. It
+    Raises ModelError for a step that makes the host wait. Its inputs and outputs must stay. It
     does not hold the step. notes: gains a line where a recording fails; steps run unrecorded then.
     """
 

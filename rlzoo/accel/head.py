@@ -1,11 +1,11 @@
-"""The log-prob head: log pi, entropy and their kin straight from hidden states.
+"""The log-prob head: log pi, entropy and sums of pi squared straight from hidden states.
 
 A plain head holds logits, log-softmax and their gradients, each (positions, V), in float32. Here
 positions go through in chunks, softmax is done in place, and the backward pass is written out:
 
     d log pi(a) / d logit_j = [j = a] - p_j          d H / d logit_j = -p_j (log p_j + H)
 
-so that no more logits are held at a time than `rlzoo.accel.memory.room` says, whatever the batch
+so that no more logits are held at a time than `rlzoo.accel.memory.room` allows, whatever the batch
 and the vocabulary.
 """
 
@@ -38,13 +38,13 @@ def log_prob_stats(
     accumulate: bool = False,
 ) -> dict[str, Tensor]:
     """`log_probs` (N,) of tokens `ids` (N,) under softmax(logits / temperature), logits =
-    hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) if asked for.
+    hidden (N, H) @ weight (V, H)^T + bias (V,); and `entropy`, `sum_pi_squared` (N,) on request.
 
     softcap: c where the model takes c tanh(logits / c) for its logits (Gemma 2, arXiv:2408.00118).
     Gradients flow to hidden, weight and bias from log_probs, and from entropy if `entropy_grad`;
-    sum_pi_squared has none. accumulate: the backward pass adds to `weight.grad` in place where
-    there is one, instead of making another tensor of that size; only for `backward()`. float32 out
-    of half precision, else the dtype of `hidden`.
+    sum_pi_squared does not have a gradient. accumulate: the backward pass adds to `weight.grad` in
+    place where there is one, instead of making another tensor of that size; only for `backward()`.
+    float32 out of half precision, else the dtype of `hidden`.
     """
     device = hidden.device.type
     if torch.is_autocast_enabled(device):
@@ -69,8 +69,8 @@ def log_prob_stats(
 def _logits(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float, softcap: float | None
 ) -> Tensor:
-    """(N, V) over the temperature, in float32 or wider; nobody else holds them, so that what
-    follows may work in place."""
+    """(N, V) over the temperature, in float32 or wider; no other object holds them, so that the
+    caller may work in place."""
     logits = torch.nn.functional.linear(hidden, weight, bias)
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()

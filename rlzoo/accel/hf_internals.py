@@ -1,4 +1,4 @@
-"""What rlzoo changes in live objects of transformers and torch, where no public API does it.
+"""Changes that rlzoo makes in live objects of transformers and torch, where no public API does it.
 
 Each function names the version that it was seen on. `tests/unit/accel/test_hf_internals.py` fails
 with one line for each name that a later version no longer has.
@@ -82,8 +82,8 @@ def has_adapters(model: Any) -> bool:
 
 
 def forget_adapters(model: Any) -> None:
-    """A model whose adapters were taken out says so (`_hf_peft_config_loaded`, transformers
-    5.23)."""
+    """Mark a model whose adapters were removed as one without (`_hf_peft_config_loaded`,
+    transformers 5.23)."""
     model._hf_peft_config_loaded = False
 
 

@@ -1,7 +1,7 @@
-"""How rows lie in a forward pass: side by side, or in a line with each group's prompt once.
+"""The layout of rows in a forward pass: side by side, or in a line with each group's prompt once.
 
-All of it is worked out by the host, which knows the tokens and where they are: a device gets what
-comes of it, and nobody waits.
+The host computes all of it, since it has the tokens and their positions; the device gets the
+result without waiting.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlzoo.ops import on_host, put
 
-CUT = 4  # responses of a unit are at least so many times as long as its prompt: see `_units`
+CUT = 4  # responses of a unit are at least this many times as long as its prompt: see `_units`
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Aligned:
     the line (`rlzoo.accel.attention`), so that it sees and costs the same.
 
     ids: (N, L). at: (R, T + 1) where response token t is chosen, and after the last, in the last
-    `keep` positions of ids laid flat; T: the longest response. Of a line only: place (1, L),
-    positions; rows (R, longest), where a row's tokens lie in the line, and back (L,), where in
+    `keep` positions of ids laid flat; T: the longest response. For a line only: place (1, L),
+    positions; rows (R, longest), where a row's tokens are in the line, and back (L,), where in
     these rows laid flat each token of the line is.
     """
 
@@ -72,7 +72,7 @@ def _side_by_side(columns: Mapping[str, Any]) -> Aligned:
 
 
 def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
-    """Rows that lie side by side put into one line, each group's prompt once."""
+    """Rows given side by side, put into one line, each group's prompt once."""
     p, n = lengths(columns)
     tree, trunk = _forest(columns)
     begin = trunk.cumsum(0) - trunk  # of each group's prompt
@@ -80,7 +80,7 @@ def _in_line(columns: Mapping[str, Any], rows: Aligned) -> Aligned:
     step = torch.arange(rows.longest)
     to = torch.where(step < p[:, None], begin[tree][:, None], (start - p)[:, None]) + step
     inside = step < (p + n)[:, None]
-    to = to.where(inside, 0)  # padding is read by nobody
+    to = to.where(inside, 0)  # padding is never read
     back = to.new_zeros(int(trunk.sum() + n.sum()))
     back[to[inside]] = inside.flatten().nonzero()[:, 0]
     last = (p[:, None] - 1 + torch.arange(rows.width + 1)).clamp(max=rows.longest - 1)

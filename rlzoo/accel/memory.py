@@ -1,4 +1,4 @@
-"""How much memory a pass may take (what a CPU's cache wants, shares of what a device has free), and
+"""How much memory a pass may take (what fits a CPU's cache, shares of a device's free memory), and
 what a policy samples in."""
 
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlzoo.recipe.keys import Config
 
-USUAL = 2**34  # bytes free on a device that cannot be asked
+USUAL = 2**34  # bytes free on a device that does not report them
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ CPU = Room(activations=2**26, kept=2**27, logits=2**23, block=2**20, positions=2
 def room(device: Any, free: int | None = None) -> Room:
     """What a pass on a device (a torch.device, or its type) may take.
 
-    Off the CPU half of the `free` bytes (asked for where they are not given) is for activations,
+    Off the CPU half of the `free` bytes (measured where they are not given) is for activations,
     and a sixteenth for logits, of which up to three copies are made: in one block, since each
     operation is a launch. Of `free` its two leading bits count: a run that is resumed, with little
     more or less free, cuts its rows as before.

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Sized(Protocol):
-    """What is read of a policy (`rlzoo.lm.policy`): what its rows take, and how they lie."""
+    """The part of a policy (`rlzoo.lm.policy`) used here: its rows' sizes and layout."""
 
     @property
     def device(self) -> torch.device: ...
@@ -33,11 +33,11 @@ class Sized(Protocol):
 
 @dataclass
 class Passes:
-    """policy: whose sizes and layout say how many rows fit.  train: the recipe's section.
+    """policy: whose sizes and layout decide how many rows fit.  train: the recipe's section.
 
     collective: weights are spread over ranks, so that all of them make every pass together.
     scale: the share of a pass's usual size that fits into memory.
-    notes: where it is said should memory run out.
+    notes: gain a line when memory runs out.
     """
 
     policy: Sized
@@ -83,7 +83,7 @@ class Passes:
     def map(
         self, columns: Columns, function: Callable[[Columns], Mapping[str, Tensor]]
     ) -> Mapping[str, Tensor]:
-        """`function` of all rows, tensors (B, ...) by name, in as many passes as memory asks."""
+        """`function` of all rows, tensors (B, ...) by name, in as many passes as memory needs."""
 
         def attempt() -> Mapping[str, Tensor]:
             parts = self.parts(columns)

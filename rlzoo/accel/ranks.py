@@ -25,7 +25,7 @@ from rlzoo.errors import RunError, first_line
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all of a run. One process alone is the first of one."""
+    """This process among all of a run. A single process is the first of one."""
 
     index: int = 0
     count: int = 1

@@ -1,7 +1,7 @@
 """Gradient checkpointing: a layer's activations are computed again in the backward pass.
 
 transformers' layers do so in training mode, which would also switch on dropout, router jitter and
-whatever else is random there. So only the flag of what asks for it is set, for the length of a
+whatever else is random there. So only the flag that requests it is set, for the length of a
 pass, and a layer runs in eval mode both times.
 """
 
@@ -65,7 +65,7 @@ def _in_eval_mode(
     # A layer's bound method, or its plain forward with the layer as the first argument.
     given = function.args if isinstance(function, partial) else ()
     layer = given[0] if given else getattr(function, "__self__", None)
-    # Those within a layer, too: one that asks again only the first time would mix up what is saved.
+    # Modules within a layer, too: one that recomputes only once would mix up what is saved.
     asking = [m for m in layer.modules() if m.training] if isinstance(layer, nn.Module) else []
     for module in asking:
         module.training = False

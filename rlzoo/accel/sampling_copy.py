@@ -12,7 +12,7 @@ from rlzoo.accel.shard import whole_tensor
 
 class SamplingCopy:
     """A copy of a causal LM whose floating-point weights are of `dtype`. Buffers, which are few and
-    may need their precision, stay as they are; dropout and adapters are none."""
+    may need their precision, stay as they are; dropout and adapters are left out."""
 
     def __init__(self, model: Any, dtype: torch.dtype):
         self.source = model
@@ -24,7 +24,7 @@ class SamplingCopy:
         named = {name: blank[id(w)] for name, w in weights.items()}
         # What deepcopy finds in its memo it does not copy: no weight is there three times.
         self.model = copy.deepcopy(model, dict(blank))
-        # Adapters by name: experts' lie one around the other, a weight of the same layer each.
+        # Adapters by name: experts nest one around the other, a weight of the same layer each.
         self.adapted = [name for name, m in model.named_modules() if hasattr(m, "get_delta_weight")]
         for name in self.adapted:
             if name == _outermost(name):

@@ -18,7 +18,7 @@ def shard(network: Any) -> None:
     """Cut a transformers model, or a layer, into shards, in place. Its forward pass stays its own.
 
     Gradients are summed over ranks, not averaged. By torch itself: Accelerate's FSDP plugin is
-    for accelerators only, and wants an optimizer with each network.
+    for accelerators only, and needs an optimizer with each network.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, fully_shard

@@ -1,11 +1,11 @@
 # PYTHON_ARGCOMPLETE_OK
 """The command line: a table of verbs, and how one is found, read and run.
 
-May import `train` and what lies below. A verb's module is imported when somebody asks for it:
+May import `train` and the packages below. A verb's module is imported on first use:
 `--help` loads neither torch nor rich. All verbs but these few come by entry points of the group
 `rlzoo.verbs`, those of the lab as those of anybody else.
 
-    catalog     `plugins`, `recipes`, `show`: what there is, and what a run would hold
+    catalog     `plugins`, `recipes`, `show`: components, recipes, and what a run would hold
     declared    a verb's options, as its Python function declares them
     guide       what to do first, and the keys
     new         a plugin package that works, to be changed
@@ -82,7 +82,7 @@ VERBS = {
         "the resolved recipe, and where each value came from",
         "rlzoo.cli.catalog.show",
         examples=(
-            ("rlzoo show ppo_gae lam=.9", "every value, and where it came from"),
+            ("rlzoo show ppo_gae lam=0.9", "every value, and where it came from"),
             ("rlzoo show ppo_gae --changed", "only what is not a default"),
         ),
     ),
@@ -95,7 +95,7 @@ VERBS = {
 }
 
 
-# What people type who come from elsewhere.
+# Words of other tools.
 MEANT = {
     "train": "run", "start": "run", "continue": "resume", "list": "plugins", "ls": "plugins",
     "components": "plugins", "algorithms": "recipes", "evaluate": "eval", "test": "eval",
@@ -135,7 +135,7 @@ def every_verb() -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's, but an option that it does not know is told with the nearest."""
+    """argparse's, but its error for an unknown option names the nearest one."""
 
     def error(self, message: str) -> NoReturn:
         head = "unrecognized arguments: "
@@ -155,7 +155,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:
-    """What a verb takes, with examples."""
+    """The parser of a verb, with examples."""
     about, verb = described(name), find_verb(name)
     parser = _Parser(
         prog=f"rlzoo {name}",
@@ -182,8 +182,8 @@ def parser_of(name: str) -> argparse.ArgumentParser:
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
-    """The arguments of a command line; its verb is asked for its own. Exits where they are bad, and
-    where it only asks for help."""
+    """The arguments of a command line; the verb's own options by its parser. Exits where they
+    are bad, and after showing help."""
     if not argv or (argv[0] not in VERBS and argv[0] not in brought()):
         return _without_verb(argv)
     name, *words = argv
@@ -245,7 +245,7 @@ def _joined(words: list[str]) -> list[str]:
 
 
 def _without_verb(argv: list[str]) -> NoReturn:
-    """`rlzoo` alone, `rlzoo help ...`, `--help`, `--version`, and a word that is no verb."""
+    """`rlzoo` without words, `rlzoo help ...`, `--help`, `--version`, and an unknown verb."""
     first, *rest = argv or [""]
     if not first:
         print(guide.start(every_verb()))
@@ -306,7 +306,7 @@ def main(argv: list[str] | None = None) -> int:
         stopped: BaseException = last
         while isinstance(stopped.__context__, KeyboardInterrupt):  # another came as it ended
             stopped = stopped.__context__
-        how = getattr(stopped, "__notes__", [])  # to go on
+        how = getattr(stopped, "__notes__", [])  # how to continue
         say("; ".join([f"rlzoo: {str(stopped) or 'interrupted'}", *how]))
         return getattr(stopped, "status", 128 + signal.SIGINT)
 

@@ -1,4 +1,4 @@
-"""What the command line says of itself: how to begin, and the keys of recipes.
+"""Help of the command line: how to begin, and the keys of recipes.
 
 No torch, no rich: `rlzoo --help` is quick.
 """
@@ -13,11 +13,11 @@ from rlzoo.plugin.component import KINDS
 Lines = list[tuple[str, str]]  # what to type, and what it does
 
 FIRST: Lines = [
-    ("rlzoo run ppo_gae model=speller task=spelling lam=.8", "train by PPO: half a minute"),
+    ("rlzoo run ppo_gae model=speller task=spelling lam=0.8", "train by PPO: half a minute"),
     ("rlzoo run grpo seed=1 train.steps=30", "another method; key=value sets anything"),
     ("rlzoo recipes", "the methods there are, a line each; `rlzoo plugins` their parts"),
     ("rlzoo doctor RUN", "what is wrong with a run, in words"),
-    ("rlzoo sweep ppo_gae lam=0,.8,1 seed=0,1,2", "several runs, paired by seed, a verdict"),
+    ("rlzoo sweep ppo_gae lam=0,0.8,1 seed=0,1,2", "several runs, paired by seed, a verdict"),
     ("rlzoo new estimator my_estimator", "a plugin of your own, with its tests"),
 ]
 
@@ -25,7 +25,7 @@ KEYS_PEOPLE_SET = ("model", "task", "estimator", "seed", "train.steps", "rollout
                    "rollout.samples", "actor.lr", "kl.coef", "run.dir")  # fmt: skip
 
 WHERE_THE_REST = (
-    "lam=.9 is short for estimator.lam=.9 where no other key ends so; --seed 1 is read as seed=1. "
+    "lam=0.9 is short for estimator.lam=0.9 where no other key ends so; --seed 1 means seed=1. "
     "All other keys: `rlzoo help keys [WORD]`; with their values in a recipe: `rlzoo show NAME`; "
     "in full: docs/recipes.md."
 )
@@ -36,7 +36,7 @@ def width() -> int:
 
 
 def start(verbs: list[str]) -> str:
-    """What `rlzoo` alone shows: what to try of the verbs there are."""
+    """The text of `rlzoo` without words: commands to try first."""
     head = "rlzoo: token-level RL algorithms for language models, every one a plugin. Try first:"
     foot = "rlzoo help: all verbs; rlzoo help run: one of them; docs/tutorial.md: half an hour."
     return "\n\n".join(
@@ -109,7 +109,7 @@ def is_key(word: str) -> bool:
 
 
 def _options(word: str) -> Lines:
-    """Where a word is an option of components: the key, and whose it is, as their source says."""
+    """Where a word is an option of components: the key and its component, from the source."""
     from rlzoo.plugin.sketch import sketch
     from rlzoo.recipe.keys import COLLECTIONS, SECTIONS
 
@@ -129,7 +129,7 @@ def fold(text: str) -> str:
 
 
 def _beside(lines: Lines) -> str:
-    """Two columns; where the terminal is narrow, the second stands below the first."""
+    """Two columns; where the terminal is narrow, the second comes below the first."""
     left = max(len(command) for command, _ in lines) + 4
     if (room := width() - left) < 34:
         left, room = 6, width() - 6

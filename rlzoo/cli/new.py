@@ -1,4 +1,4 @@
-"""`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into what is wanted."""
+"""`rlzoo new KIND NAME`: writes a plugin package that works, to be changed into your own."""
 
 import argparse
 import keyword
@@ -39,7 +39,7 @@ _THEN = {  # what trains with it
 
 
 def _taken(plural: str, name: str) -> list[str]:
-    """That a plugin has a component of this name already, as far as source tells."""
+    """Lines on components of this name that exist already, as far as source shows."""
     zoo = sketch()
     there = dict(zoo.shelves[plural].items()).get(name) if zoo else None
     if there is None:

@@ -2,7 +2,7 @@
 
 A verb is a module with `add_arguments(parser)` and `run(arguments) -> Result`. Where a Python
 function declares its options, `Verb.function` names that (`rlzoo.cli.declared`). One that takes
-options which only plugins know has `sort_out(arguments, rest)` too: it reads what the parser left.
+options that only plugins define has `sort_out(arguments, rest)` too: it reads what the parser left.
 """
 
 import json
@@ -26,7 +26,7 @@ class Verb:
     """A verb as `rlzoo help` lists it.
 
     usage, help: what follows its name, and what it does. module: where its `add_arguments` and
-    `run` are, imported when somebody asks for the verb. examples: (what to type, what it does).
+    `run` are, imported when the verb is used. examples: (what to type, what it does).
     function: "module:name" of the Python function that declares its options, if there is one.
     """
 
@@ -39,10 +39,10 @@ class Verb:
 
 @dataclass
 class Result:
-    """What a verb found out or did.
+    """The result of a verb.
 
     document: what --json prints.
-    view:     console -> what is printed without --json, made only then: strings as they stand, and
+    view:     console -> what is printed without --json, made only then: strings as they are, and
               what rich renders.
     status:   the process's exit status.
     notes:    lines for stderr.
@@ -87,7 +87,7 @@ def perform(verb: Any, arguments: Any) -> int:
 
 
 def _json(document: Any) -> str:
-    """What is no picture on a terminal is written as JSON's own escape, and reads the same."""
+    """JSON; characters that a terminal cannot show are written as JSON's own escapes."""
     text = json.dumps(document, indent=1, ensure_ascii=False, default=str)
     escape = lambda char: json.dumps(char)[1:-1]  # noqa: E731
     return "".join(c if c.isprintable() or c == "\n" else escape(c) for c in text)

@@ -1,6 +1,6 @@
 """The token MDP for gymnasium: the rules of `mdp`, one token at a time.
 
-May import `lm`, `checks`, `oracle` and what lies below; `rollout` samples the fast way.
+May import `lm`, `checks`, `oracle` and the packages below; `rollout` samples the fast way.
 
     episodes    the rules of a recipe's task, and episodes that step through them
     kl_reward   a wrapper that puts the KL penalty into the reward

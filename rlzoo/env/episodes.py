@@ -30,8 +30,8 @@ TOLERANCE = 1e-5  # between a score when it was paid and the same at the end
 
 
 class Rules:
-    """A task and rewards, as a recipe that sets these keys says, with what a model's folder says of
-    tokens. No weights. Names left out are the defaults'."""
+    """A task and rewards, as a recipe with these keys has them, with the tokenizer and config of a
+    model's folder. No weights. Names left out are the defaults'."""
 
     def __init__(
         self,
@@ -244,7 +244,7 @@ class Episodes:
         return texts if mode == "ansi" else None
 
     def _check_causal(self, rows: Tensor, columns: Columns, scores: Tensor) -> None:
-        """What was paid on the way must be what the whole row is worth, token by token."""
+        """Rewards paid on the way must equal the whole row's scores, token by token."""
         gap = (scores - self.paid[rows, : scores.shape[1]]).abs() > TOLERANCE
         wrong = (gap.any(1) & self.ended[rows]).nonzero()
         if len(wrong):

@@ -17,8 +17,8 @@ from rlzoo.plugin.registry import load_zoo
 class KLRewardWrapper(gymnasium.Wrapper):
     """reward - coef * KL penalty of each token, as a recipe with kl.place=reward pays it.
 
-    policy, reference: the penalty compares their softmax(logits / policy.temperature); of a penalty
-        to a teacher, the teacher is the reference.
+    policy, reference: the penalty compares their softmax(logits / policy.temperature); for a
+        penalty to a teacher, the teacher is the reference.
     penalty: a KL penalty or its name; None, and None for coef and spread ("token" or "last"): the
         environment's recipe decides.
 
@@ -63,7 +63,7 @@ class KLRewardWrapper(gymnasium.Wrapper):
 
     @torch.no_grad()
     def _columns(self) -> Columns:
-        """The row's columns, with those that a KL penalty may ask for."""
+        """The row's columns, with those that a KL penalty may need."""
         columns = self.env.unwrapped.columns()  # type: ignore[attr-defined]
         device = self.policy.device
         columns = {n: x.to(device) if isinstance(x, Tensor) else x for n, x in columns.items()}

@@ -23,8 +23,8 @@ from rlzoo.env.episodes import Columns, Episodes, Rules
 class TokenEnv(gymnasium.Env[np.ndarray, np.int64]):
     """One response to one prompt.
 
-    task, model: names, as in a recipe; None is the default's. Of the model only its tokenizer and
-        its config are read.
+    task, model: names, as in a recipe; None is the default's. Only the model's tokenizer and
+        config are read.
     split: where prompts are drawn from, "train" or "test".
     overrides: further recipe words, `["rollout.max_new_tokens=4", "rewards.overlong.weight=1"]`.
     max_prompt: room for a prompt, in tokens; None: twice the longest of 256 drawn ones. A longer

@@ -20,7 +20,7 @@ class TokenVectorEnv(VectorEnv):
 
     device: None takes and gives numpy arrays, as gymnasium does; "cpu" or "cuda" takes and gives
         torch tensors there, texts as lists.
-    autoreset_mode: when a row that has ended starts anew (gymnasium's AutoresetMode).
+    autoreset_mode: when a row that has ended starts again (gymnasium's AutoresetMode).
 
     Everything else as in `TokenEnv`, whose row i it is if that was reset with `seed + i`. Reset
     options hold for all rows, or are lists of one for each; `reset_mask` (B,) picks the rows.

@@ -21,7 +21,7 @@ class SafeConsole(Console):
     marks that turn the direction of writing): none of a model's reaches the terminal.
 
     A table that is wider than the terminal is printed as several: no column is cut or left out.
-    goes_on: what is shown is progress, which nobody need read: a full disk under it, or a terminal
+    goes_on: what is shown is progress: a full disk under it, or a terminal
     that was closed, ends no work.
     """
 
@@ -31,9 +31,9 @@ class SafeConsole(Console):
         super().print(*(part for one in objects for part in in_parts(one, self)), **options)
 
     def on_broken_pipe(self) -> None:
-        """The reader has gone, as with `| head`: the work goes on unheard. rich's ends it."""
+        """The reader has gone, as with `| head`: the work continues; rich's own ends it."""
         self.quiet = True
-        with suppress(OSError):  # a file that is none
+        with suppress(OSError):  # not a real file
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
     def _check_buffer(self) -> None:
@@ -61,7 +61,7 @@ def _picture(char: str) -> str:
 
 
 def in_parts(part: Any, console: Console) -> Sequence[Any]:
-    """What is to be printed; a table that is too wide as several, each with the columns that name
+    """The parts to print; a table that is too wide as several, each with the columns that name
     a row: the first, and what follows it to the left."""
     if not isinstance(part, Table) or not part.show_header:
         return [part]
@@ -99,7 +99,7 @@ def _needed(column: Column, console: Console) -> int:
 
 
 def _width(table: Table, columns: Sequence[Column]) -> int:
-    """Of a table with these columns, each as narrow as it can be."""
+    """The width of a table with these columns, each as narrow as it can be."""
     _, right, _, left = Padding.unpack(table.padding)
     count = len(columns)
     lines = (count - 1 + 2 * table.show_edge) if table.box else 0

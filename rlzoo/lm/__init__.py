@@ -1,9 +1,9 @@
 """Language models: the policy, its reference and the critic over transformers' models.
 
-May import `accel` and what lies below.
+May import `accel` and the packages below.
 Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_causal_lm`.
 
-    build         from a plan to its models: nothing that nobody needs
+    build         from a plan to its models: only those that it needs
     contract      what a model's own passes agree on, before it trains
     critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
     loading       models and tokenizers from disk or the hub; LoRA
@@ -20,7 +20,7 @@ __all__ = ["ProcessRewardModel", "RewardModel", "load_causal_lm", "reachable"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imported on first use: torch stands behind them. Reward models come with the lab."""
+    """Imported on first use, since they import torch. Reward models come with the lab."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name.endswith("RewardModel"):

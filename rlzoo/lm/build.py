@@ -1,4 +1,4 @@
-"""From a plan to its models: nothing that nobody needs."""
+"""From a plan to its models: only those that it needs."""
 
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from rlzoo.recipe.plan import Plan
 
 
 def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
-    """The models that the plan asks for, on the recipe's device."""
+    """The models that the plan needs, on the recipe's device."""
     config = plan.recipe.config
     torch.manual_seed(config.seed)
     torch.backends.cuda.matmul.allow_tf32 = False  # of the process: set for each run
@@ -127,7 +127,7 @@ def build_policy(config: Config) -> Policy:
 
 
 def _prepare(model: Any, config: Config, base: str) -> None:
-    """Adapters and gradient checkpointing, where the recipe asks for them."""
+    """Adapters and gradient checkpointing, where the recipe sets them."""
     m = config.model
     if m.lora.rank:
         targets = None if m.lora.targets is None else list(m.lora.targets)
@@ -166,13 +166,13 @@ def _teacher(plan: Plan, domain: str | None, policy: Policy, notes: list[str]) -
         notes.append(
             f"the teacher ends a response at {' or '.join(ends)}, the policy at "
             f"{' or '.join(policy.tokenizer.convert_ids_to_tokens(policy.eos_ids))}: what the "
-            "teacher says of an end means little"
+            "teacher's probability of an end means little"
         )
     return teacher
 
 
 def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
-    """Refuse a model that cannot read the policy's tokens. It may know more: `rlzoo reward train`
+    """Refuse a model that cannot read the policy's tokens. It may have more: `rlzoo reward train`
     adds a padding token where there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():

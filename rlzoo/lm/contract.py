@@ -1,9 +1,9 @@
 """A model proves itself before it trains: what its own passes agree on, found out in seconds.
 
-Rows of unequal length are scored together and alone, sampled with the cache, laid out as a tree,
-differentiated. What disagrees is not used; a model that cannot be scored, sampled or trained
-is refused. Passes here are in float32 where weights are, without autocast, so that a fault is not
-taken for rounding.
+Rows of unequal length are scored together and one by one, sampled with the cache, laid out as a
+tree, differentiated. A path that disagrees is not used; a model that cannot be scored, sampled or
+trained is refused. Passes here are in float32 where weights are, without autocast, so that a fault
+is not taken for rounding.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def examine(policy: Subject, *, checkpointing: bool = False, saving: bool = Fals
 
 
 def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
-    """Examine the model of a run: (what was found, by name, and what its reader should know).
+    """Examine the model of a run: (what was found, by name, and notes for the run's reader).
 
-    What disagrees is switched off; what cannot work raises ModelError.
+    A path that disagrees is switched off; one that cannot work raises ModelError.
     """
     findings = examine(policy, checkpointing=policy.recompute)
     notes = []
@@ -134,7 +134,7 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
 
 
 def _tried(name: str, check: Any) -> Finding:
-    """A stranger's model may raise anything: that is a finding, too."""
+    """A model's own code may raise anything: that is a finding, too."""
     try:
         passed, message, *off = check()
     except torch.OutOfMemoryError:
@@ -191,8 +191,8 @@ def windows(config: Any) -> dict[str, int]:
 
 
 def _tolerance(policy: Subject, effect: float) -> float:
-    """How far apart (nats) two ways to compute one log-prob may be: little beside `effect`, that of
-    another prompt, since what random weights hide grows as they do."""
+    """The difference (nats) allowed between two ways to compute one log-prob: small compared
+    with `effect`, that of another prompt, since what random weights hide grows as they do."""
     if policy.halves:
         return 0.3
     return max(2e-5, min(2e-4, 0.01 * effect))
@@ -206,7 +206,7 @@ def _off(a: Tensor, b: Tensor) -> float:
 
 @torch.no_grad()
 def _effect(policy: Subject, columns: Mapping[str, Any], scored: Tensor) -> float:
-    """What the tokens before a response do to its log-probs."""
+    """How much the tokens before a response change its log-probs."""
     ids = columns["prompt_ids"]
     mask = columns["prompt_mask"]
     ids = torch.where(mask * mask.flip(0) > 0, ids.flip(0), ids)
@@ -218,7 +218,7 @@ def _effect(policy: Subject, columns: Mapping[str, Any], scored: Tensor) -> floa
 
 @torch.no_grad()
 def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, float]:
-    """A row's log-probs do not depend on the rows beside it."""
+    """A row's log-probs do not depend on the other rows of its pass."""
     together = policy.log_probs(columns)
     if not bool(together.isfinite().all()):
         raise ModelError("log-probs are not finite")
@@ -280,7 +280,7 @@ def _gradient(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
 
 
 def _gradients(policy: Subject, columns: Mapping[str, Any]) -> list[Tensor]:
-    """Of the log-probs' sum in weights of one dimension, which are few and in every layer."""
+    """Gradients of the log-probs' sum in weights of one dimension: few, and in every layer."""
     trained = [w for w in policy.model.parameters() if w.requires_grad]
     small = [w for w in trained if w.ndim == 1] or trained
     with torch.enable_grad():
@@ -320,7 +320,7 @@ def _saving(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, flo
 
 
 def never_trees(model: Any) -> str:
-    """Why the config alone rules trees out; empty where every layer is said to see all before."""
+    """Why the config rules trees out; empty where every layer attends to all earlier positions."""
     config = model.config.get_text_config()
     if (kind := attention_of(config)) != "sdpa":
         return f"{kind} attention"

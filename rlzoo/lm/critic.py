@@ -33,7 +33,7 @@ class Critic(nn.Module):
         start: tuple[Any, Tensor | None] | None = None,
     ):
         super().__init__()
-        # The policy that shares its trunk is no part of this module: its weights are the actor's.
+        # The policy that shares its trunk is not part of this module: its weights are the actor's.
         self._policy = (policy,)
         trunk, weight = start or (None, None)
         self._as_policy = start is None  # of the policy's architecture
@@ -114,6 +114,6 @@ class Critic(nn.Module):
 
 @torch.no_grad()
 def _width(trunk: Any, policy: Policy) -> int:
-    """What a trunk's hidden states are wide, which may be less than its layers are."""
+    """The width of a trunk's hidden states, which may be less than its layers'."""
     ids = torch.zeros(1, 1, dtype=torch.long, device=policy.device)
     return trunk(input_ids=ids, use_cache=False)[0].shape[-1]

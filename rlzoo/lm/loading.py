@@ -35,7 +35,7 @@ SPARSE = ("index_topk", "keep_window_size")
 
 
 def reachable(url: str) -> bool:
-    """Whether a host's name resolves: the hub's own retries take half a minute to say no."""
+    """Whether a host's name resolves: the hub's own retries take half a minute."""
     parts = urlparse(url)
     if urllib.request.getproxies().get(parts.scheme):
         return True  # the proxy resolves it

@@ -22,7 +22,7 @@ from rlzoo.recipe.plan import Plan
 
 
 class Meter:
-    """`tokens`: generated so far, each counted once, those of a run's evaluations apart."""
+    """`tokens`: generated so far, each counted once, those of a run's evaluations separately."""
 
     def __init__(self) -> None:
         self.tokens = 0
@@ -43,11 +43,11 @@ class Meter:
 
 @dataclass
 class Models:
-    """The networks that a plan asks for, and what goes with them: how rows pass through them
+    """The networks that a plan needs, and what goes with them: how rows pass through them
     (`passes`), how many tokens they drew (`meter`), how prompts become ids (`prompt_format`).
 
     teachers: one for each domain of prompts, None that of all others.
-    notes: what the run's reader should know. contract: what the policy's model was found to agree
+    notes: lines for the run's reader. contract: what the policy's model was found to agree
     on, by name (`rlzoo.lm.contract`).
     """
 

@@ -1,7 +1,7 @@
 """Models: the policy over a transformers causal LM, its frozen reference, and the critic.
 
-Everything is response-aligned: of a row `prompt | response` of P + T tokens, index t of what comes
-out is read at position P - 1 + t, before token t. Models stay in eval mode, also in updates:
+Everything is response-aligned: in a row `prompt | response` of P + T tokens, index t of an output
+is read at position P - 1 + t, before token t. Models stay in eval mode, also in updates:
 dropout would make the first epoch's ratio differ from 1.
 """
 
@@ -53,17 +53,17 @@ class Policy:
         self.top_p = top_p
         # float64 is for checking numbers: nothing casts it.
         self.autocast = autocast and next(model.parameters()).dtype != torch.float64
-        # Unless the model's contract says otherwise:
+        # Unless the model's contract rules it out:
         self.sampled_as_scored = True
         self.weights = ""  # checksum of the files that it was loaded from
         self.pads = True  # prompts of unequal length are sampled together
         # Sampled with a cache of a fixed shape, by a copy of the network, in a dtype without
-        # autocast, so many rows at a time:
+        # autocast, at most this many rows at a time:
         self.static = False
         self.sampled_by: SamplingCopy | None = None
         self.sampled_in: str | None = None
         self.most_rows: int | None = None
-        self.notes: list[str] = []  # where it is said should memory run out
+        self.notes: list[str] = []  # gains a line when memory runs out
         self.limit = limit_of(model.config)
         self.sizes = sizes(model.config)
         self.adapter = True
@@ -93,7 +93,7 @@ class Policy:
         return max(given.positions, given.activations // self.bytes_of_position(grad=grad))
 
     def bytes_of_position(self, *, grad: bool) -> int:
-        """What a pass holds for each of its positions."""
+        """Bytes that a pass holds for each of its positions."""
         floats = activations(*self.sizes, grad=grad, recompute=self.recompute)
         return 4 * (floats + (self.vocabulary if grad else 0))
 
@@ -140,7 +140,7 @@ class Policy:
     @contextmanager
     def probed(self) -> Iterator["Policy"]:
         """A policy over the same network that neither rounds nor ends, to try things with."""
-        # Flash attention knows half precision only.
+        # Flash attention supports half precision only.
         plain = hf_internals.attention_of(self.model.config) in ("sdpa", "eager")
         with torch.random.fork_rng():
             yield self.but(
@@ -410,7 +410,7 @@ class Policy:
 
 
 def chosen_tokens(columns: Mapping[str, Any], rows: Aligned) -> tuple[Tensor, Tensor, Tensor]:
-    """Of the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
+    """For the N tokens that the policy chose, (N,) each: where they were chosen (`Aligned.at`),
     their ids, and their places in (R, T) laid flat."""
     mask = on_host(columns["response_mask"])[:, : rows.width].bool()
     found = (

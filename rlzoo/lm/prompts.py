@@ -47,7 +47,7 @@ class PromptFormat:
         return found
 
     def text(self, prompt: Prompt) -> str:
-        """What the policy reads."""
+        """The text that the policy reads."""
         if not self.templated(prompt):
             return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
         if not self.tokenizer.chat_template:
@@ -59,7 +59,7 @@ class PromptFormat:
         return through_template(self.tokenizer, said, tokenize=False, add_generation_prompt=True)
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Token ids; raises where the tokenizer does not know a character."""
+        """Token ids; raises where the tokenizer does not have a character."""
         return self.encode_each([prompt])[0]
 
     def encode_each(self, prompts: Iterable[Prompt]) -> list[list[int]]:
@@ -84,8 +84,8 @@ class PromptFormat:
         self._encoded[key] = ids
 
     def told(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """`columns` with prompts that have the answer on a line before them; in a chat before what
-        the last message says."""
+        """`columns` with prompts that have the answer on a line before them; in a chat before the
+        text of the last message."""
         rows = []
         names = ("prompts", "messages", "answers")
         for text, messages, answer in zip(*(columns[n] for n in names), strict=True):
@@ -110,7 +110,7 @@ class PromptFormat:
         messages = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
         try:
             whole = through_template(self.tokenizer, messages, tokenize=False)
-        except ModelError:  # it knows no such conversation
+        except ModelError:  # it does not take such a conversation
             return None
         after = self.tokenizer(whole.partition(MARK)[2], add_special_tokens=False)["input_ids"]
         added = self.tokenizer.added_tokens_decoder
@@ -141,7 +141,7 @@ def how_read(chat: str, prompts: Iterable[Prompt]) -> str:
 
 
 def through_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], **how: Any) -> Any:
-    """`apply_chat_template`; what a template cannot say, or refuses, is one line."""
+    """`apply_chat_template`; a template's error becomes one line."""
     roles = ", ".join(str(m.get("role")) for m in messages)
     with reading(f"the tokenizer's chat template does not take messages by {roles}"):
         return tokenizer.apply_chat_template(messages, **how)
@@ -154,7 +154,7 @@ def drawn(task: Task, name: str, split: str) -> list[Prompt]:
 
 
 def encode(tokenizer: Any, text: str, *, add_special_tokens: bool = True) -> list[int]:
-    """Token ids of a prompt; raises where the tokenizer does not know a character."""
+    """Token ids of a prompt; raises where the tokenizer does not have a character."""
     return encode_each(tokenizer, [text], add_special_tokens=add_special_tokens)[0]
 
 

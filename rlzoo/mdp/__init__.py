@@ -1,6 +1,6 @@
 """The token MDP: the batch, the rules of an episode, its randomness.
 
-May import `recipe` and what lies below; no model.
+May import `recipe` and the packages below; no model.
 
     batch  a mapping from column names to tensors that only gains columns
     noise  numbers that are a function of (seed, stream, step, row, position)

@@ -14,7 +14,7 @@ from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK
 class Batch(Mapping[str, Any]):
     """Columns by name. Adding one checks its shape and puts exact zeros off the mask (B, T).
 
-    `response_mask` comes first; nothing is ever overwritten. Columns of plugins say their shape.
+    `response_mask` comes first; nothing is ever overwritten. Plugins' columns declare their shape.
     """
 
     def __init__(self, response_mask: Tensor):
@@ -52,8 +52,8 @@ class Batch(Mapping[str, Any]):
             self.add(name, value)
 
     def on_host(self) -> "Batch":
-        """The columns with at most two dimensions in the host's memory (itself if it lies there):
-        those that the host does not know come in one transfer for each dtype."""
+        """The columns with at most two dimensions in the host's memory (itself if it is there):
+        those that the host lacks come in one transfer for each dtype."""
         mask = self["response_mask"]
         if mask.device.type == "cpu":
             return self

@@ -112,7 +112,7 @@ def decode(tokenizer: Any, columns: Mapping[str, Any], eos_ids: list[int]) -> li
 
 
 def unknown_character(tokenizer: Any, text: str, ids: list[int]) -> str | None:
-    """A character of `text` that the tokenizer does not know, if `ids`, its tokens, show one.
+    """A character of `text` that the tokenizer does not have, if `ids`, its tokens, show one.
 
     The unknown token may be BOS or EOS as well (OPT, GPT-2), and be added, or written in the text.
     """
@@ -201,7 +201,7 @@ def pays_at_the_end(plan: Plan, columns: Mapping[str, Any]) -> bool:
         found["task_scores"] = at_last_action(raw, columns["response_mask"])
     for _, bound in plan.rewards.values():
         part = bound(found)
-        # Of `task_scores` alone it is per token by form; what matters is what it makes of a 0.
+        # From `task_scores` only, it has a token's shape by form; its value for a 0 decides.
         of_outcome = bound.needs == ("task_scores",)
         if part.ndim > 1 and not (of_outcome and not part[found["task_scores"] == 0].any()):
             return False
@@ -219,7 +219,7 @@ def right_rows(plan: Plan, batch: Mapping[str, Any]) -> Tensor | None:
     if right.dtype != torch.bool or right.shape != ended.shape:
         got = f"{right.dtype} of shape {tuple(right.shape)}"
         raise ComponentError(f"{label} returned {got}, not bools of shape {tuple(ended.shape)}")
-    return right.to(ended.device) & ended  # a cut-off answer is no answer
+    return right.to(ended.device) & ended  # a cut-off answer does not count
 
 
 def _task_scores(plan: Plan, columns: Mapping[str, Any]) -> Any:

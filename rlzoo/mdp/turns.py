@@ -2,7 +2,7 @@
 
 A task that has `respond` holds conversations. The policy speaks until EOS or one of the task's
 `stops`; then `respond` gives the text that the environment answers, or None where the episode is
-over. A row is the first `max_new_tokens` tokens of what both say:
+over. A row is the first `max_new_tokens` tokens of both:
 
     policy's turn 1 EOS | answer | policy's turn 2 EOS | answer | ...       response_attention 1
     1 1 1 1         1     0 0 0    1 1 1 1         1     0 0 0              response_mask
@@ -28,14 +28,14 @@ from rlzoo.plugin.call import own
 from rlzoo.plugin.columns import TOLD
 from rlzoo.recipe.plan import Plan
 
-MARK = "rlzoo:answer"  # stands for the policy's text where the chat template is asked
+MARK = "rlzoo:answer"  # a placeholder for the policy's text in the chat template
 
 
 @dataclass
 class Conversation:
-    """One row as it grows. `turns`: what was said, policy and environment in turn."""
+    """One row as it grows. `turns`: the texts, policy and environment in turn."""
 
-    about: Mapping[str, Any]  # column -> this row's entry: what `respond` may ask for
+    about: Mapping[str, Any]  # column -> this row's entry: what `respond` may take
     limit: int = 0  # tokens that the row may hold
     chat: bool = False  # whether the prompt was rendered by a chat template
     begin: int = 0  # tokens that were there before: `columns` leaves them out
@@ -55,7 +55,7 @@ class Conversation:
 
 @dataclass(frozen=True)
 class Turns:
-    """The rules by which a plan's conversations go, with what a model's folder says of tokens."""
+    """The rules by which a plan's conversations go, with a model folder's tokenizer and config."""
 
     plan: Plan
     tokenizer: Any
@@ -107,7 +107,7 @@ class Turns:
         """Its turns, with the one that has not ended."""
         return [*row.turns, self.text(row.now)] if row.now else list(row.turns)
 
-    # ------------------------------------------------------------ what the environment says
+    # ------------------------------------------------------------ what the environment answers
 
     def _respond(self, rows: list[Conversation]) -> list[str | None]:
         respond = self.plan.abilities.respond
@@ -138,7 +138,7 @@ class Turns:
         return answers
 
     def _observation(self, row: Conversation, answer: str, after_eos: bool) -> list[int]:
-        """The tokens of an answer: of the text as it is, or as the chat template puts it between
+        """The tokens of an answer: the text as it is, or as the chat template puts it between
         the policy's turn and its next one."""
         text = answer
         if row.chat:
@@ -279,7 +279,7 @@ def _told_of(column: Any, row: int) -> Any:
 
 
 def resume(columns: Mapping[str, Any], row: int, at: int, limit: int) -> Conversation:
-    """A batch's row as it was before its action at response position `at`, to go on from there."""
+    """A batch's row as it was before its action at response position `at`."""
     about = {name: _told_of(columns[name], row) for name in TOLD if name in columns}
     turn_ids = on_host(columns["turn_ids"])[row, : at + 1].tolist()
     ids = on_host(columns["response_ids"])[row, :at].tolist()

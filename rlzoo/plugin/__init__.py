@@ -5,13 +5,13 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     border     whatever a plugin's code raises is an error of that plugin, on one line
     call       the one place where a component is called: zeros off the mask in, shapes checked out
     columns    the table of columns, resources and stages
-    component  a function whose signature says what it needs and which options it has; the kinds
+    component  a function whose signature declares its columns and options; the kinds
     hookspecs  the hooks, one for each kind; `hookimpl`
     installed  entry points of what is installed, quickly
     options    a typed setting with its range, and the words for a value that does not fit
     permissions  which environment variables a recipe may read
-    protocols  what strangers' objects are: tasks, loggers, stores, displays; `abilities` of a task
-    registry   finds plugins through entry points and keeps the broken ones apart: `load_zoo`
+    protocols  interfaces of plugins' objects: tasks, loggers, stores, displays; a task's `abilities`
+    registry   finds plugins through entry points and sets the broken ones aside: `load_zoo`
     sketch     what a zoo holds, read off its source: names and options, in a tenth of a second
-    watch      says which plugin takes long to load
+    watch      reports which plugin takes long to load
 """

@@ -1,4 +1,4 @@
-"""The border to plugins: whatever a stranger's code raises is an error of that plugin, on one line.
+"""The border to plugins: whatever a plugin's code raises is an error of that plugin, on one line.
 
 The one place where anything may be caught. A Ctrl-C goes through, and so does a device's lack of
 memory, which the core mends; sys.exit does not: a component ends no run. Nor does one move the
@@ -59,7 +59,7 @@ class Bound:
 
 
 def needs_of(method: Callable[..., object]) -> tuple[str, ...]:
-    """The columns that a bound method (a task's `score`) asks for."""
+    """The columns that a bound method (a task's `score`) needs."""
     return tuple(inspect.signature(method).parameters)
 
 

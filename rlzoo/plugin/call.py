@@ -5,7 +5,7 @@ off the mask, and no gradient where none belongs. Out: the right shape, dtype an
 the input was, 0 off the mask. A component that breaks this gets a line that names it and its file.
 
 Whether a tensor on a device is finite, the host learns by waiting for it. So within `together` it
-is asked once, at the end, of all that was called; on a CPU at once, as everywhere else.
+is checked once, at the end, for all calls; on a CPU at once, as everywhere else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlzoo.plugin.columns import COLUMNS, KEPT_OFF_MASK, RESOURCES, WITH_GRADIEN
 
 
 class Component(Protocol):
-    """What a call reads of a `rlzoo.plugin.component.Component`, which imports this module."""
+    """Members read of `rlzoo.plugin.component.Component`, which imports this module."""
 
     @property
     def kind(self) -> str: ...
@@ -44,7 +44,7 @@ Fault = Callable[[], RlzooError | None]  # looks closer: None where all is well 
 
 
 class Checks:
-    """What is to be true of tensors on a device, and what looks closer where it is not."""
+    """Conditions on tensors on a device, and the function that finds the fault where one fails."""
 
     def __init__(self) -> None:
         self._asked: list[tuple[Tensor, Fault]] = []
@@ -172,7 +172,7 @@ class _Call:
         self.inputs = inputs
         tensors = {n: x for n, x in inputs.items() if isinstance(x, Tensor)}
         floats = {n: x for n, x in tensors.items() if x.is_floating_point()}
-        # A (B, T) column that went in sets the dtype; the mask alone need not be of it.
+        # A (B, T) column that went in sets the dtype; only the mask may differ.
         wide = [x for n, x in floats.items() if n != "response_mask"]
         self.like = [*wide, *floats.values(), *tensors.values(), torch.zeros(())][0]
         shapes = [x.shape for n, x in tensors.items() if n in COLUMNS and COLUMNS[n].shape == "BT"]
@@ -222,7 +222,7 @@ def _is_finite(x: Tensor) -> bool:
 
 
 def _pair(call: _Call, output: Any, wanted: str) -> tuple[Any, Any] | None:
-    """A pair; None where it is no tuple at all."""
+    """A pair; None where it is not a tuple."""
     if not isinstance(output, tuple):
         return None
     if len(output) != 2:

@@ -22,7 +22,7 @@ class Column:
     meaning: str
 
 
-# In the order in which a training step makes them; a component may ask for what its own stage
+# In the order in which a training step makes them; a component may use what its own stage
 # or an earlier one holds.
 STAGES = ("rollout", "score", "column", "estimate", "update")
 
@@ -81,13 +81,13 @@ for _line in _TABLE.strip().splitlines():
 # The tokens themselves and where they are: observations inside a response keep theirs.
 KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
 
-# What a conversation's environment may ask for: what was asked and what was said, texts alone.
+# Columns that a conversation's environment may take: prompts and turns, texts only.
 TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 
 # Columns that bring a gradient into a component; all others are numbers to it.
 WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")
 
-# What a column plugin or a sampler may ask for beside columns: handles supplied by the core.
+# Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {
     "uniforms": "noise (B, max_new_tokens) for a sampler",
     "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",

@@ -92,7 +92,7 @@ class Component:
 
     @property
     def full_name(self) -> str:
-        """`distribution/name`, which reaches it whoever else claims the name."""
+        """`distribution/name`, which names it even where another plugin claims the name."""
         return f"{self.distribution}/{self.name}"
 
     @functools.cached_property
@@ -216,7 +216,7 @@ def _declaration(function: Function) -> tuple[tuple[str, ...], Mapping[str, Opti
 
 @functools.cache
 def _first_line(function: Function) -> int:
-    code = getattr(function, "__code__", None)  # a function knows it; a class is looked for
+    code = getattr(function, "__code__", None)  # functions have it; classes do not
     return code.co_firstlineno if code else inspect.findsource(function)[1] + 1
 
 

@@ -1,7 +1,7 @@
 """The hooks of rlzoo: `register_<plural>(register)` for each kind of component.
 
 A plugin implements any of them with `@rlzoo.hookimpl` and calls `register(f)` for each component
-it brings. `rlzoo.plugin.component.KINDS` says what each kind takes and gives.
+it brings. `rlzoo.plugin.component.KINDS` lists what each kind takes and returns.
 """
 
 from collections.abc import Callable

@@ -37,7 +37,7 @@ def plugins() -> Iterator[Plugin]:
     set, nothing that others installed. Each module inside a package is a plugin of its own."""
     own_only = os.environ.get("RLZOO_DISABLE_PLUGIN_AUTOLOAD")
     for point in sorted(installed(GROUP), key=lambda p: (p.name, p.value)):
-        # A distribution reads its file of metadata each time that it is asked.
+        # A distribution reads its metadata file at each access.
         name = point.dist.name if point.dist else "?"
         if own_only and name != OWN:
             continue
@@ -81,7 +81,7 @@ def _inside(name: str, spec: ModuleSpec | None) -> Iterator[tuple[str, Path | No
 
 
 def installed(group: str) -> list[EntryPoint]:
-    """Those of a group; of a distribution that is there twice, the first on the path."""
+    """The entry points of a group; for a distribution found twice, the first on the path."""
     found: dict[str, Distribution] = {}
     for dist in distributions():
         if f"[{group}]" in (dist.read_text("entry_points.txt") or ""):

@@ -34,7 +34,7 @@ class Range:
 
 
 class _DiscountMark:
-    """Says of an option that it is the discount: what the metrics discount by."""
+    """Marks an option as the discount, which the metrics use, too."""
 
 
 Discount = Annotated[float, Range(0, 1), _DiscountMark()]

@@ -32,7 +32,7 @@ def secret(name: str) -> str:
 
 @contextmanager
 def allow_env(names: Iterable[str]) -> Iterator[None]:
-    """Recipes may read these environment variables, beside those that are allowed already."""
+    """Recipes may read these environment variables, as well as those already allowed."""
     before = os.environ.get(VARIABLE)
     if names := list(names):
         os.environ[VARIABLE] = ",".join([*([before] if before else []), *names])

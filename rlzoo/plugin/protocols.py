@@ -1,7 +1,7 @@
-"""What strangers' objects are: the methods that the core calls. No torch here.
+"""The interfaces of plugins' objects: the methods that the core calls. No torch here.
 
 A class need not inherit from these; a type checker holds `task: Task = MyTask()` to them. The
-kinds that are plain functions, estimators say, have their columns for a signature instead.
+kinds that are plain functions, such as estimators, have their columns for a signature instead.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class Task(Protocol):
     """Draws prompts and scores responses. What else it may have: `Abilities`."""
 
     def draw(self, split: Split, n: int, generator: "torch.Generator") -> Iterable[Example]:
-        """n examples; the generator alone decides which. No prompt is in both splits."""
+        """n examples; only the generator decides which. No prompt is in both splits."""
 
     @property
     def score(self) -> "Callable[..., torch.Tensor]":
@@ -31,8 +31,8 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Abilities:
-    """What a task may have besides `draw` and `score`: None, or the default, where it has not.
-    The methods' parameters are columns, if not said otherwise.
+    """Optional members of a task, after `draw` and `score`: None, or the default, where absent.
+    The methods' parameters are columns, unless noted.
 
     is_correct: -> (B,) bool, which responses are right. Evaluations then have an accuracy.
     one_answer: a response is right exactly if its text is `Example.answer` and EOS follows.
@@ -42,11 +42,11 @@ class Abilities:
         The task is a conversation then; its columns are those of `rlzoo.plugin.columns.TOLD`.
     respond_role: of `respond`'s messages in a chat template.
     state_keys: -> a list of B hashable keys, of the states in which turns begin.
-    stops: texts that end a turn, beside EOS.
+    stops: texts that end a turn, as EOS does.
     domains: the names of the domains of its prompts. domain_of: (example) -> one of them.
     fit: (count, room) -> a note or None: leaves out prompts whose `count(prompt)` tokens exceed
         `room` (None: no limit).
-    notes: lines that a run's reader should know.
+    notes: lines for the run's reader.
     """
 
     is_correct: "Callable[..., torch.Tensor] | None" = None
@@ -64,7 +64,7 @@ class Abilities:
 
 
 def abilities(task: object) -> Abilities:
-    """What a task has; of a class, what its objects have. The one place that looks."""
+    """The optional members of a task, or of a class's objects. The one place that looks."""
     found: dict[str, Any] = {f.name: getattr(task, f.name, f.default) for f in fields(Abilities)}
     return Abilities(**found)
 
@@ -77,10 +77,10 @@ class Sampler(Protocol):
 
 
 class Logger(Protocol):
-    """Is made in the run folder, as `Logger(path)`, and told of metrics."""
+    """Made in the run folder, as `Logger(path)`; receives metrics."""
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """metrics: of a step or an evaluation, name -> number."""
+        """metrics: name -> number, from a step or an evaluation."""
 
     def close(self) -> None: ...
 
@@ -99,7 +99,7 @@ class Executor(Protocol):
         folder: Path,
         at_a_time: int,
     ) -> None:
-        """Do every run by `work(job, tell)`, and tell the board of each."""
+        """Do every run by `work(job, tell)`, and report each to the board."""
 
 
 class Store(Protocol):
@@ -120,7 +120,7 @@ class Store(Protocol):
 
 
 class Display(Protocol):
-    """Shows a run while it goes on; `rlzoo.runs.display.Silent` has them all, to inherit from."""
+    """Shows a run in progress; `rlzoo.runs.display.Silent` has them all, to inherit from."""
 
     def start(self, plan: Any, folder: Any) -> None: ...
     def phase(self, name: str) -> None: ...

@@ -1,4 +1,4 @@
-"""The zoo: discovers plugins through entry points, keeps broken ones apart and says why.
+"""The zoo: discovers plugins through entry points, sets broken ones aside and reports why.
 
 Every plugin, the shipped zoo included, comes the same way: an entry point of the group `rlzoo`
 that names a module, or a package in which each module is a plugin of its own. A plugin that fails
@@ -49,7 +49,7 @@ class Broken:
 
 
 def left_out(name: str, broken: Iterable[Broken]) -> str:
-    """Those of the plugins left out that speak of a name that is missed, each in brackets."""
+    """The broken plugins that mention a missing name, each in brackets."""
     return "".join(f" ({b})" for b in broken if name in b.origin + b.reason)
 
 
@@ -75,7 +75,7 @@ class Shelf(Mapping[str, Component]):
 
     @property
     def claimed(self) -> Iterable[str]:
-        """Every plain name that somebody registers."""
+        """Every plain name that a plugin registers."""
         return self._claims
 
     def _find(self, name: str) -> list[Component]:
@@ -122,7 +122,7 @@ class Shelf(Mapping[str, Component]):
         return found[0]
 
     def __iter__(self) -> Iterator[str]:
-        """The plain names, and `distribution/name` where the plain one is another's or nobody's."""
+        """The plain names, and `distribution/name` where the plain one is another's or disputed."""
         for name in sorted(self._claims):
             owners = self._find(name)
             if len(owners) == 1:
@@ -159,7 +159,7 @@ class Zoo:
 
     @property
     def notes(self) -> list[str]:
-        """What goes by a longer name than it registers, a line each."""
+        """Components that have a longer name than they register, a line each."""
         return [text for shelf in self.shelves.values() for text in shelf.notes]
 
     def code_digest(self) -> str:
@@ -179,7 +179,7 @@ class Zoo:
 def load_zoo(plugins: Sequence[object] = ()) -> Zoo:
     """Discover every plugin and return the zoo.
 
-    plugins: further ones beside the installed: modules, module names or paths of `.py` files.
+    plugins: more than the installed ones: modules, module names or paths of `.py` files.
         The environment variable `RLZOO_PLUGINS` (separated by commas) adds to them; where
         `RLZOO_DISABLE_PLUGIN_AUTOLOAD` is set, nothing that others installed is loaded.
     Warns (`PluginWarning`) of each plugin that is left out; never raises because of one.
@@ -295,7 +295,7 @@ def _import_file(path: Path) -> types.ModuleType:
 
 
 def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list[Component]:
-    """What one plugin registers, all of it read and checked; raises on the first fault."""
+    """One plugin's components, all read and checked; raises on the first fault."""
     hooks = [f"register_{kind}" for kind in KINDS]
     own = vars(plugin) if hasattr(plugin, "__dict__") else {}
     for name in [hook for hook in hooks if hook in own]:
@@ -331,7 +331,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
 
 
 def _drop_unmet_needs(zoo: Zoo) -> None:
-    """Leave out components that ask for a column nobody makes, until all that stay are whole."""
+    """Leave out components that need a column that no component makes, until none is left."""
     while True:
         known = {**COLUMNS, **dict.fromkeys(zoo.columns.claimed)}
         faults = [(c, fault) for c in zoo for n in c.needs if (fault := _fault(c, n, known))]

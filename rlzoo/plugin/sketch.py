@@ -1,7 +1,7 @@
-"""The zoo as its source says, read without running it: names and options, no types.  No torch.
+"""The zoo as its source declares it, read without running it: names, options; no types.
 
-Enough to tell a misspelt component or key before torch is imported, and to complete words in a
-shell. Where a plugin does not say in plain words what it registers, there is no sketch.
+Enough to report a misspelt component or key before torch is imported, and to complete words in a
+shell. Without literal `register` calls there is no sketch.
 """
 
 import ast
@@ -30,7 +30,7 @@ def load_zoo_after(trial: Callable[[Zoo], object]) -> Zoo:
 
 
 def sketch() -> Zoo | None:
-    """Every component with its options, their values unchecked; None where source cannot tell.
+    """Every component with its options, their values unchecked; None if the source hides them.
 
     It holds all that a zoo would, and what a broken plugin would have registered.
     """
@@ -46,7 +46,7 @@ def sketch() -> Zoo | None:
             version = about.st_ino, about.st_mtime_ns, about.st_size
             components = _drawn(file, version, origin, distribution)
             if not components and origin.endswith(".py"):
-                raise _Unclear  # a file of the user's that registers nothing: that is to be said
+                raise _Unclear  # the user's file registers nothing: loading reports it
             for component in components:
                 zoo.shelves[component.kind].add(component)
     except (_Unclear, OSError, SyntaxError, ValueError):
@@ -55,7 +55,7 @@ def sketch() -> Zoo | None:
 
 
 class _Unclear(Exception):
-    """Source that does not say what it registers."""
+    """Source that does not show what it registers."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Unchecked(Option):
 
 @cache
 def _drawn(file: Path, _: tuple[int, ...], origin: str, distribution: str) -> tuple[Component, ...]:
-    """What a file registers, read again once it is another: a notebook asks many times."""
+    """A file's components, read again when it changed: a notebook calls this often."""
     return tuple(_read(file, origin, distribution))
 
 
@@ -104,7 +104,7 @@ def _read(file: Path, origin: str, distribution: str) -> Iterator[Component]:
 
 
 def _names(node: ast.stmt) -> Iterator[str]:
-    """What a statement may give a name."""
+    """The names that a statement may assign."""
     for part in ast.walk(node):
         match part:
             case ast.FunctionDef(name) | ast.alias(asname=str(name)) | ast.alias(name):
@@ -114,7 +114,7 @@ def _names(node: ast.stmt) -> Iterator[str]:
 
 
 def _registered(hook: Definition) -> Iterator[str]:
-    """What a hook that is a list of `register(NAME, ...)` registers."""
+    """The names registered by a hook that is a list of `register(NAME, ...)`."""
     plain = [ast.unparse(d).rpartition(".")[2] == "hookimpl" for d in hook.decorator_list]
     if isinstance(hook, ast.ClassDef) or plain != [True] or len(hook.args.args) != 1:
         raise _Unclear

@@ -1,5 +1,5 @@
-"""A watch over plugins as they load: says which one takes long, and tells a Ctrl-C of a plugin's
-own from one of the user's."""
+"""Watches plugins as they load: reports which one takes long, and distinguishes a plugin's own
+KeyboardInterrupt from the user's Ctrl-C."""
 
 import signal
 import sys
@@ -10,8 +10,8 @@ PATIENCE = 10.0  # seconds for a plugin before it is named
 
 
 class Watch:
-    """While open, `at(origin)` says which plugin is being loaded; `interrupted` whether the user
-    pressed Ctrl-C meanwhile."""
+    """While open, `at(origin)` records which plugin is loading; `interrupted` is whether the
+    user pressed Ctrl-C meanwhile."""
 
     def __init__(self, patience: float = PATIENCE):
         self.patience = patience

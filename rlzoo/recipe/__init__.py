@@ -1,13 +1,13 @@
 """Recipes: from words and files to a checked recipe, and from that to a plan of what runs.
 
-May import `plugin`, `data`, `format` and what lies below. No torch.
+May import `plugin`, `data`, `format` and the packages below. No torch.
 
-    cautions   what components say of recipes that they are not for
+    cautions   warnings that components give for unsuitable recipes
     compose    layers of values, merged; each keeps the place where it was set
     elsewhere  what other trainers call the keys
     files      finds recipes and presets, and reads one as a layer
     keys       every key of the core: type, range, meaning
-    plan       which components run, which columns and models somebody needs; unmet needs
+    plan       which components run, which columns and models they need; unmet needs
     teachers   which teacher is for which prompts
     validate   every key held against the core's keys and the options of the chosen components
     words      values as they are written on the command line; sweep syntax

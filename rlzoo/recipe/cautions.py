@@ -1,4 +1,4 @@
-"""What components say of recipes that they are not for: warnings, before anything is loaded.
+"""Warnings that components give for unsuitable recipes, before anything is loaded.
 
 `register(f, caution={"train.minibatches > 1": "nothing corrects for the policy that sampled"})`:
 a key of the recipe, a comparison, a value; then why.

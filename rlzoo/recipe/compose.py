@@ -1,9 +1,9 @@
-"""Recipes: find, compose, validate, and say where each value came from.  No torch here.
+"""Recipes: find, compose, validate, and record where each value came from.  No torch here.
 
     defaults.yaml < presets of the chosen model and task < recipe file < command line
 
 Each layer is a flat mapping from dotted keys to values, so that merging is an update and every
-value keeps its origin. `KEYS` says what the core knows; the options of a component come from its
+value keeps its origin. `KEYS` lists the core's own; the options of a component come from its
 signature. All faults are one line: the key, where it was set, and the nearest right word.
 """
 
@@ -43,9 +43,9 @@ COMMAND_LINE = "command line"
 class Recipe:
     """A resolved recipe: `config.train.steps`, and where each dotted key's value came from.
 
-    written: of a recipe that reads environment variables, what stands in it (`${oc.env:NAME}`) for
-        each key that refers to something: that is stored and shown, never what it stands for.
-    chosen: where each component of a collection was set (`loggers.wandb`), which is no key itself.
+    written: where a recipe reads environment variables, the text (`${oc.env:NAME}`) of each key
+        with a reference: this text is stored and shown, never the variable's value.
+    chosen: where each component of a collection was set (`loggers.wandb`), not a key itself.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Recipe:
     chosen: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, key: str) -> Any:
-        """What a dotted key has, or a section."""
+        """The value of a dotted key, or a section."""
         return OmegaConf.select(cast(DictConfig, self.config), key)
 
     def options(self, section: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Recipe:
 
 
 def compose(words: list[str], zoo: Zoo, *, need_recipe: bool = True) -> Recipe:
-    """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) ask for; raises RecipeError.
+    """The recipe that `words` (`recipe=ppo_gae`, `key=value`, ...) describe; raises RecipeError.
 
     need_recipe: False where an environment needs no algorithm: then the defaults will do.
     """
@@ -129,7 +129,7 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
             row = [f"{k}={some[min(i, len(some) - 1)]}" for k, some in values.items()]
             known |= dict.fromkeys(compose(row, zoo, need_recipe=False).origins)
     except RlzooError:
-        return words  # the fault is in another word, and will be said of that
+        return words  # the fault is in another word, which gets its own error
     full: dict[str, str] = {}
     for name in short:
         ends = [key for key in known if key.rpartition(".")[2] == name]
@@ -312,8 +312,8 @@ NO_FILE = (TRUST, "run.overwrite")
 
 
 def _distrust(flat: Flat, origins: dict[str, str]) -> dict[str, str]:
-    """Code of a model runs, and a run is replaced, by the command line alone: what a file has of
-    these keys is put off."""
+    """Code of a model runs, and a run is replaced, by the command line only: a file's values of
+    these keys are put off."""
     put_off = [k for k in NO_FILE if flat.get(k, False) is not False and origins[k] != COMMAND_LINE]
     flat |= dict.fromkeys(put_off, False)
     return origins | {k: f"only the command line sets it true, not {origins[k]}" for k in put_off}

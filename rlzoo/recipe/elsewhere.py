@@ -1,4 +1,4 @@
-"""What verl, TRL and OpenRLHF call the keys."""
+"""The names that verl, TRL and OpenRLHF give the keys."""
 
 _SAID = """
 rollout.samples: n num_generations n_samples_per_prompt group_size num_samples

@@ -90,7 +90,7 @@ def read_layer(path: Path) -> Layer:
 
 @lru_cache(maxsize=64)  # a sweep reads the same files for each of its runs
 def _tree(text: str) -> Any:
-    """The mapping that a text is in YAML; None: it is no mapping."""
+    """The mapping that a text is in YAML; None: it is not a mapping."""
     refuse_odd_yaml(text)
     loaded = OmegaConf.load(StringIO(text))
     return OmegaConf.to_container(loaded) if isinstance(loaded, DictConfig) else None

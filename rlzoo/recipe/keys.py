@@ -1,7 +1,7 @@
 """The keys of the core: type, range and meaning; where components are chosen.
 
 Defaults live in configs/defaults.yaml. A recipe's `config` is read as a `Config`, so that a type
-checker knows `config.rollout.samples`.
+checker infers `config.rollout.samples`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ POSITIVE, SHARE = Range(0, closed="neither"), Range(0, 1, closed="right")
 
 
 class Section:
-    """What every section can besides, as omegaconf's DictConfig: `config["actor"]`."""
+    """Methods of every section, as omegaconf's DictConfig has them: `config["actor"]`."""
 
     if TYPE_CHECKING:
 
@@ -29,7 +29,7 @@ class Section:
 
 
 class Chosen(Section):
-    """A component, by its name; its options stand next to it."""
+    """A component, by its name; its options are next to it."""
 
     name: str
 
@@ -101,7 +101,7 @@ class Model(Section):
 
 
 class Teacher(Section):
-    """Frozen models whose log-probs a recipe asks for."""
+    """Frozen models whose log-probs a recipe needs."""
 
     name: Annotated[
         str | None, "a preset of configs/model/: the frozen model whose log-probs a recipe uses"
@@ -242,7 +242,7 @@ class Checkpoint(Section):
 
 
 class Stop(Section):
-    """What ends a run early."""
+    """Conditions that end a run early."""
 
     patience: Annotated[
         int | None, FROM_1, "end after N evaluations without a new best; null: never"
@@ -284,7 +284,7 @@ class Config(Section):
     checkpoint: Checkpoint
     stop: Stop
 
-    if TYPE_CHECKING:  # options of plugins, which no class here knows
+    if TYPE_CHECKING:  # options of plugins, which no class here declares
         rewards: Mapping[str, Any]
         columns: Mapping[str, Any]
         loggers: Mapping[str, Any]
@@ -307,7 +307,7 @@ def _read(section: type, prefix: str = "") -> dict[str, Option]:
 KEYS: dict[str, Option] = _read(Config)
 
 
-# Where a component is chosen, `KEY.name`, and its options stand beside it; `KEY=x` is short.
+# Where a component is chosen, `KEY.name`, and its options are next to it; `KEY=x` is short.
 SECTIONS: dict[str, str] = {
     "task": "tasks",
     "sampler": "samplers",

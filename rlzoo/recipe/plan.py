@@ -1,6 +1,6 @@
-"""From a recipe to a plan: which components run, which columns and models somebody needs.
+"""From a recipe to a plan: which components run, which columns and models they need.
 
-What nobody asks for is neither built nor computed. Every unmet need is found here, before a model
+Only what is needed is built or computed. Every unmet need is found here, before a model
 is loaded.
 """
 
@@ -28,17 +28,17 @@ KL_COLUMNS = ("rewards", "sequence_rewards")  # which a KL penalty in the reward
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a run needs to know before it starts. `needs`: all columns somebody asks for.
+    """Everything that is decided before a run starts. `needs`: all columns that a component takes.
 
     The last fields follow from the others:
     critic, reference, teacher: whether the run builds one.
-    teachers: the path of each domain's teacher; None: of the prompts of any other domain.
+    teachers: the path of each domain's teacher; None: for prompts of any other domain.
     passes: how many passes `actor` and `critic` make over a batch, and optimizer steps in each.
     one_update: whether one optimizer step of each network, in one piece, follows each rollout.
     actor_from: the first step (from 0) that trains the actor: after the critic's warm-up, if any.
     gamma: the estimator's discount.
     conversation: whether the task answers in the middle of an episode.
-    stops: texts that end a turn of a conversation, besides EOS.
+    stops: texts that end a turn of a conversation, as EOS does.
     """
 
     recipe: Recipe
@@ -97,7 +97,7 @@ class Plan:
 
     @property
     def chosen(self) -> dict[str, Bound]:
-        """The components by the keys that choose them; loggers are apart."""
+        """The components by the keys that choose them; loggers are separate."""
         one = ("sampler", "estimator", "kl", "policy_loss", "value_loss", "aggregation")
         found = {key: bound for key in one if (bound := getattr(self, key)) is not None}
         found |= {"critic.aggregation": self.critic_aggregation, "task": self.task_bound}
@@ -106,7 +106,7 @@ class Plan:
 
     @cached_property
     def abilities(self) -> Abilities:
-        """What the task has besides `draw` and `score`."""
+        """The task's optional members."""
         return abilities(self.task)
 
 
@@ -125,7 +125,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
             options = recipe.options(f"{section}.{name}")
             options.pop("weight", None)
             bound = Bound(shelf[name], options)
-            if section == "columns":  # they go by the name that others ask for
+            if section == "columns":  # they go by the name that others use
                 found[bound.name] = bound
             else:
                 found[name] = dataclasses.replace(bound, called=name)
@@ -254,7 +254,7 @@ def _close(
 
 
 def _faults(plan: Plan) -> Iterator[str]:
-    """What a recipe's components, keys and budget do not go together in, a line for each."""
+    """Contradictions among a recipe's components, keys and budget, a line for each."""
     recipe, config = plan.recipe, plan.recipe.config
     for name in needs_of(plan.task.score):
         if name not in COLUMNS or COLUMNS[name].stage != "rollout":
@@ -285,7 +285,7 @@ def _faults(plan: Plan) -> Iterator[str]:
     if config.rollout.truncation == "bootstrap" and not plan.critic:
         yield (
             f"{recipe.blame('rollout.truncation')}: bootstrap needs a critic, and estimator "
-            f"{plan.estimator.name!r} has none; use zero, drop or penalty"
+            f"{plan.estimator.name!r} does not use one; use zero, drop or penalty"
         )
     if config.rollout.staleness and config.parallel.strategy == "shard":
         yield (
@@ -330,7 +330,7 @@ def _faults_of_critic(plan: Plan) -> Iterator[str]:
 
 
 def _faults_of_conversation(plan: Plan) -> Iterator[str]:
-    """Where a task does not make the columns of turns that somebody needs, of what it is told."""
+    """Faults of a task's columns of turns: needed ones that it does not make from its inputs."""
     task, label = plan.abilities, f"task {plan.task_name!r}"
     turns = [n for n in ("turn_ids", "state_keys") if n in plan.needs]
     asked = plan.recipe.blame("estimator.name")
@@ -345,15 +345,15 @@ def _faults_of_conversation(plan: Plan) -> Iterator[str]:
         for need in needs_of(method) if method else ():
             if need not in TOLD:
                 yield (
-                    f"{label}: {name} asks for {need!r}, and an environment is told "
-                    f"{', '.join(TOLD)} alone{nearest(need, TOLD)}"
+                    f"{label}: {name} needs {need!r}, and an environment receives "
+                    f"only {', '.join(TOLD)}{nearest(need, TOLD)}"
                 )
     if not isinstance(task.stops, tuple) or not all(isinstance(s, str) and s for s in task.stops):
         yield f"{label}: stops must be a tuple of texts, none empty. Got {task.stops!r}"
 
 
 def _check_options(plan: Plan) -> None:
-    """What components say of their options by themselves, such as a file that is not there."""
+    """Run components' own checks of their options, such as a missing file."""
     for key, bound in {**plan.chosen, **{f"loggers.{b.name}": b for b in plan.loggers}}.items():
         with border(bound.component.label):
             try:

@@ -11,7 +11,7 @@ COLUMNS = ("teacher_log_probs", "teacher_kl", "teacher")
 
 
 def given(recipe: Recipe) -> dict[str | None, str]:
-    """The path of each domain's teacher; None: of the prompts of any other domain."""
+    """The path of each domain's teacher; None: for prompts of any other domain."""
     keys = recipe.config.teacher
     domains: Mapping[Any, str] = keys.domains or {}
     return {**domains, **({} if keys.path is None else {None: keys.path})}

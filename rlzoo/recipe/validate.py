@@ -17,7 +17,7 @@ from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, dict[str, str]]:
     """Every key's value as its type, with defaults filled in, and where each was set.
 
-    Raises RecipeError: a component or key that nobody knows, a value of the wrong type or range.
+    Raises RecipeError: an unknown component or key, a value of the wrong type or range.
     """
     chosen = _chosen(merged, origins, zoo)
     options: dict[str, Option] = dict(KEYS)
@@ -37,7 +37,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
     defaults |= {key: (None, "defaults") for key, option in KEYS.items() if option.allows(None)}
     checked: Flat = {}
     for key, value in merged.items():
-        if key in chosen and value == {}:  # a name alone: its options, if any, are keys below it
+        if key in chosen and value == {}:  # only a name: its options, if any, are keys below it
             if not any(name.startswith(f"{key}.") for name in options):
                 checked[key] = value
         elif key not in options:
@@ -136,13 +136,13 @@ def _unknown(
 
 
 def _meant(key: str) -> str:
-    """What goes by the key's last word in other trainers."""
+    """A hint: our key for the key's last word in other trainers."""
     here = MEANT.get(key.rpartition(".")[2].lower())
     return f"; did you mean {here!r}?" if here else ""
 
 
 def _nearest_key(key: str, options: Mapping[str, Option]) -> str:
-    """A word alone is held against the last words of keys, too: `lr` is near `actor.lr`."""
+    """A single word is compared with the last words of keys, too: `lr` is near `actor.lr`."""
     word = key.rpartition(".")[2]
     known = [*SECTIONS, *COLLECTIONS, *options]  # `estimator=gae` is short for `estimator.name=gae`
     key, word = key.lower(), word.lower()

@@ -45,7 +45,7 @@ def name_recipe(words: list[str]) -> list[str]:
 
 
 def refuse_near_recipes(words: list[str]) -> None:
-    """Raise RecipeError at a bare word that is no path and nearly a recipe's name."""
+    """Raise RecipeError at a bare word that is not a path and nearly a recipe's name."""
     for word in words:
         near = "" if "=" in word or os.path.exists(word) else nearest(word, list_configs("recipes"))
         if near:
@@ -53,7 +53,7 @@ def refuse_near_recipes(words: list[str]) -> None:
 
 
 def no_pair(word: str, others: list[str]) -> RecipeError:
-    """What to say of a word that is neither key=value nor a recipe's name."""
+    """The error for a word that is neither key=value nor a recipe's name."""
     if os.path.isfile(os.path.join(word, "recipe.yaml")):
         said = (
             f"{word} is a run's folder: `rlzoo resume {word}` continues it, "
@@ -74,7 +74,7 @@ def no_recipe(name: str) -> str:
 
 
 def split_values(text: str) -> list[str]:
-    """A swept value at its commas, those inside brackets, braces and quotes apart."""
+    """Split a swept value at its commas, except those inside brackets, braces and quotes."""
     parts, depth, quote = [""], 0, ""
     for char in text:
         if quote:

@@ -31,9 +31,9 @@ def converse(
 ) -> dict[str, Any]:
     """Whole conversations, a turn of all rows that are not over at a time.
 
-    talks: the rows, with what was said already. speak(live, prompts, at, width): a sampler's
-    columns for the rows `live` (R,), which go on at response position `at` (R,), from prompts that
-    end with what was said; `width` tokens at most. live and at are the host's.
+    talks: the rows, with their turns so far. speak(live, prompts, at, width): a sampler's
+    columns for the rows `live` (R,), which continue at response position `at` (R,), from prompts
+    that end with the turns so far; `width` tokens at most. live and at are the host's.
     """
     policy = models.policy
     rules = turns.Turns(models.plan, models.tokenizer, policy.eos_ids)
@@ -43,7 +43,7 @@ def converse(
             on_host(prompts["prompt_ids"]), on_host(prompts["prompt_mask"]), strict=True
         )
     ]
-    extra: dict[str, Tensor] = {}  # what the sampler gives beside tokens: (B, T)
+    extra: dict[str, Tensor] = {}  # what the sampler gives as well as tokens: (B, T)
     width = max(talk.limit - talk.begin for talk in talks)
     live = torch.arange(len(talks))
     while len(live):
@@ -81,7 +81,7 @@ def continued(
     rows: Tensor | None,
     limit: int,
 ) -> list[turns.Conversation]:
-    """The conversations that go on after some prompts (N, W), each the beginning of a row."""
+    """The conversations that continue after some prompts (N, W), each the beginning of a row."""
     longest = models.plan.recipe.config.rollout.max_new_tokens
     every = torch.arange(len(prompts["prompt_ids"]))
     read = ("prompt_ids", "prompt_mask", "response_ids")
@@ -97,7 +97,7 @@ def continued(
         if given != known:
             raise RlzooError(
                 f"sample: in a conversation prompt {i} must begin row {row} of the batch, and does "
-                "not; of=... says which row it is of"
+                "not; of=... gives its row"
             )
         if at > 0:
             talks.append(turns.resume(columns, row, at, min(longest, at + limit)))

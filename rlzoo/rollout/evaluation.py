@@ -27,9 +27,9 @@ def evaluate(models: Models, n: int) -> tuple[dict[str, Any], dict[str, Any]]:
     `eval/greedy`.
     And what it is made of: `index`, `prompt`, `score`, `right`, `answer_prob`, an array (n,) each.
 
-    One sample a prompt, and one greedy response; a prompt that is drawn again is no second one to
+    One sample a prompt, and one greedy response; a prompt that is drawn twice counts once for
     the intervals. The same prompts and sampling noise each time, so
-    evaluations of a run are paired. The tokens are counted apart from the run's budget.
+    evaluations of a run are paired. The tokens do not count toward the run's budget.
     """
     scores: list[float] = []
     index: list[int] = []
@@ -77,9 +77,9 @@ def greedy(models: Models, n: int, *, split: str = "test") -> dict[str, float]:
     """`eval/greedy`: the accuracy of greedy responses to an evaluation's prompts, one to each; the
     mean score where the task has no notion of right.
 
-    Sampled accuracy rises when the policy finds out what is right, and when it says more often
-    what it held likeliest all along. Greedy accuracy tells the two apart. A prompt that is drawn
-    again counts again, and is decoded once.
+    Sampled accuracy rises when the policy finds out what is right, and when it gives more often
+    the answer that was most likely all along. Greedy accuracy distinguishes the two. A prompt that
+    is drawn again counts again, and is decoded once.
     """
     examples = draw(models, split, n, "eval", 0)
     alone = _by_row(models.plan)
@@ -118,10 +118,10 @@ def has_answer_prob(plan: Plan) -> bool:
 @torch.no_grad()
 def answer_probs(models: Models, n: int, split: str = "test") -> list[float]:
     """P(the response is the answer and then EOS) for each of the n prompts: its tokens are given,
-    not sampled, so one forward pass tells what infinitely many samples would.
+    not sampled, so one forward pass equals infinitely many samples.
 
-    Of the answer as the tokenizer cuts it; other cuts of the same text, which a policy could sample
-    as well, are left out. 0 where the length limit leaves no room for EOS.
+    It covers the answer as the tokenizer cuts it; other cuts of the same text, which a policy
+    could sample as well, are left out. 0 where the length limit leaves no room for EOS.
     """
     policy, limit = models.policy, response_limit(models.plan)
     examples = draw(models, split, n, "eval", 0)

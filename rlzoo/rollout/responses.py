@@ -1,5 +1,5 @@
 """Responses to prompts, by a sampler, whose columns are looked at before anything is made of them;
-and what samplers and column plugins may ask for beside columns: `sample`, `score`, the models."""
+and what samplers and column plugins may use: `sample`, `score`, the models."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -44,15 +44,15 @@ def respond(
     """Responses by a sampler, with masks, endings and texts; every token is metered.
 
     rows: (N,) int64, the numbers of these rows to the noise.
-    talks: conversations that go on from where they are, instead of new ones.
-    greedy: the likeliest token each time instead, whatever the sampler and its temperature.
+    talks: conversations that continue from where they are, instead of new ones.
+    greedy: the most likely token each time instead, whatever the sampler and its temperature.
     """
     plan, policy = models.plan, models.policy
     limit = max_new_tokens or plan.recipe.config.rollout.max_new_tokens
     uniforms = (
         None if greedy else noise.uniforms(models.seed, f"sample/{stream}", step, rows, limit)
     )
-    # A sampler that wraps another draws first what the other would have drawn alone.
+    # A sampler that wraps another draws first what the other would have drawn.
     more = resources(models, prompts, streams(stream, f"{stream}/again"), step, int(rows[0]))
 
     def speak(prompts: Mapping[str, Any], u: Tensor | None, width: int) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def _finish(models: "Models", drawn: dict[str, Any], limit: int) -> dict[str, An
 
 
 def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int) -> dict[str, Any]:
-    """A sampler's columns for so many rows of at most `limit` tokens, ids in int64, log-probs of
+    """A sampler's columns for `rows` rows of at most `limit` tokens, ids in int64, log-probs of
     the width of the policy's; ComponentError, naming it, where they are not that."""
 
     def fault(text: str) -> ComponentError:
@@ -114,7 +114,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
     steps = ids.shape[1]
     if len(ids) != rows or not 0 < steps <= limit:
         raise fault(f"response_ids of shape {tuple(ids.shape)}; {rows} rows of 1 to {limit} tokens "
-                    "were asked for")  # fmt: skip
+                    "were requested")  # fmt: skip
     low, high = (int(x) for x in on_host(ids).aminmax())
     if low < 0 or high >= models.policy.vocabulary:
         wrong = low if low < 0 else high
@@ -138,7 +138,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
 
 
 def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
-    """Raise a ComponentError, naming the sampler, for a log-prob of a chosen token that is none: at
+    """Raise a ComponentError, naming the sampler, for an invalid log-prob of a chosen token: at
     once, or where that is waited for (`rlzoo.plugin.call.together`)."""
     mask = drawn["response_mask"]
     for name in LOG_PROBS:
@@ -151,7 +151,7 @@ def _check_log_probs(sampler: Bound, drawn: Mapping[str, Any]) -> None:
             row, t = wrong.nonzero()[0].tolist()
             return ComponentError(
                 f"{sampler.component.label}: returned {name} {float(x[row, t]):g} for token {t} of "
-                f"row {row}, which is no log-probability"
+                f"row {row}, which is not a log-probability"
             )
 
         check(~wrong.any(), fault)
@@ -214,10 +214,10 @@ class Sample(_Resource):
         reference: bool = False,
     ) -> dict[str, Any]:
         """Responses to prompts (N, P). `rows` (N,) names them to the noise, 0, 1, ... by default.
-        reference: drawn by the frozen reference instead; who asks for that needs `reference` too.
+        reference: drawn by the frozen reference instead; this needs `reference` too.
 
         In a conversation each must be a beginning, before an action, of the batch's row `of` (N,),
-        `rows` by default: it tells what the environment knows."""
+        `rows` by default, whose turns it continues."""
         models, limit = self.models, max_new_tokens or self.max_new_tokens
         rows = None if rows is None else on_host(rows)
         if reference:
@@ -255,7 +255,7 @@ class Score(_Resource):
     """`score`: what other responses to the batch's prompts are worth."""
 
     def __call__(self, other: Mapping[str, Any]) -> Tensor:
-        """Sequence scores (N,) of other responses; their `rows` (N,) say to which prompts."""
+        """Sequence scores (N,) of other responses; their `rows` (N,) give their prompts."""
         models, plan = self.models, self.models.plan
         rows = other.get("rows")
         index = range(len(other["responses"])) if rows is None else on_host(rows).tolist()
@@ -279,6 +279,6 @@ class Score(_Resource):
         if missing:
             raise RlzooError(
                 f"score: task {plan.task_name!r} scores by {missing[0]!r}, which responses "
-                "beside the batch's own do not have"
+                "other than the batch's own do not have"
             )
         return mdp.score(plan, full)["sequence_scores"]

@@ -37,8 +37,8 @@ def collect(
     """Sample `samples` responses to each prompt and score them: the columns up to `scores`.
 
     first_row: number of the first row, for batches that are parts of one.
-    sampler: the plan's unless another is given. limit: of a response's tokens, as sampler.
-    greedy: the likeliest token each time instead.
+    sampler: the plan's unless another is given. limit: the most tokens of a response. As `sampler`,
+    greedy: the most likely token each time instead.
     Several ranks share the prompts, and all of them get the whole batch.
     """
     sampler = sampler or models.plan.sampler

@@ -1,9 +1,9 @@
 """Run folders: what a run leaves on disk, and how it is read again.
 
-May import `recipe`, `parallel` and what lies below. No torch and no model.
+May import `recipe`, `parallel` and the packages below. No torch and no model.
 
     disk         files written aside, synced and renamed; whether the disk is full
-    display      what a run tells whoever watches it; `Silent` says nothing
+    display      a run's progress for its viewer; `Silent` shows nothing
     evaluations  what an evaluation found prompt by prompt, and how it decoded
     folder       a run's folder: made, opened, listed, appended to
     lock         one writer at a time

@@ -19,7 +19,7 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """What a file holds; raises OSError, and ValueError where it is damaged in any way."""
+    """The content of a JSON file; raises OSError, and ValueError where it is damaged in any way."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
@@ -70,8 +70,8 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     root = os.path.realpath(place)
     for path, found in _below(root):
         if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
-            raise error(f"{path}: is a link to {os.readlink(path)}, out of the folder that is "
-                        "to be written; put there what it leads to, or remove it")  # fmt: skip
+            raise error(f"{path}: is a link to {os.readlink(path)}, out of the folder to "
+                        "write; put there what it leads to, or remove it")  # fmt: skip
         direct = stat.S_ISLNK(found.st_mode) and os.path.dirname(path) == root
         if direct and not os.path.exists(path):  # a folder of a run cannot be made there
             raise error(f"{path}: is a link to nothing; remove it")
@@ -100,7 +100,7 @@ def _below(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def sync(path: Path) -> None:
-    """What was written of a file or a folder is on disk when this returns."""
+    """Wait until a file's or a folder's writes are on disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

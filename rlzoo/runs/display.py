@@ -1,4 +1,4 @@
-"""What a run tells while it goes on."""
+"""Progress of a run."""
 
 import os
 from contextlib import suppress

@@ -2,8 +2,8 @@
 
     evaluations/step-N.safetensors
 
-Arrays (prompts,) in the order in which the seed draws them: `index` in the task's data (of a prompt
-that has none, its checksum), `prompt`, the checksum of its text and answer, `score`; `right` (0 or
+Arrays (prompts,) in the order in which the seed draws them: `index` in the task's data (or the
+prompt's checksum), `prompt`, the checksum of its text and answer, `score`; `right` (0 or
 1) and `answer_prob` where the task has them.
 Some 13 to 21 bytes a prompt. safetensors is imported inside functions: few commands read them.
 """
@@ -32,7 +32,7 @@ def decoding_of(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decoding_words(folder: RunFolder) -> list[str]:
-    """The words by which a run from before there were such keys goes on evaluating as it did."""
+    """Words that make a run from before these keys existed continue evaluating as it did."""
     flat = flatten(folder.recipe())
     missing = [key for key in decoding_of({}) if key not in flat]
     return [f"{k}={v}" for k, v in decoding_of(flat).items() if k in missing and v is not None]

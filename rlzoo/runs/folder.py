@@ -31,7 +31,7 @@ from rlzoo.runs.disk import (
 from rlzoo.runs.lock import locked
 from rlzoo.runs.store import NOTE, copy_of, open_store
 
-# What is in a run's folder before it begins, and what it writes besides, loggers apart.
+# What is in a run's folder before it begins, and what it writes, except loggers' files.
 BEGUN = {"recipe.yaml", "metrics.jsonl", "provenance.json"}
 WRITTEN = ("summary.json", "failed.json", "checkpoints", "model", "best", "batches", "evaluations",
            "samples.jsonl")  # fmt: skip
@@ -69,12 +69,12 @@ class RunFolder:
 
     def lines(self, name: str, troubles: list[str] | None = None) -> Iterator[dict[str, Any]]:
         """The lines of a file, one at a time; one that cannot be read is left out, and `troubles`
-        is told of it at the end."""
+        gains a line at the end."""
         path = self.path / name
         if not path.exists():
             return
         bad, number = [], 0
-        with open(path, "rb") as file:  # by newlines alone: texts may hold U+2028
+        with open(path, "rb") as file:  # only at newlines: texts may hold U+2028
             for number, raw in enumerate(file, 1):
                 line = _read_line(raw)
                 if line is None:
@@ -89,7 +89,7 @@ class RunFolder:
     def rewind(self, name: str, step: int) -> None:
         """Forget lines after `step`, and one that a kill cut off: a resumed run writes them again.
 
-        Lines are in the order of their steps, so that the file is cut, not written anew.
+        Lines are in the order of their steps, so that the file is cut, not rewritten.
         """
         path, keep = self.path / name, 0
         if not path.exists():
@@ -105,7 +105,7 @@ class RunFolder:
             sync(path)
 
     def recipe(self) -> dict[str, Any]:
-        """What recipe.yaml says, as a tree; raises RunError where it is damaged."""
+        """The content of recipe.yaml, as a tree; raises RunError where it is damaged."""
         file = self.path / "recipe.yaml"
         try:
             tree = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -123,7 +123,7 @@ class RunFolder:
 
 @contextmanager
 def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]:
-    """The recipe's run folder, new, and nobody else's meanwhile; raises RunError where it exists.
+    """The recipe's run folder, new and locked; raises RunError where it exists.
 
     A folder in which a run was killed before it began counts as new. url: where it is kept, too.
     """
@@ -136,8 +136,8 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     below = (Path.cwd(), Path("runs").resolve())  # the latter may be a link of the user's
     if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
         raise RecipeError(
-            f"{recipe.blame('run.dir')}: {path} is not below the current folder: the command line "
-            "alone chooses such a place, run.dir=..."
+            f"{recipe.blame('run.dir')}: {path} is not below the current folder: only the command "
+            "line may choose such a place, run.dir=..."
         )
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
@@ -182,7 +182,7 @@ def _is_new(path: Path) -> bool:
 
 def _clear(path: Path) -> None:
     """Remove what a run wrote, and nothing else; not the lines: as long as they are there it is a
-    run's folder, and the same command goes on."""
+    run's folder, and the same command continues."""
     here, place = Path.cwd(), path.resolve()
     if place == here or place in here.parents:
         raise RunError(f"run.dir: {path} is the current folder, so it is not overwritten")
@@ -240,15 +240,15 @@ def step_of(saved: Path) -> int:
 
 
 def open_folder(path: str | Path, large: bool = True) -> RunFolder:
-    """An existing run folder; raises RunError where it is none. Of a URL it is a copy, if `large`
+    """An existing run folder; raises RunError where it is not one. A URL gives a copy, if `large`
     with its weights."""
     path = copy_of(path, large)
     refuse_devices(path)
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
-                f"{path} is a folder of runs, {len(inside)} of them: name one, {inside[0].parent} "
-                f"say; `rlzoo compare {path}` puts them side by side"
+                f"{path} is a folder of runs, {len(inside)} of them; name one: {inside[0].parent}; "
+                f"`rlzoo compare {path}` puts them side by side"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(
@@ -258,7 +258,7 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
 
 
 def taken_up(path: Path, url: str) -> RunFolder:
-    """A run's folder, to go on in: as it is at the URL, where that is further. Raises RunError
+    """A run's folder, to continue in: as it is at the URL, where that is further. Raises RunError
     where it holds a link."""
     refuse_links(path)
     for name in WRITTEN:

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that dies with whoever holds it, also by SIGKILL."""
+"""One writer at a time: a lock that ends with its process, also by SIGKILL."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ BUSY = (errno.EAGAIN, errno.EACCES)  # another process holds it; else: no locks 
 
 @contextmanager
 def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iterator[None]:
-    """Nobody else writes into the folder `place` meanwhile; raises RunError that says who does.
+    """Hold the folder `place` for writing; raises a RunError that names another holder.
 
     file: which stands for the lock, `place/.lock` where it is not given; made, and removed again.
     patience: seconds to wait for a holder that is about to go.
@@ -38,7 +38,7 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
     try:
         yield
     finally:
-        with suppress(OSError):  # while it is held: whoever opened it before looks again
+        with suppress(OSError):  # while it is held: a process that opened it before looks again
             file.unlink()
         os.close(handle)
 
@@ -48,7 +48,7 @@ def is_locked(place: Path) -> bool:
     with suppress(OSError), open(place / ".lock", "rb", opener=_open) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:  # held; or nobody can tell on this file system
+        except OSError:  # held; or this file system cannot report it
             return True
     return False  # none there, or what a killed process left
 

@@ -1,7 +1,7 @@
 """Where a run's numbers come from: its recipe, the libraries' versions, each component's code.
 
-`provenance.json` holds a part for each stretch of the run that was trained by the same; a run that
-goes on is held to the last one. What may change is said, what would mix two runs is refused.
+`provenance.json` holds a part for each stretch of the run that was trained by the same; a
+resumed run is compared with the last one. Harmless changes are reported, others are refused.
 """
 
 import hashlib
@@ -39,18 +39,18 @@ def identity(plan: Plan) -> str:
 def settle(
     folder: RunFolder, plan: Plan, state: Mapping[str, Any] | None, weights: str = ""
 ) -> tuple[str, list[str]]:
-    """Hold a run to what it was trained by so far, and write down what it goes on with. Returns its
-    identity, which is of when it began, and what has changed, a line each.
+    """Compare a run with what it was trained by so far, and record what it continues with. Returns
+    its identity, fixed when it began, and what has changed, a line each.
 
-    state: of the checkpoint it goes on from, None at the beginning. weights: checksum of the model
-    that it starts from, kept with the first part. Raises RunError where its
+    state: the checkpoint's that it continues from, None at the beginning. weights: checksum of the
+    model that it starts from, kept with the first part. Raises RunError where its
     recipe was changed, CheckpointError where the checkpoint is another run's.
     """
     now = {"versions": _versions(), "components": _components(plan), "recipe": _recipe(plan)}
     parts = _read(folder) if state else []
     last = parts[-1] if parts else None
     at = state["step"] if state else 0
-    # Not made anew: a later version of rlzoo has more keys.
+    # Not computed again: a later version of rlzoo has more keys.
     who = last["identity"] if last and "identity" in last else identity(plan)
     notes = []
     if last is not None:
@@ -78,8 +78,8 @@ def settle(
 
 
 def _with_new_keys(then: Mapping[str, Any], plan: Plan) -> dict[str, Any]:
-    """A recipe of then with the keys that a later version of rlzoo has added, at their defaults:
-    nobody has edited those."""
+    """An old recipe with the keys that a later version of rlzoo has added, at their defaults, since
+    a user cannot have edited those."""
     origins = plan.recipe.origins
     added = {k: v for k, v in _recipe(plan).items() if origins.get(k, "").endswith("defaults.yaml")}
     return added | dict(then)
@@ -106,7 +106,7 @@ def _recipe(plan: Plan) -> dict[str, Any]:
 
 def _versions() -> dict[str, str]:
     found = {"rlzoo": __version__, "Python": platform.python_version()}
-    for name in ("torch", "transformers", "peft"):  # as installed, whoever has imported it so far
+    for name in ("torch", "transformers", "peft"):  # as installed, imported or not
         with suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
@@ -131,6 +131,6 @@ def _source_hash(bound: Bound) -> str:
 def _differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """key -> `key: was -> is`, of what differs."""
     keys = dict.fromkeys([*then, *now])
-    keys.pop("run.overwrite", None)  # of the command that began the run alone
+    keys.pop("run.overwrite", None)  # only the command that began the run has it
     values = {key: (then.get(key), now.get(key)) for key in keys}
     return {key: f"{key}: {was} -> {is_}" for key, (was, is_) in values.items() if was != is_}

@@ -32,13 +32,13 @@ def open_store(url: str) -> Store:
 
 
 def copy_of(place: str | os.PathLike[str], large: bool = True) -> Path:
-    """The folder that a path names; of a URL a copy to be read, if `large` with weights."""
+    """The folder that a path names; for a URL a copy to read, if `large` with weights."""
     return open_store(str(place)).copy(large) if is_url(place) else Path(place)
 
 
 def kept_at(local: Path) -> str:
-    """The URL that a run's folder is kept at, as a note in it has it, or an empty string. Whoever
-    made the folder wrote that note: it is shown, and obeyed by nobody."""
+    """The URL that a run's folder is kept at, as a note in it has it, or an empty string. The
+    folder's maker wrote that note: it is shown, and never followed."""
     try:
         note = (local / NOTE).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
 """One training step: a batch with its columns and advantages, and the update that reads them.
 
-May import `rollout` and what lies below.
+May import `rollout` and the packages below.
 
     columns         columns of models and of plugins; KL in the reward, the estimator, whitening
     critic_quality  how much a critic explains, where, and whether it is calibrated

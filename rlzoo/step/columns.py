@@ -1,5 +1,5 @@
-"""The columns after scores: of the policy, the reference, the critic and plugins; rewards, with the
-KL in them; the advantages that the estimator makes of them."""
+"""The columns after scores: from the policy, the reference, the critic and plugins; rewards, with
+the KL in them; the advantages that the estimator makes of them."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -29,7 +29,7 @@ GAP_ROWS = 4  # scored to see how far the sampler is from it
 def add_columns(
     models: "Models", batch: Batch, *, stream: str, step: int, for_update: bool = False
 ) -> Forward | None:
-    """Add the columns that the plan asks for: from the policy, the reference, the critic, plugins.
+    """Add the columns that the plan needs: from the policy, the reference, the critic, plugins.
 
     for_update: an update on this batch follows. Where it is a single one, whose passes may be held,
     its forward passes are made now, since these columns can be read off them, and returned.
@@ -108,7 +108,7 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
 
 
 def _taught(models: "Models", columns: Mapping[str, Any], teacher: "Policy") -> dict[str, Tensor]:
-    """What a teacher says of some rows: the columns of its that somebody asks for, (B, T)."""
+    """A teacher's columns for some rows, those that the plan needs, (B, T)."""
     passes = replace(models.passes, policy=teacher)  # it may be the larger of the two
     if "teacher_kl" in models.plan.needs:
         found = passes.map(columns, lambda c: models.policy.full_kl(c, teacher))

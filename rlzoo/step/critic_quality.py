@@ -21,7 +21,7 @@ def variance(x: Tensor, weight: Tensor) -> float:
 def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.0) -> float:
     """1 - Var(G - V) / Var(G); 0 where G does not vary.
 
-    noise: what is to be added to both variances where `returns` are the expected ones, the mean
+    noise: added to both variances where `returns` are the expected ones, the mean
     of Var(G | s).
     """
     spread = variance(returns, weight) + noise
@@ -31,8 +31,8 @@ def explained(values: Tensor, returns: Tensor, weight: Tensor, noise: float = 0.
 
 
 def slope(values: Tensor, returns: Tensor, weight: Tensor) -> float | None:
-    """Of the regression of G on V: 1 where a critic that says x more gets x more, below 1 where it
-    exaggerates; None where V does not vary."""
+    """Slope of the regression of G on V: 1 where returns rise by x when values do, below 1 where
+    the critic exaggerates; None where V does not vary."""
     spread = variance(values, weight)
     if spread < 1e-12:
         return None

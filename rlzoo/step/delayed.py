@@ -28,7 +28,7 @@ class Delayed:
 
     @contextmanager
     def within(self) -> Iterator[None]:
-        """Within, the model has its weights of then."""
+        """Within, the model has its older weights."""
         if not self.past:
             yield
             return
@@ -44,7 +44,7 @@ class Delayed:
         return {f"{i}.{n}": x for i, then in enumerate(self.past) for n, x in then.items()}
 
     def load(self, checkpoint: Path) -> None:
-        """What a checkpoint holds of it; none of one that another recipe left."""
+        """Load its part of a checkpoint; nothing where another recipe wrote that."""
         if not (checkpoint / FILE).exists():
             return
         tensors = load_file(checkpoint / FILE)

@@ -48,7 +48,7 @@ def _spread_rows(name: str, x: Tensor) -> dict[str, float]:
 
 
 def _correlation(x: Tensor, y: Tensor) -> float | None:
-    """Of two (N,); None where one of them does not vary."""
+    """Correlation of two (N,); None where one of them does not vary."""
     x, y = (z.double() - z.double().mean() for z in (x, y))
     size = (x.square().sum() * y.square().sum()).sqrt().item()
     return (x * y).sum().item() / size if size > 1e-9 * len(x) else None
@@ -65,8 +65,8 @@ def _noise(scores: Tensor, texts: list[Any]) -> float | None:
 
 def _pull(plan: Plan, batch: Batch) -> Tensor | None:
     """-d(policy loss)/d(log pi) at ratio 1, (B, T), its largest 1; None where advantages are all 0,
-    of a loss over turns, which shares its push among a turn's tokens, and of one that reads what an
-    update alone makes."""
+    of a loss over turns, which shares its push among a turn's tokens, and of one that reads what
+    only an update makes."""
     needs = set(plan.policy_loss.needs)
     known = "turn_ids" not in needs and needs <= {*batch, "log_probs"}
     if not known or not batch["raw_advantages"].any():
@@ -79,7 +79,7 @@ RIGHT_ROWS = 64  # a verifier may be slow
 
 
 def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
-    """Whether scores say what is right, where they stand, and whether advantages follow them."""
+    """Whether scores agree with right answers, where they are, and if advantages follow."""
     mask, total = batch["response_mask"], batch["sequence_scores"]
     size = batch["scores"].abs()
     paid = masked_sum((size > 0).float(), mask)  # (B,)
@@ -87,7 +87,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
     every = torch.arange(0, batch.rows, -(-batch.rows // RIGHT_ROWS), device=mask.device)
     right = right_rows(plan, batch.select(every))
     asked = set(zip(batch["prompts"], map(str, batch["answers"]), strict=True))
-    # A mean over each response's actions; one without any has none.
+    # A mean over each response's actions; one without any is left out.
     raw, some = batch["raw_advantages"], mask.bool()
     mean = masked_sum(raw, mask) / mask.sum(1).clamp(min=1)
     pull = _pull(plan, batch)
@@ -118,7 +118,7 @@ def _credit(plan: Plan, batch: Batch) -> dict[str, float | None]:
 
 
 def critic_pairs(plan: Plan, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of every action, (N,): V, the Monte Carlo return G, its number in the response, and the
+    """For every action, (N,): V, the Monte Carlo return G, its number in the response, and the
     response's length."""
     mask, values = batch["response_mask"], batch["values"]
     bootstrap = batch["bootstrap_values"]

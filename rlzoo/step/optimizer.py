@@ -94,7 +94,7 @@ def step_optimizers(
     for name in names:
         limit = config[name].max_grad_norm
         trained = [p for p in networks[name].parameters() if p.requires_grad]
-        if all(p.grad is None for p in trained):  # no row had a gradient; momentum goes on
+        if all(p.grad is None for p in trained):  # no row had a gradient; momentum continues
             for p in trained:
                 p.grad = torch.zeros_like(p)
         limit = math.inf if limit is None else limit

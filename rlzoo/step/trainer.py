@@ -1,6 +1,6 @@
 """A recipe opened: its models, its optimizers, and one training step of them.
 
-A step is `sample`, whose phases `experience` tells in order, and `update` (`rlzoo.step.update`).
+A step is `sample`, whose phases `experience` lists in order, and `update` (`rlzoo.step.update`).
 """
 
 import time
@@ -66,17 +66,17 @@ class Trainer:
 
     @property
     def reference(self) -> Policy | None:
-        """The policy as it was before training, where somebody needs it."""
+        """The policy as it was before training, where the plan needs it."""
         return self.models.reference
 
     @property
     def critic(self) -> Critic | None:
-        """V(s_t), where somebody needs it: `values(batch)["values"]`."""
+        """V(s_t), where the plan needs it: `values(batch)["values"]`."""
         return self.models.critic
 
     def sample(self) -> Experience:
         """The batch of the next step: prompts drawn, responses sampled and scored, the columns that
-        somebody needs, rewards, advantages."""
+        the plan needs, rewards, advantages."""
         then = self.delayed.within() if self.delayed else None
         coef = self.controller.coef
         return experience(self.models, self.steps, coef, clock=self.clock, sampling=then)
@@ -93,7 +93,7 @@ class Trainer:
                 group["lr"] = rate
         if self.delayed:
             self.delayed.remember()
-        seen = batch.on_host()  # one transfer: of all that metrics are made of
+        seen = batch.on_host()  # one transfer for all that metrics are made of
         seconds = dict(experience.seconds)
         with timed(seconds, "update", self.clock):
             updated = update(self.models, experience, self.optimizers, self.steps, coef)
@@ -143,8 +143,8 @@ def experience(
 ) -> Experience:
     """The batch of training step `step`, from 0: all its randomness is a function of the step.
 
-    kl_coef: of the KL in the reward, where the recipe places it there. sampling: within it the
-    policy is the one to sample by, should it be another than that of now.
+    kl_coef: the coefficient of a KL in the reward. sampling: a context in which the policy has
+    the weights to sample by, where these are not the current ones.
     """
     rollout = models.plan.recipe.config.rollout
     seconds: dict[str, float] = {}

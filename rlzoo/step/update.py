@@ -154,7 +154,7 @@ def gradients(
 
 
 def _losses(plan: Plan, names: tuple[str, ...]) -> list[Bound]:
-    """What makes the gradient of the networks `names`."""
+    """The components that make the gradient of the networks `names`."""
     kl = plan.kl if plan.recipe.config.kl.place == "loss" else None
     of = {"actor": [plan.policy_loss, kl], "critic": [plan.value_loss]}
     return [bound for name in names for bound in of[name] if bound]

@@ -1,9 +1,9 @@
 """Training: the loop, checkpoints, and what a run writes.
 
-May import `step` and what lies below.
+May import `step` and the packages below.
 
     checkpoint      weights and optimizers as safetensors and JSON, with checksums
-    interrupt       Ctrl-C: the first asks for a checkpoint and an end
+    interrupt       Ctrl-C: the first requests a checkpoint and an end
     loop            the loop and one training step: it reads like the algorithm
     record          summary, model and batches that a run leaves
     start           the entry points `run` and `resume`

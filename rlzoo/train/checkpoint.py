@@ -26,7 +26,7 @@ from rlzoo.runs.folder import saved_steps, step_of
 
 State = dict[str, Any]  # what state.json holds
 
-# What a file that holds something else raises, whatever its checksum says.
+# Raised by a file of another content, even where its checksum is right.
 UNREADABLE = (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError)
 
 
@@ -48,7 +48,7 @@ def save_checkpoint(
     first: bool = True,
     more: Mapping[str, dict[str, Tensor]] | None = None,
 ) -> Path:
-    """Write `folder/step-N`. Of several ranks all are here, for weights may be spread over them;
+    """Write `folder/step-N`. All ranks call this, for weights may be spread over them;
     the `first` writes. One of this step that is there already is taken for damaged.
 
     more: other tensors, by the names of their files."""
@@ -144,8 +144,8 @@ def load_networks(path: Path, networks: Mapping[str, nn.Module]) -> State:
 
 
 def _read_state(path: Path) -> State:
-    """What a checkpoint says of itself; raises OSError, ValueError, TypeError, LookupError where it
-    says anything else."""
+    """A checkpoint's own state; raises OSError, ValueError, TypeError or LookupError where it is
+    damaged."""
     state = read_json(path / "state.json")
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
@@ -155,7 +155,7 @@ def _read_state(path: Path) -> State:
 
 
 def write_manifest(folder: Path) -> None:
-    """The checksums of a checkpoint's files, by which `damage` tells whether it is whole."""
+    """The checksums of a checkpoint's files, by which `damage` checks whether it is whole."""
     files = [path for path in sorted(folder.iterdir()) if path.name != "manifest.json"]
     sums = {path.name: _checksum(path) for path in files}
     write_synced(folder / "manifest.json", json.dumps(sums, indent=1).encode())
@@ -244,7 +244,7 @@ def _load_optimizer(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """As safetensors, synced to disk. Raises OSError, which safetensors says in words."""
+    """As safetensors, synced to disk. Raises OSError in place of safetensors' own error."""
     try:
         save_file(tensors, path)
     except SafetensorError as error:

@@ -1,5 +1,5 @@
-"""Ctrl-C and its kin: the first asks to stop where a checkpoint can be written, the same again
-stops at once."""
+"""Ctrl-C and other signals: the first requests a stop where a checkpoint can be written, the same
+again stops at once."""
 
 import signal
 import threading
@@ -10,8 +10,8 @@ from typing import Any
 
 from rlzoo.errors import Stopped
 
-# What asks a run to stop, and the handler of a process that has set none: a terminal's Ctrl-C; what
-# Slurm, Kubernetes and `kill` send; a terminal that was closed; the end of a CPU limit.
+# Signals that request a stop, and the handler of a process that has set none: a terminal's Ctrl-C;
+# what Slurm, Kubernetes and `kill` send; a terminal that was closed; the end of a CPU limit.
 DEFAULT: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -22,7 +22,7 @@ TOGETHER = 0.2  # seconds: `timeout` and torchrun signal a process and its group
 
 
 class Asked:
-    """`number`: of the first signal that asked to stop, 0 before. say: is called at each, in the
+    """`number`: the first such signal's, 0 before. `say`: called at each, in the
     handler. former: the handlers that were there."""
 
     def __init__(self, say: Callable[[], None], former: Mapping[int, Any]) -> None:
@@ -34,7 +34,7 @@ class Asked:
 
 
 def _once(number: int, then: Any, say: Callable[[], None] = lambda: None) -> None:
-    """What comes together counts once; the next of its kind meets the handler `then`."""
+    """Signals that arrive together count once; the next of its kind meets the handler `then`."""
     signal.signal(number, signal.SIG_IGN)
     say()
     time.sleep(TOGETHER)
@@ -63,7 +63,7 @@ def stopped_in_words() -> Iterator[None]:
 
 
 def _found() -> dict[int, Any]:
-    """The handlers that are nobody's own; none off the main thread, where none can be set."""
+    """The default handlers still in place; empty off the main thread, where none can be set."""
     if threading.current_thread() is not threading.main_thread():
         return {}
     found = {number: signal.getsignal(number) for number in DEFAULT}

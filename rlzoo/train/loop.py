@@ -46,7 +46,7 @@ IN_VAIN = 20  # steps in a row without any update, which end a run
 class Loop:
     """A run in a folder, from its beginning or from its last checkpoint to its end.
 
-    Of several ranks all do the same with the same batch, and the first writes.
+    All ranks do the same with the same batch, and the first writes.
     """
 
     def __init__(self, plan: Plan, folder: RunFolder, display: Display, ranks: Ranks = ALONE):
@@ -86,7 +86,7 @@ class Loop:
                     self.save()
                     raise Stopped(f"stopped after step {self.trainer.steps}", number)
                 self.step(progress)
-                # Whoever asks may not wait for an evaluation: it is made when the run goes on.
+                # A stop does not wait for an evaluation: resuming makes it.
                 if self._is_unevaluated() and not max(self.ranks.gather(asked.number)):
                     self.evaluate()
                 if self._is_due(self.config.checkpoint.every):
@@ -126,7 +126,7 @@ class Loop:
             raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")
 
     def evaluate(self) -> None:
-        """Held-out prompts; the best policy so far is kept, where the recipe asks for it."""
+        """Held-out prompts; the best policy so far is kept, where the recipe requests it."""
         self.display.phase(f"evaluating {self.config.eval.samples:,} held-out prompts")
         metrics, by_prompt = evaluate(self.models, self.config.eval.samples)
         line = {"step": self.trainer.steps, **metrics}
@@ -230,7 +230,7 @@ class Loop:
         self.ranks.wait()
 
     def _read_lines(self) -> None:
-        """What was written before. Loggers start anew: they hear what is kept."""
+        """Read what was written before. Loggers start again, with the lines that are kept."""
         troubles: list[str] = []
         steps = array("q")
         for line in self.folder.lines("metrics.jsonl", troubles):
@@ -248,7 +248,7 @@ class Loop:
         if self.trainer.steps and not any(line["step"] == 0 for line in self.evaluations):
             raise RunError(
                 f"{self.folder.path / 'metrics.jsonl'} has lost what was measured before training; "
-                "put it back, or train anew"
+                "put it back, or start a new run"
             )
 
     def _record(self, line: dict[str, float]) -> None:
@@ -257,8 +257,8 @@ class Loop:
         self._tell_loggers("log", line)
 
     def _tell_loggers(self, method: str, *what: Mapping[str, float]) -> None:
-        """Each hears it by itself; one that raises is told of, and hears no more. A text that `log`
-        returns says why the run ends here."""
+        """Call each by itself; one that raises is reported, and not called again. A text that `log`
+        returns is the reason why the run ends here."""
         for name, logger in list(self.loggers.items()):
             try:
                 with border(f"logger {name!r}"):

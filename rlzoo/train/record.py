@@ -22,7 +22,7 @@ Summary = dict[str, Any]  # what summary.json holds
 
 
 def summarise(models: Models, evaluations: list[dict[str, float]]) -> Summary:
-    """What summary.json says of a run's evaluations and of what it was."""
+    """The content of summary.json: a run's evaluations, and what was trained."""
     plan, config = models.plan, models.plan.recipe.config
     what, before, *before_interval = headline(evaluations[0])
     _, after, *after_interval = headline(evaluations[-1])
@@ -98,7 +98,7 @@ def write_samples(folder: RunFolder, batch: Batch, step: int, n: int) -> None:
 
 def save_batch(folder: RunFolder, models: Models, batch: Batch, step: int, keep: int) -> None:
     """`batches/step-N.safetensors` with every tensor, and `log_probs` and `entropy` after the
-    update; `.json` beside it with the texts. All ranks are here, and the first writes."""
+    update; `.json` next to it with the texts. All ranks are here, and the first writes."""
     after = models.current(batch)
     if not models.ranks.first:
         return

@@ -1,6 +1,6 @@
 """Run and resume: from a recipe to a trained folder; and what each verb does before a model loads.
 
-Modules with torch are imported inside functions: what is wrong with a recipe is said before.
+Modules with torch are imported inside functions: what is wrong with a recipe is reported before.
 """
 
 import shlex
@@ -91,11 +91,11 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Trained:
-    """Go on with an interrupted run from its last whole checkpoint; of a finished one, its end.
+    """Continue an interrupted run from its last whole checkpoint; a finished one gives its end.
 
-    path: its folder, or the URL that it is kept at; dir: the folder that a URL's run goes on in;
+    path: its folder, or the URL that it is kept at; dir: the folder in which a URL's run continues;
     store: the URL that a folder's run is kept at.
-    trust_remote_code: run code that comes with the model, whatever the run's own recipe says.
+    trust_remote_code: run code that comes with the model, whatever the run's own recipe sets.
     """
     folder = open_folder(path, large=False)
     local, url = _places(path, dir, store)
@@ -118,7 +118,7 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
             name = shlex.quote(str(path))
             raise UsageError(
                 f"{path} is kept at {noted}, as its note {NOTE} has it: if you keep it there, "
-                f"`rlzoo resume {name} --store {shlex.quote(noted)}` goes on; if not, remove "
+                f"`rlzoo resume {name} --store {shlex.quote(noted)}` continues it; if not, remove "
                 f"{Path(path) / NOTE}"
             )
         return Path(path), store or ""
@@ -133,10 +133,10 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
 
 @contextmanager
 def _unfinished(local: Path, url: str) -> Iterator[RunFolder]:
-    """The folder, nobody else's meanwhile."""
+    """The folder, locked."""
     with locked(local):
         folder = taken_up(local, url)
-        if folder.summary():  # whoever was at it meanwhile came through
+        if folder.summary():  # another process finished it meanwhile
             raise RunError(f"{local} is finished already; nothing to resume")
         yield folder
 

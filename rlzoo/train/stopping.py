@@ -11,7 +11,7 @@ from rlzoo.recipe.keys import Stop
 from rlzoo.rollout.evaluation import headline
 from rlzoo.runs.metrics import ACCURACY, NO_SIGNAL, REWARD, SCORE_STD
 
-KL = "actor/ref_kl_per_response"  # of a step's line, where one of these columns is asked for:
+KL = "actor/ref_kl_per_response"  # in a step's line where the plan needs one of these columns:
 
 
 def best(evaluations: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
@@ -22,7 +22,7 @@ def best(evaluations: Iterable[Mapping[str, float]]) -> Mapping[str, float]:
 def reason(
     stop: Stop, evaluations: Sequence[Mapping[str, float]], last: Mapping[str, float] | None
 ) -> str | None:
-    """Why training ends now, in words; None where it goes on.
+    """Why training ends now; None where it continues.
 
     stop: the recipe's section; evaluations: so far, the one before training first; last: the last
     step's line, None before the first. The rule on the KL comes first: an evaluation that is made
@@ -51,7 +51,7 @@ FLAT = 10  # steps in a row
 
 
 class Flat:
-    """Says once, in words, that nothing can be learned: `FLAT` steps in a row whose responses all
+    """Reports once that nothing can be learned: `FLAT` steps in a row whose responses all
     score the same, or, without a critic, whose groups each do.
 
     critic: whether there is one; it compares with what it expected, not within the group.
@@ -63,7 +63,7 @@ class Flat:
     def hear(
         self, line: Mapping[str, float], evaluations: Sequence[Mapping[str, float]]
     ) -> str | None:
-        """What is to be said after a step; None nearly always."""
+        """The report after a step; None nearly always."""
         same = line[SCORE_STD] < 1e-8
         groups = not self.critic and line[NO_SIGNAL] >= 1
         self.steps = self.steps + 1 if same or groups else 0
@@ -90,5 +90,5 @@ class Flat:
         return (
             f"for {FLAT} steps no prompt had samples of different scores, and this estimator "
             "compares the samples of a prompt, so nothing can be learned: give prompts that are "
-            "right now and then, or more samples a prompt (rollout.samples)"
+            "sometimes answered right, or more samples a prompt (rollout.samples)"
         )

@@ -41,10 +41,10 @@ CLEAN = [
 ]
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
-    "docs": 34,
-    "rlzoo": 488,
+    "docs": 0,
+    "rlzoo": 18,
     "plugins": 300,
-    "configs": 2,
+    "configs": 0,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""
 FINE: dict[tuple[str, str], str] = {}

@@ -185,7 +185,7 @@ def test_a_signal_to_a_sweep_stops_its_runs_with_checkpoints(name, group, words,
     process.join(60)
     said = (tmp_path / "said").read_text()
     assert process.exitcode == (1 if name == "SIGINT" else 128 + number), said
-    assert "the same command goes on" in said.splitlines()[-1]
+    assert "the same command continues" in said.splitlines()[-1]
     assert "Traceback" not in said
     runs = [path.parent for path in folder.glob("*/samples.jsonl")]
     for run in runs:

@@ -79,7 +79,7 @@ def critic_does_not_learn(run: Record) -> Finding | None:
 
 
 @rule("values/mean", "returns/mean", least=3, explains=(*OF_A_CRITIC, "critic_diverges"))
-def critic_cannot_say_it(run: Record) -> Finding | None:
+def critic_range_too_narrow(run: Record) -> Finding | None:
     """A critic with bins cannot predict returns outside critic.low and critic.high."""
     low, high = run.key("critic.low", -math.inf), run.key("critic.high", math.inf)
     values, paid = late(run, "values/mean"), late(run, names.REWARD)

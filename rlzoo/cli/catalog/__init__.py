@@ -1,6 +1,6 @@
-"""`rlzoo plugins`, `recipes` and `show`: what there is, and what a recipe would need.
+"""`rlzoo plugins`, `recipes` and `show`: the components and recipes, and what a recipe needs.
 
-May import `train` and what lies below, and no other verb.
+May import `train` and the packages below, and no other verb.
 
     plugins  the components there are, and those that were left out
     recipes  the recipes there are

@@ -1,4 +1,4 @@
-"""`rlzoo plugins [KIND] [WORD]`: what there is: names, ideas, or of a few all that is known."""
+"""`rlzoo plugins [KIND] [WORD]`: the components: names, ideas, or all details of a few."""
 
 import argparse
 import warnings
@@ -72,7 +72,7 @@ def _kind(words: list[str]) -> tuple[str, list[str]]:
 
 
 def find(zoo: "Zoo", kind: str, words: list[str]) -> list[tuple[str, Component]]:
-    """(name, component) of a kind, or of all, that speak of every word; raises UsageError if none
+    """(name, component) of a kind, or of all, that contain every word; raises UsageError if none
     does."""
     shelves = [zoo.shelves[kind]] if kind else list(zoo.shelves.values())
     every = [(name, c) for shelf in shelves for name, c in shelf.items()]

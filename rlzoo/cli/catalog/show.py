@@ -76,7 +76,7 @@ def plan_without_data(recipe: "Recipe", zoo: "Zoo") -> tuple["Plan", list[str]]:
 
 
 class _Absent:
-    """In the place of a task whose data is not here: prompts of so many tokens, no answer."""
+    """Stands in for a task whose data is missing: prompts of `tokens` tokens, no answer."""
 
     def __init__(self, tokens: int):
         self.tokens = tokens

@@ -1,4 +1,4 @@
-"""What there is, as tables: components, recipes, a recipe's values."""
+"""Tables: components, recipes, a recipe's values."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def ideas_view(found: Found, width: int) -> Iterator[Part]:
 
 
 def details_view(found: Found, others: Sequence[str]) -> Iterator[Part]:
-    """All that is known of some components; others: names of those that speak of them."""
+    """All details of some components; others: names of those that mention them."""
     for name, c in found:
         kind = KINDS[c.kind]
         many = kind.key == kind.plural

@@ -1,4 +1,4 @@
-"""What a run shows while it goes: a line now and then, for logs and pipes."""
+"""Progress of a run: an occasional line, for logs and pipes."""
 
 import re
 import time
@@ -58,7 +58,7 @@ class Lines(Silent):
         self._last = 0.0
 
     def show(self, line: Any) -> None:
-        """Where the reader has gone, or the disk is full, the run goes on, and says so once."""
+        """If the reader is gone or the disk is full, the run continues and reports it once."""
         if self.console.quiet:
             return
         self.console.print(line, markup=False, highlight=False, soft_wrap=isinstance(line, str))

@@ -1,4 +1,4 @@
-"""`rlzoo resume`: goes on with an interrupted run from its last checkpoint."""
+"""`rlzoo resume`: continues an interrupted run from its last checkpoint."""
 
 import argparse
 

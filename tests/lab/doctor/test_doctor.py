@@ -361,7 +361,7 @@ CASES = {  # rule -> (triggers, does not)
         record({"actor/ref_kl": 0.3}),
         record({"actor/ref_kl": lambda x: 0.3 * x}),
     ),
-    "critic_cannot_say_it": (
+    "critic_range_too_narrow": (
         record({"values/mean": 5.1}, recipe={"critic.low": 5.0, "critic.high": 6.0,
                                              "value_loss.name": "hl_gauss"}),
         record(recipe={"critic.low": 5.0, "critic.high": 6.0}),  # no bins

@@ -570,7 +570,7 @@ def test_wrong_state_keys(zoo, model_dir, keys, message):
     ("attribute", "value", "message"),
     [
         ("respond", lambda self, turn: [], "needs column 'turn', .* did you mean 'turns'"),
-        ("respond", lambda self, response_ids: [], "is told prompts, messages, .* alone"),
+        ("respond", lambda self, response_ids: [], "receives only prompts, messages"),
         ("stops", ["?"], "stops must be a tuple of texts"),
         ("stops", ("",), "stops must be a tuple of texts"),
         ("state_keys", None, "column 'state_keys' comes from a task's method"),
