@@ -192,7 +192,7 @@ def tasks_table(league: League, budgets: Mapping[str, int]) -> str:
 
 
 def draw_curves(league: League) -> None:
-    """The rows' mean training scores over tokens, for each task: the best in colour, others grey."""
+    """The rows' mean training scores over tokens by task: the best in colour, others grey."""
 
     def figure() -> object:
         columns = min(3, len(league))

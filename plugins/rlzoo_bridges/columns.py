@@ -1,7 +1,7 @@
-"""A trainer's tensors by rlzoo's names, each made when it is asked for.
+"""A trainer's tensors by rlzoo's names, each made on first use.
 
-A bridge says how a column is made of the trainer's own data; those that follow from others are made
-here, the same for every trainer (`hosts.DERIVED` lists them for those who have no torch).
+A bridge defines how a column is made of the trainer's own data; those that follow from others are
+made here, the same for every trainer (`hosts.DERIVED` lists them for those who have no torch).
 """
 
 import inspect

@@ -48,7 +48,7 @@ def _recipe(host: Any, words: list[str], zoo: Any) -> Result:
 
 
 def _table(host: Any, zoo: Any) -> Result:
-    """What it can take and what not."""
+    """The components that a trainer can take, and the others with reasons."""
     kinds = ("estimators", "policy_losses")
     found = {
         kind: {name: host.refusal(c, zoo.columns) for name, c in zoo.shelves[kind].items()}

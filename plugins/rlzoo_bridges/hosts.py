@@ -1,4 +1,5 @@
-"""What each trainer's data can feed and what not, and why. No trainer is imported here."""
+"""The columns that each trainer's data can feed, and reasons for the others. No trainer is
+imported here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,8 +34,8 @@ class Host:
     """A trainer, and what of its data the zoo is given.
 
     feeds:   column of an estimator -> what it is there.
-    lacks:   column -> why it is not there, where somebody may look for it.
-    asks:    column -> what makes it be there, where it is not there by itself.
+    lacks:   column -> why it is missing, where a user may expect it.
+    asks:    column -> the setting that provides it.
     losses:  whether the zoo's policy losses can run there.
     scaled:  whether advantages reach a loss multiplied by the weights of its mean: then only a loss
              that is proportional to them is itself.
@@ -51,7 +52,7 @@ class Host:
 
     @property
     def columns(self) -> frozenset[str]:
-        """What an estimator can be given."""
+        """The columns that an estimator can be given."""
         made = {
             n for n, of in DERIVED.items() if n not in self.lacks and set(of) <= set(self.feeds)
         }
@@ -77,7 +78,7 @@ class Host:
         if component.kind == "policy_losses" and not self.losses:
             return f"{cannot}, which has a policy loss of its own"
         if missing := self.missing(component, plugins):
-            whys: dict[str, list[str]] = {}  # a reason that several share is said once
+            whys: dict[str, list[str]] = {}  # a shared reason is given once
             for column in missing:
                 why = self.why(column, component.kind, plugins)
                 whys.setdefault(why, []).append(repr(column))

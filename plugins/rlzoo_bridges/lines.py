@@ -1,8 +1,8 @@
 """The lines that start a recipe's algorithm in another trainer.
 
-What a recipe says of the algorithm is carried over: estimator, whitening, policy loss, aggregation,
-KL, temperature, epochs; of the sizes, those that its file or the command line gives. What the other
-trainer cannot do is refused; model, data and rewards are its own business, and are left to the
+A recipe's algorithm is carried over: estimator, whitening, policy loss, aggregation,
+KL, temperature, epochs; and those sizes that its file or the command line gives. A part that the
+other trainer lacks is refused; model, data and rewards are its own business, and are left to the
 reader.
 """
 
@@ -57,7 +57,7 @@ def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
 
 
 def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
-    """What the other trainer is not told, and has its own way of."""
+    """Settings that are left to the other trainer's own ways."""
     config = plan.recipe.config
     out = ["model, data and reward function: the trainer's own keys, yours to add"]
     own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
@@ -91,7 +91,7 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
 
 
 def given(plan: Plan, key: str) -> bool:
-    """Whether the recipe's own file or the command line says it."""
+    """Whether the recipe's own file or the command line sets it."""
     return not NOT_GIVEN.search(plan.recipe.origins[key])
 
 
@@ -308,7 +308,7 @@ def _asks(plan: Plan, words: Mapping[str, str]) -> Words:
 
 
 def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
-    """What the trainer calls it; raises UsageError where it has nothing of the kind."""
+    """The trainer's name for it; raises UsageError where it has nothing of the kind."""
     if bound.component.name not in names:
         raise UsageError(
             f"{host.title} has nothing like {bound.component.label}; it has {', '.join(names)}"

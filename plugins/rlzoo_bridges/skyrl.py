@@ -4,7 +4,7 @@
         trainer.critic.model.path=MODEL rlzoo.estimator.lam_actor=0.9 ...
 
 Words that begin with `rlzoo.estimator.` and `rlzoo.policy_loss.` are options of the chosen ones;
-all others are SkyRL's own. From a script of one's own: `register(...)` before `initialize_ray`.
+all others are SkyRL's own. From your own script: `register(...)` before `initialize_ray`.
 """
 
 import sys
@@ -32,7 +32,7 @@ def estimate(
     name, options, token_level_rewards, response_mask, index, values=None, gamma=None, lambd=None,
     config=None, **_,
 ):  # fmt: skip
-    """(advantages, returns) as SkyRL's compute_advantages_and_returns asks for them."""
+    """(advantages, returns) as SkyRL's compute_advantages_and_returns returns them."""
     rewards = token_level_rewards
     given = {} if values is None else {"values": values.to(rewards.dtype)}
 

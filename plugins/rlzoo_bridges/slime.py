@@ -4,7 +4,7 @@ What to compute stands in the YAML file of `--custom-config-path`:
 
     rlzoo: {estimator: gae_decoupled, lam_actor: 0.9, whiten: batch}
 
-gamma and lam are slime's `--gamma` and `--lambd` where it says nothing. The critic learns by
+gamma and lam are slime's `--gamma` and `--lambd` where the recipe sets none. The critic learns by
 slime's own returns, whatever the estimator's: slime computes them in another process.
 """
 
@@ -103,7 +103,7 @@ def _ranks(what: str) -> int:
 
 
 def _of_all_ranks(rows: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The responses of every data-parallel rank, among which the samples of a prompt lie scattered;
+    """The responses of every data-parallel rank, among which the samples of a prompt are scattered;
     and at which of them this rank's begin."""
     from megatron.core import mpu
 

@@ -3,7 +3,7 @@
     trainer = ZooGRPOTrainer(model=..., reward_funcs=..., args=GRPOConfig(...), estimator="maxrl",
                              policy_loss="cispo", loss_options={"clip_high": 0.3})
 
-It samples, scores and aggregates as GRPOTrainer does: `loss_type` says how a loss of rlzoo is
+It samples, scores and aggregates as GRPOTrainer does: `loss_type` sets how a loss of rlzoo is
 averaged (grpo, bnpo, dr_grpo, dapo or luspo), `beta` is a KL in the loss. `scale_rewards` and the
 clip ranges of GRPOConfig are those of TRL's own advantages and losses, and do nothing here.
 """
@@ -23,7 +23,7 @@ from rlzoo_bridges.hosts import HOSTS
 
 HOST = HOSTS["trl"]
 AGGREGATIONS = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-# What TRL's own loss can do beside it, as an attribute of the trainer and what it must be.
+# Features of TRL's own loss: an attribute of the trainer, and the value that turns it off.
 PLAIN = {
     "_entropy_bonus_enabled": False,
     "top_entropy_quantile": 1.0,

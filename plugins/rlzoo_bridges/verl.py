@@ -5,8 +5,8 @@ verl imports this module itself, in each of its processes, by the entry-point gr
     python -m verl.trainer.main_ppo ... algorithm.adv_estimator=rlzoo/gae_decoupled \\
         critic.enable=true +algorithm.rlzoo.lam_actor=0.9
 
-Options of an estimator stand below `algorithm.rlzoo`; gamma and lam are those of `algorithm` where
-it says nothing. Options of a policy loss stand below `policy_loss.rlzoo`, for which
+Options of an estimator are below `algorithm.rlzoo`; gamma and lam are those of `algorithm` where
+those are not set. Options of a policy loss are below `policy_loss.rlzoo`, for which
 `PolicyLossConfig` here has room.
 """
 
@@ -72,7 +72,7 @@ def estimate(
     name, token_level_rewards, response_mask, config=None, index=None, batch=None,
     non_tensor_batch=None, **more,
 ):  # fmt: skip
-    """(advantages, returns) as verl's compute_advantage asks for them."""
+    """(advantages, returns) as verl's compute_advantage returns them."""
     caller = sys._getframe(1)
     if batch is None:  # its caller has the whole batch, and hands on a part (verl#7473 would all)
         data = caller.f_locals.get("data")
@@ -104,7 +104,7 @@ def lose(
     name, old_log_prob, log_prob, advantages, response_mask, loss_agg_mode="token-mean",
     config=None, rollout_is_weights=None,
 ):  # fmt: skip
-    """(the aggregated loss, metrics) as verl's ppo_loss asks for them."""
+    """(the aggregated loss, metrics) as verl's ppo_loss returns them."""
     options = {} if config is None else dict(config.policy_loss.get("rlzoo") or {})
     losses, metrics = calls.lose(
         HOST, name, log_prob, old_log_prob, advantages, response_mask, options
@@ -121,7 +121,7 @@ def lose(
 
 
 def register() -> None:
-    """Everything into verl's registries; what cannot be fed is there to say so when called."""
+    """Everything into verl's registries; a component that cannot be fed raises when called."""
     for name in calls.zoo().estimators:
         core_algos.register_adv_est(PREFIX + name)(_named(estimate, name))
     for name in calls.zoo().policy_losses:
@@ -135,7 +135,7 @@ def _named(function: Any, name: str) -> Any:
 
 
 def check_words(words: list[str]) -> None:
-    """Raise RlzooError where verl's command line asks for what cannot run there, or does not exist:
+    """Raise RlzooError where verl's command line names what cannot run there, or does not exist:
     the first call would come after a rollout."""
     for word in words:
         key, _, name = word.lstrip("+").partition("=")
@@ -145,7 +145,7 @@ def check_words(words: list[str]) -> None:
 
 
 def _load() -> None:
-    """verl logs a plugin that fails at DEBUG alone, and goes on without it: nobody would hear."""
+    """verl logs a failing plugin only at DEBUG, and continues without it."""
     try:
         register()
     except Exception as error:

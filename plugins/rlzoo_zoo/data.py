@@ -35,7 +35,7 @@ def read(path: str, *, format: str = "auto", subset: str = "", split: str = "") 
 
     format: auto (by what `path` is and how it ends), jsonl, parquet, folder (of `save_to_disk`, or
         of data files) or hub.
-    subset, split: of a data set with several.
+    subset, split: which one, where a data set has several.
     """
     kind = kind_of(path) if format == "auto" else format
     file = typed_path(path)
@@ -151,7 +151,7 @@ def _from_hub(name: str, subset: str) -> Any:
 
     from rlzoo.lm import reachable  # here: it imports torch
 
-    # Where there is no network, the library's own attempts take half a minute to say so.
+    # Where there is no network, the library's own attempts take half a minute to fail.
     offline = datasets.config.HF_HUB_OFFLINE
     datasets.config.HF_HUB_OFFLINE = offline or not reachable(datasets.config.HF_ENDPOINT)
     try:

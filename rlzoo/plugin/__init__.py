@@ -10,7 +10,7 @@ May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported wh
     installed  entry points of what is installed, quickly
     options    a typed setting with its range, and the words for a value that does not fit
     permissions  which environment variables a recipe may read
-    protocols  interfaces of plugins' objects: tasks, loggers, stores, displays; a task's `abilities`
+    protocols  interfaces of plugins' objects: tasks, loggers, stores, displays; task `abilities`
     registry   finds plugins through entry points and sets the broken ones aside: `load_zoo`
     sketch     what a zoo holds, read off its source: names and options, in a tenth of a second
     watch      reports which plugin takes long to load

@@ -262,7 +262,7 @@ def terms(record: Record) -> dict[str, Any]:
 
 
 def sources(record: Record) -> dict[str, str]:
-    """Checksums of a run's parts besides its recipe, as far as it recorded them: the
+    """Checksums of a run's parts other than its recipe, as far as it recorded them: the
     model's weights, the source of the task and, where the score is compared, of the rewards."""
     made = made_of(record.path)
     paid = record.metric == "score" or record.metric.startswith("reward/")

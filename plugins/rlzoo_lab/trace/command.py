@@ -82,7 +82,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if sum(sources) != 1:
         raise UsageError(
             "trace: give one of RUN, recipe=NAME, or --rewards with --values "
-            "(--rewards 0,0,1 --values .3,.4,.6; --scores with --kl in place of --rewards)"
+            "(--rewards 0,0,1 --values 0.3,0.4,0.6; --scores with --kl in place of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
         raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")

@@ -10,7 +10,7 @@ def seq_mean_token_sum_norm(response_mask, *, length: Annotated[int, Range(1)] =
 
     Dr. GRPO's. `length` is a constant of the run, usually ${rollout.max_new_tokens}; it only scales
     the loss, but against a KL or entropy coefficient (same weights) and gradient clipping nothing
-    changes with batch or padding. verl divides by the padded width unless told otherwise, so there
+    changes with batch or padding. verl divides by the padded width by default, so there
     the scale changes from batch to batch.
     Source: Liu et al. 2025, arXiv:2503.20783.
     """

@@ -10,7 +10,7 @@ Z = 1.96
 def branch_intervals(branch_scores):
     """Half the width of a 95 % interval of each V^, (B, T), from `branch_scores` (B, T, K).
 
-    Of a state whose K scores are all 0 or 1, Wilson's interval: it stays wide where K draws agree.
+    For a state whose K scores are all 0 or 1, Wilson's interval: it stays wide where K draws agree.
     Otherwise 1.96 standard errors (K - 1), too narrow for a handful of draws. K = 1 has no spread
     to go by: graded scores then give 0.
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953; arXiv:2410.01679 for the draws.

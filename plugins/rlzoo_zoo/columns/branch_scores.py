@@ -27,13 +27,13 @@ def branch_scores(
 
     From every such state (prompt and response so far, observations included) the policy samples
     `rollouts` times, all states in one batch; each continuation is scored together with what came
-    before it, less the scores already earned there. So K rollouts for each step, every token
+    before it, minus the scores already earned there. So K rollouts for each step, every token
     metered. A continuation may not pass the recipe's length limit, `sample.max_new_tokens`: what
     is beyond it is cut, and the row counts as truncated.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     device, known = scores.device, map(on_host, (response_ids, response_mask, branch_steps))
-    response, chosen, steps = known  # the host's, which knows them all
+    response, chosen, steps = known  # on the host
     starts = run_starts(steps, chosen)
     states = starts.nonzero()
     row, begin = states.repeat_interleave(rollouts, 0).unbind(1)  # (N,), N = states * K
@@ -91,7 +91,7 @@ def _join(response_ids, response_mask, begin, drawn, limit, tokenizer):
         "terminated": terminated,
         "truncated": drawn["truncated"].bool() | cut,
     }
-    if "turns" in drawn:  # of a conversation, whose rows are told from their beginning
+    if "turns" in drawn:  # a conversation's rows continue from their beginning
         return whole | {"turns": drawn["turns"], "responses": drawn["responses"]}
     texts = [  # without the EOS that ended it, as the rollout's own `responses`
         x[: n - int(ended)]

@@ -6,7 +6,7 @@ from rlzoo import hookimpl
 def branch_values(branch_scores):
     """V^ at each token (B, T): the mean over K of `branch_scores` (B, T, K) of its step's start.
 
-    Unbiased; `branch_intervals` says how sure it is.
+    Unbiased; `branch_intervals` gives its interval.
     Source: Kazemnejad et al. 2024, arXiv:2410.01679.
     """
     return branch_scores.mean(2)

@@ -17,7 +17,7 @@ def greedy_scores(sample, score, prompt_ids, prompt_mask, answers):
     first: dict[tuple, tuple[int, int]] = {}  # of each pair: its number, and the row that has it
     known = (on_host(x).tolist() for x in (prompt_ids, prompt_mask))
     for row, (ids, mask) in enumerate(zip(*known, strict=True)):
-        # What is right may be what an environment answers by: it tells rollouts apart, too.
+        # An environment may answer by the right answer, so that distinguishes rollouts, too.
         key = (tuple(ids), tuple(mask), repr(answers[row]))
         inverse.append(first.setdefault(key, (len(first), row))[0])
     of = torch.tensor([row for _, row in first.values()])

@@ -25,10 +25,10 @@ def implicit_rewards(
     """beta log(pi_phi / pi_ref) of each action, (B, T), both at temperature 1.
 
     pi_phi is the causal LM in the transformers folder `path`, read once and kept frozen: a model
-    trained so that this ratio's sum tells right responses from wrong ones. It must share the
-    policy's vocabulary. pi_ref is the run's frozen reference, asked by its own method: with LoRA it
-    is the policy's network with the adapters off. `rows` go through the models at a time. Breaks if
-    pi_phi was trained against another reference: the ratio then means nothing.
+    trained so that this ratio's sum separates right responses from wrong ones. It must share the
+    policy's vocabulary. pi_ref is the run's frozen reference, scored by its own method: with LoRA
+    it is the policy's network with the adapters off. `rows` go through the models at a time.
+    Breaks if pi_phi was trained against another reference: the ratio then means nothing.
     Source: Cui et al. 2025, arXiv:2502.01456; Yuan et al. 2024, arXiv:2412.01981.
     """
     refuse(path)
@@ -58,7 +58,7 @@ def check(*, path, **_):
 
 @lru_cache(maxsize=2)
 def _load(path, device):
-    from rlzoo.lm import load_causal_lm  # takes seconds: only where it is asked for
+    from rlzoo.lm import load_causal_lm  # takes seconds: only on use
 
     model = load_causal_lm(Path(path))
     return model.to(device).eval().requires_grad_(False)
@@ -68,7 +68,7 @@ def _log_ratios(model, reference, columns):
     """log(pi_phi / pi_ref) of the response tokens of some rows, (b, T)."""
     ids, steps = columns["response_ids"], columns["response_ids"].shape[1]
     mask = torch.cat([columns["prompt_mask"], columns["response_attention"]], 1).long()
-    with reference.precision():  # in the reference's own, or rounding alone would be a reward
+    with reference.precision():  # in the reference's own, or rounding would be a reward
         ours = model(
             input_ids=torch.cat([columns["prompt_ids"], ids], 1),
             attention_mask=mask,

@@ -25,11 +25,11 @@ def optimal_values(
     The value of the policy that maximises E R - beta KL(pi, pi_ref), which pi_ref's samples are
     enough to estimate. beta near 0 is the best of the rollouts, a large beta their mean. Rows with
     the same prompt and answer share them; every token is metered. The authors draw once for each
-    prompt, before training; here it is done anew whenever a prompt comes. Breaks where pi_ref never
-    solves a prompt: V* is then 0, and a right answer is worth the more.
+    prompt, before training; here it is done again whenever a prompt comes. Breaks where pi_ref
+    never solves a prompt: V* is then 0, and a right answer is worth the more.
     Source: Brantley et al. 2025, arXiv:2505.20686; their code, ZhaolinGao/A-PO.
     """
-    del reference  # asked for so that it is there: `sample` draws by it
+    del reference  # requested so that it exists: `sample` draws by it
     keys = [
         (tuple(ids), tuple(mask), repr(answer))
         for ids, mask, answer in zip(

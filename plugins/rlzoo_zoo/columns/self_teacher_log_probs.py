@@ -36,7 +36,7 @@ def self_teacher_log_probs(
     """log q of each token (B, T), q the policy that read a right answer of the same group before.
 
     The answer is the first other response of the group whose `sequence_scores` (B,) are at least
-    `success`; `template` puts it after the prompt (in a chat: after what the last message says).
+    `success`; `template` puts it after the prompt (in a chat: after the last message's text).
     Where there is none, q is the policy and the column `old_log_probs`: nothing to learn from. q's
     logits are (1 - mix) those of the frozen reference plus mix those of the policy, both of the
     longer prompt, at the run's temperature: the authors' "trust-region" teacher. Their other one,

@@ -1,4 +1,4 @@
-"""A*-PO's advantage: a response's reward less the optimal value of its prompt."""
+"""A*-PO's advantage: a response's reward minus the optimal value of its prompt."""
 
 from rlzoo import hookimpl
 
@@ -9,7 +9,7 @@ def a_star_po(sequence_scores, response_mask, optimal_values):
     V* is that of the best policy near the reference, not of the current one: no critic, no group,
     one response a prompt is enough. It is what beta log(pi / pi_ref) is at the optimum, so that the
     loss `a_star_po` can regress on it. As a baseline it is too high, and all but the best responses
-    are pushed down. Breaks with whitening, or a KL in the reward beside it: the zero matters.
+    are pushed down. Breaks with whitening, or with a KL in the reward: the zero matters.
     Source: Brantley et al. 2025, arXiv:2505.20686.
     """
     return (sequence_scores - optimal_values)[:, None] * response_mask

@@ -18,7 +18,7 @@ def gae_length_adaptive(
     """advantages = GAE(lam_i), lam_i = max(0, 1 - 1 / (alpha L_i)); returns = V + GAE(lam_critic).
 
     L_i is the row's number of actions. The sum of the weights lam^k is then about alpha L: the
-    same share of a response of any length. At alpha = .05 a response of 20 tokens or fewer
+    same share of a response of any length. At alpha = 0.05 a response of 20 tokens or fewer
     gets lam = 0, so on short answers this is td0: raise alpha there. All (B, T) but
     bootstrap_values (B,). Breaks with an untrained critic, as GAE does, and more so on short rows.
     Source: Yue et al. 2025, arXiv:2504.05118.

@@ -32,7 +32,7 @@ def gigpo(
     Source: Feng et al. 2025, arXiv:2505.10978.
     """
     mask = response_mask.bool()
-    # Where turns begin the host can tell: it need not ask a device how many they are.
+    # The host has the turns' beginnings, so that it need not wait for a device.
     at = run_starts(on_host(turn_ids), on_host(response_mask)).nonzero().unbind(1)
     row, first = (put(i, mask.device) for i in at)  # (N,), N turns in all
     starts = run_starts(turn_ids, mask)

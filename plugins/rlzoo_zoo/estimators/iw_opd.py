@@ -1,4 +1,4 @@
-"""IW-OPD: on-policy distillation that trusts the teacher less the further the response strayed."""
+"""IW-OPD: on-policy distillation with smaller weights of the teacher as the response strays."""
 
 from typing import Annotated
 
@@ -15,9 +15,9 @@ def iw_opd(
     """A_t = w_t (log q - log p), (B, T), w_t = 1 + (weight_max - 1) (1 - F_{t-1}).
 
     F_{t-1} = sum_{k<t} d_k / (sum_k d_k + 1e-8), d = abs(log q - log p): the share of the
-    response's whole disagreement that lies before token t. So w falls from weight_max at the first
-    token towards 1 at the last: a teacher that is shown a prefix it would not have written says
-    little. q is the teacher, p the policy at rollout. weight_max = 1 is `opd`. The share is
+    response's whole disagreement before token t. So w falls from weight_max at the first
+    token towards 1 at the last: a teacher that reads a prefix it would not have written is
+    unreliable. q is the teacher, p the policy at rollout. weight_max = 1 is `opd`. The share is
     relative: a response on which the two hardly differ is weighed as steeply as one on which they
     part.
     Source: Xie et al. 2026, arXiv:2606.22600; the formula and weight_max are those of the authors'

@@ -21,9 +21,9 @@ def mopd(
     q is the teacher of the prompt's domain, p the policy at rollout, R `sequence_rewards` (B,); the
     second term is GRPO's, one of the outcome advantages that the report names. The report weighs
     tokens by pi / mu within bounds, and drops those outside: correction=icepop. Which teacher is
-    for which prompt, `teacher.domains` says, by the domain that the task gives it; without, one
+    for which prompt, `teacher.domains` sets, by the domain that the task gives it; without, one
     teaches all. The value of alpha, and of the bounds, could not be seen. Breaks where a domain's
-    teacher is unlike the student: what the student does not sample, it is not told.
+    teacher is unlike the student: tokens that the student does not sample get no signal.
     Source: Xiaomi LLM-Core 2026 (MiMo-V2-Flash), arXiv:2601.02780, eq. 7 to 9, read in copies of
     the report; the method by itself: Ma et al. 2026, arXiv:2606.30406, of which the abstract was
     read.

@@ -10,10 +10,10 @@ def opd(teacher_log_probs, old_log_probs, response_mask, *, gamma: Discount = 0.
     q is the frozen teacher (`teacher.path`), p the policy at rollout. At gamma = 0, the published
     setting, each token is judged by itself, and the mean of A grad log p under p is minus the
     gradient of KL(p, q) at the states that the student visits: GKD's objective for samples of the
-    student alone and the reverse KL (Agarwal et al. 2023, arXiv:2306.13649), by one token instead
+    student only and the reverse KL (Agarwal et al. 2023, arXiv:2306.13649), by one token instead
     of the whole vocabulary. gamma = 1 counts what a token leads to: the gradient of the response's
     KL. Scores play no part. Breaks where the student never does what the teacher would: what it
-    does not sample, it is not told. The authors' code takes p from the sampler; so does
+    does not sample, gets no signal. The authors' code takes p from the sampler; so does
     `rollout.old_log_probs=sampled`.
     Source: Lu and Thinking Machines Lab 2025, "On-policy distillation"; checked against
     tinker_cookbook/distillation/train_on_policy.py.

@@ -12,7 +12,7 @@ def passk_max(sequence_rewards, response_mask, group_ids):
     R is `sequence_rewards` (B,). What the group's maximum loses without the sample: summed over the
     group it is an unbiased gradient of E[max of G rewards], pass@G for 0/1 rewards. A tie for the
     best gives zeros, and so do a group of one and one of equal rewards. verl divides by the group's
-    std unless told not to. Breaks on easy prompts: two right answers and nothing is learned.
+    std by default. Breaks on easy prompts: two right answers and nothing is learned.
     Source: Tang et al. 2025, arXiv:2503.19595.
     """
     best = sequence_rewards == group_max(sequence_rewards, group_ids)

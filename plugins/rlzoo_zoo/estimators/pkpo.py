@@ -17,7 +17,7 @@ def pkpo(
 ):
     """Right: A = k/n. Wrong: A = (k/n) rho(n-1, c, k-1). rho(n, c, k) = 1 - C(n-c, k) / C(n, k).
 
-    `sequence_scores` (B,) are 0/1 (above .5 is right), n the group's size, c its number of right
+    `sequence_scores` (B,) are 0/1 (above 0.5 is right), n the group's size, c its number of right
     answers, rho the unbiased estimate of pass@k. The *sum* over the group of A grad log pi
     is an unbiased gradient of pass@k; a loss that averages over rows divides it by n again.
     baseline "leave_one_out" subtracts what the others in each subset reach by themselves: right

@@ -1,4 +1,4 @@
-"""PRIME: dense rewards from an implicit reward model, beside the outcome, both leave-one-out."""
+"""PRIME: dense rewards from an implicit reward model and the outcome, both leave-one-out."""
 
 import torch
 
@@ -18,10 +18,10 @@ def prime(
 
     r = `implicit_rewards` (B, T) = beta log(pi_phi / pi_ref) per token, a column of its own; its
     leave-one-out mean is over the other rows' means per token; R is `sequence_scores` (B,).
-    As in the paper; the authors' code and verl take r_s G / (G - 1) less the sum of all G rows'
+    As in the paper; the authors' code and verl take r_s G / (G - 1) minus the sum of all G rows'
     means over G - 1, and whiten the result. The reward model is *frozen* here: the paper also
     trains it online on each batch's outcomes, which keeps the policy from gaming it. A group of one
-    gives zeros; equal outcomes add exactly 0, and the implicit rewards then decide alone. Breaks
+    gives zeros; equal outcomes add exactly 0, and only the implicit rewards then decide. Breaks
     once the policy has moved to where the frozen model's log-ratios no longer mean progress.
     Source: Cui et al. 2025, arXiv:2502.01456.
     """

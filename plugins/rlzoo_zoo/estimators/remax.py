@@ -8,7 +8,7 @@ def remax(rewards, response_mask, greedy_scores):
     """A_t = sum_{s>=t} r_s - R(greedy response), at every action (B, T).
 
     `greedy_scores` (B,) is a column of its own: one greedy rollout for each prompt, whose tokens
-    are metered. The baseline depends on the prompt alone, so the gradient stays unbiased, with a
+    are metered. The baseline depends only on the prompt, so the gradient stays unbiased, with a
     single sample per prompt and no critic. It is the score before KL, as in verl. Breaks when the
     greedy answer is always right or always wrong (the baseline is then a constant), and with
     rewards per token: late tokens' small reward-to-go meets the baseline of a whole response.

@@ -15,7 +15,8 @@ def td0(
 
     Least variance, and none at all with the exact critic and deterministic rewards. All (B, T)
     but bootstrap_values (B,). Breaks with an untrained critic: under a sparse reward only the last
-    token then gets any signal, and the others wait until the critic tells good prefixes from bad.
+    token then gets any signal, and the others wait until the critic separates good prefixes from
+    bad.
     Source: Sutton 1988, doi:10.1007/BF00115009.
     """
     return td_lambda(rewards, values, bootstrap_values, response_mask, gamma=gamma, lam=0.0)

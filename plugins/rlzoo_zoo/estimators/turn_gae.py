@@ -28,8 +28,8 @@ def turn_gae(
     turn, C_k = gamma (V_{k+1} + lam A_{k+1}), is paid at its last token. Then a row of one turn is
     `gae`(gamma = 1, token_lam) if it terminated. The critic's targets are the rewards left in the
     turn + C_k, with token_lam the advantages + V. Breaks when turns are few and long: shared credit
-    tells no token of a turn from another.
-    Source: Li et al. 2025 (Turn-PPO), arXiv:2512.17008, for the turns: read in summaries alone, the
+    does not distinguish the tokens of a turn.
+    Source: Li et al. 2025 (Turn-PPO), arXiv:2512.17008, for the turns: read only in summaries, the
     targets inside a turn are our own; token_lam after the bi-level GAE of VAGEN (Wang et al. 2025),
     which reads V_k at the turn's last token instead.
     """

@@ -4,7 +4,7 @@ from rlzoo import hookimpl
 
 
 def vopd(teacher_log_probs, teacher_kl, old_log_probs, response_mask):
-    """A_t = log q - log p + KL(p, q), (B, T): `opd` less its mean over the tokens of that state.
+    """A_t = log q - log p + KL(p, q), (B, T): `opd` minus its mean over the tokens of that state.
 
     q is the teacher, p the policy at rollout, KL over the whole vocabulary (`teacher_kl`). The
     mean of log q - log p under p is -KL, so that nothing changes in expectation; where the student

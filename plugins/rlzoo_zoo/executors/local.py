@@ -25,7 +25,7 @@ from rlzoo import Range, hookimpl
 
 ATTEMPTS = 3  # of a run whose worker dies or hangs
 BEAT = 2.0  # seconds between a worker's signs of life
-ASLEEP = 5.0  # seconds between two looks, after which nobody is to blame for a silence
+ASLEEP = 5.0  # seconds between two looks, after which a silence is not a worker's fault
 SILENT = 60.0  # seconds without one, after which a worker is taken for stopped
 
 Minutes = Annotated[float, Range(0, closed="neither"), "a run without a step for so long moves on"]
@@ -81,7 +81,7 @@ class Worker:
 
 
 class Crew:
-    """The workers of a sweep, and the runs that nobody has begun."""
+    """The workers of a sweep, and the runs not yet begun."""
 
     def __init__(
         self, jobs: Sequence[Any], workers: int, work: Callable, folder: Path, board: Any,
@@ -117,11 +117,12 @@ class Crew:
                 if asleep > ASLEEP:
                     worker.heard += asleep
                     worker.news += asleep
-                if not worker.pipe.poll():  # else it has something to say
+                if not worker.pipe.poll():  # else it has sent something
                     self.look_after(worker, now)
 
     def look_after(self, worker: Worker, now: float) -> None:
-        """A worker that is stopped, or whose run no longer gets on, is killed: another goes on."""
+        """A worker that is stopped, or whose run no longer gets on, is killed: another
+        continues."""
         longest = max(self.patience, 20 * worker.pace)
         how = ""
         if now - worker.heard > SILENT:
@@ -151,7 +152,7 @@ class Crew:
         worker.heard = worker.news = time.monotonic()
         worker.pace = 0.0
         self.attempts[worker.job.name] += 1
-        with contextlib.suppress(OSError):  # it is dead already: its pipe's end says so
+        with contextlib.suppress(OSError):  # it is dead already: its pipe's end shows it
             worker.pipe.send(worker.job)
         self.board.begin(worker.job)
 
@@ -191,7 +192,7 @@ class Crew:
 
     def stop(self, status: int) -> None:
         """Every run ends after its step, with a checkpoint. status: 128 + the number of the signal
-        that asked for it."""
+        that requested it."""
         # The whole group may have had that one, and the same again stops a run at once.
         number = signal.SIGHUP if status == 128 + signal.SIGTERM else signal.SIGTERM
         at_work = [w for w in self.workers if w.job]
@@ -211,7 +212,7 @@ class Crew:
                     at_work.remove(worker)
 
     def kill(self) -> None:
-        """A run can be cut off anywhere: it goes on from its checkpoint."""
+        """A run can be cut off anywhere: it continues from its checkpoint."""
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:

@@ -26,8 +26,8 @@ class Ray:
     """Runs as tasks of a Ray cluster that is up; `--on ray:HOST:PORT`, or the one of this machine.
 
     A run takes as many cores as it has threads, the memory that its model needs, and a GPU where
-    its device asks for one: `device=auto` does on a cluster that has any. One whose worker or node
-    dies goes on from its last checkpoint on another node, three tries in all. The sweep's folder
+    its device needs one: `device=auto` does on a cluster that has any. One whose worker or node
+    dies continues from its last checkpoint on another node, three tries in all. The sweep's folder
     must be on a disk that all nodes see; with --store each node uses its own. So must the folder
     that the command is given in, where words name a file from there; plugin files of RLZOO_PLUGINS,
     the variables RLZOO_... and those of --allow-env travel. Ctrl-C ends all.
@@ -46,7 +46,7 @@ class Ray:
         self.cpus, self.gpus, self.gigabytes = cpus, gpus, gigabytes
 
     def capacity(self, jobs):
-        """All at once: how many of them go on is Ray's affair, and nodes may join."""
+        """All at once: Ray decides how many run, and nodes may join."""
         return len(jobs)
 
     def run(self, jobs, work, board, folder, at_a_time):
@@ -59,7 +59,7 @@ class Ray:
                 tasks.stop()
 
     def wants(self, job):
-        """What a run takes of its node."""
+        """The resources that a run takes of its node."""
         import ray
 
         any_gpu = ray.cluster_resources().get("GPU", 0) > 0
@@ -72,7 +72,7 @@ class Ray:
 
 
 class Tasks:
-    """The runs under way, and what they say."""
+    """The runs under way, and their messages."""
 
     def __init__(self, work, board, luggage, wants):
         import ray
@@ -137,7 +137,7 @@ class Tasks:
         self.board.news(job, "place", _names(self.ray.nodes()).get(node, node[:6]))
 
     def has_ended(self, job, task):
-        """What became of a run; False where it is to be sent again."""
+        """A run's outcome; False where it must be sent again."""
         errors = self.ray.exceptions
         try:
             word, found = self.ray.get(task)
@@ -165,7 +165,7 @@ class Tasks:
 
 
 class Luggage:
-    """What a node needs to know of the place that the command was given in."""
+    """The settings of the command's machine that a node needs."""
 
     def __init__(self, folder):
         allowed = os.environ.get("RLZOO_ALLOW_ENV", "").split(",")
@@ -201,19 +201,19 @@ def _placed(name, text):
 
 
 def one_run(work, job, luggage, ear, number):
-    """What a task does, in a worker of its node."""
+    """The work of a task, in a worker of its node."""
     import ray
 
     luggage.unpack()
 
     def tell(*news):
-        return ear.actor.put_nowait.remote((job.name, number, *news))  # nobody waits for it
+        return ear.actor.put_nowait.remote((job.name, number, *news))  # without waiting for it
 
     ray.get(tell("begin", ray.get_runtime_context().get_node_id()))  # but for this
     if not job.store and not luggage.folder.is_dir():
         who = socket.gethostname()
         return "failed", f"{who} does not see {luggage.folder}: share its disk, or give --store URL"
-    if job.store:  # its folder is kept there: here it lies on the node's own disk
+    if job.store:  # its folder is kept there: here it is on the node's own disk
         job = replace(job, path=Path(tempfile.mkdtemp(prefix="rlzoo-run-"), job.name))
     try:
         word, found = work(job, tell)
@@ -258,8 +258,8 @@ def _connect(address):
 
 
 def _knock(address):
-    """Raises OSError where no head answers, ValueError where it is no address. Ray waits for
-    minutes where nobody does, or somebody else."""
+    """Raises OSError where no head answers, ValueError where it is not an address. Ray itself
+    waits for minutes there."""
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
@@ -291,7 +291,7 @@ def _names(nodes):
 
 
 def _said(error):
-    """The first sentence of what Ray says at length."""
+    """The first sentence of Ray's long message."""
     text = " ".join(str(error).split())
     return text.partition(". ")[0].rstrip(".") or type(error).__name__
 

@@ -18,7 +18,7 @@ class Slurm:
 
     The sweep waits and shows how far each is. A job that Slurm preempts, or whose time is up, goes
     back into the queue and on from its last checkpoint; so does one that is lost, three times.
-    What a job prints stands below `slurm/` in the sweep's folder. Ctrl-C cancels all.
+    A job's output is below `slurm/` in the sweep's folder. Ctrl-C cancels all.
     Source: submitit; cluster=local starts the same as processes of this machine, to try it.
     """
 
@@ -83,7 +83,7 @@ class Slurm:
 
 
 class Run:
-    """What a job calls, and what submitit sends again where Slurm cuts it off."""
+    """The function of a job; submitit sends it again where Slurm cuts it off."""
 
     def __init__(self, work):
         self.work = work
@@ -101,7 +101,7 @@ class Run:
 
 
 def _quiet(*news):
-    """The job's own log has what a run says; how far it is stands in its folder."""
+    """The job's own log has a run's messages; its folder shows how far it is."""
 
 
 def _tell(job, word, found, board):

@@ -21,7 +21,7 @@ def register_kl_penalties(register):
     register(
         abs,
         caution={
-            "kl.place = loss": "it is no KL estimate: its expected gradient is not that of a "
+            "kl.place = loss": "it is not a KL estimate: its expected gradient is not that of a "
             "KL; use k2",
             "kl.place = reward": "its policy gradient is not that of the KL; only k1 gives "
             "that in the reward",

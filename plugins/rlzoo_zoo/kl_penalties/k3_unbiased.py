@@ -7,7 +7,7 @@ def k3_unbiased(log_probs, ref_log_probs, old_log_probs):
     """rho (exp(-l) - 1 + l) with l = log pi - log pi_ref, rho = pi / pi_old, per token, in nats.
 
     The gradient runs through rho too, so that under pi_old the mean is the state's reverse KL and
-    the mean gradient its gradient, also where rho is not 1. k3 alone has the forward KL's, and
+    the mean gradient its gradient, also where rho is not 1. Plain k3 has the forward KL's, and
     where the policy has dropped a token that the reference likes it explodes; here rho makes up for
     it. At rollout rho is 1: in the reward it is k3. -l and log rho are held below 20. Read: the
     formula in two detailed summaries, TRL's `use_bias_correction_kl`, slime's code; not the report.

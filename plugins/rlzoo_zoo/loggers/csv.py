@@ -9,7 +9,7 @@ from rlzoo import hookimpl
 class Csv:
     """Writes `metrics.csv` into the run folder: a row per step or evaluation, a column per metric.
 
-    A metric that comes up later gets its column then: the file is written anew, row by row.
+    A metric that comes up later gets its column then: the file is rewritten, row by row.
     Source: RFC 4180.
     """
 

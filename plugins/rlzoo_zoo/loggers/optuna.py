@@ -1,4 +1,4 @@
-"""Evaluations told to a trial of an Optuna study, which may end the run early."""
+"""Evaluations reported to a trial of an Optuna study, which may end the run early."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ UNDER_WAY: ContextVar[Any] = ContextVar("trial", default=None)
 
 @contextmanager
 def for_trial(trial: Any) -> Iterator[None]:
-    """Runs within, with `loggers=optuna`, tell this trial how they get on; raises
+    """Runs within, with `loggers=optuna`, report to this trial; raises
     optuna.TrialPruned at the end where one was ended early."""
     import optuna
 
@@ -29,11 +29,11 @@ def for_trial(trial: Any) -> Iterator[None]:
 
 
 class Optuna:
-    """Tells an Optuna trial each evaluation; where the study's pruner says so, the run ends there.
+    """Reports each evaluation to an Optuna trial; the study's pruner may end the run.
 
-    Such a run ends as every other, with a checkpoint, a model and a summary, which says why under
+    Such a run ends as every other, with a checkpoint, a model and a summary, with the reason under
     `stopped`. The trial is that of `rlzoo_zoo.loggers.for_trial(trial)`, around `rlzoo.run`
-    or `rlzoo.resume`; a resumed run tells nothing twice. `metric` is what is told, one of
+    or `rlzoo.resume`; a resumed run reports nothing twice. `metric` is what is reported, one of
     evaluations.
     Breaks if what is low early ends high: a setting that starts slowly is pruned.
     Source: Akiba et al. 2019, arXiv:1907.10902; asynchronous successive halving (ASHA),

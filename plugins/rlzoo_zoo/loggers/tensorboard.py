@@ -9,8 +9,8 @@ from rlzoo import RlzooError, hookimpl
 class Tensorboard:
     """Writes `tensorboard/` into the run folder: `tensorboard --logdir runs` shows all runs there.
 
-    A scalar for each metric, under its own name, at its step. A resumed run is told the kept lines
-    again, so the files begin anew; those lines then bear the time of the resume.
+    A scalar for each metric, under its own name, at its step. A resumed run logs the kept lines
+    again, so the files begin again; those lines then have the time of the resume.
     Source: the tensorboard library, by torch.utils.tensorboard.
     """
 

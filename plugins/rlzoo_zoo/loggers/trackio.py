@@ -9,7 +9,7 @@ from rlzoo import RlzooError, hookimpl
 class Trackio:
     """A run of `project` in trackio's own folder; `trackio show --project rlzoo` shows them.
 
-    The run has the run folder's name, the metrics theirs, the steps theirs. A resumed run is told
+    The run has the run folder's name, the metrics theirs, the steps theirs. A resumed run logs
     the kept lines again, so the run that `trackio-run.txt` in the run folder names is deleted
     first. That holds for local projects: where TRACKIO_SPACE_ID or TRACKIO_SERVER_URL sends them
     elsewhere, a resume repeats the kept lines there.
@@ -25,7 +25,7 @@ class Trackio:
                 for old in list(trackio.Api().runs(project)):
                     if old.id == note.read_text():
                         old.delete()
-        # Its own readings of processor and memory would stand among the run's metrics.
+        # Its own readings of processor and memory would mix with the run's metrics.
         self.run = trackio.init(
             project, path.name, embed=False, auto_log_cpu=False, auto_log_gpu=False
         )

@@ -11,10 +11,10 @@ from rlzoo import RlzooError, hookimpl
 class Wandb:
     """A wandb run of `project` with the run folder's name, its files in `wandb/` there.
 
-    Nothing leaves this machine unless WANDB_MODE says `online`: it is offline without that, and
+    Nothing leaves this machine unless WANDB_MODE is `online`: it is offline without that, and
     `wandb sync` uploads later. Metrics keep their names, steps theirs; an evaluation shares its
-    step with the training line before it. A resumed run is told the kept lines again: offline its
-    files begin anew; online it is the same run (`wandb-id.txt`), which ignores steps it has.
+    step with the training line before it. A resumed run logs the kept lines again: offline its
+    files begin again; online it is the same run (`wandb-id.txt`), which ignores steps it has.
     Source: the wandb library.
     """
 

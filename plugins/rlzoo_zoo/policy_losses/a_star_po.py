@@ -21,8 +21,8 @@ def a_star_po(
     A is the response's mean advantage, L its number of actions: with seq_mean_token_sum this is the
     paper's loss. It is 0 where pi is the optimum of E R - beta KL(pi, pi_ref), if A = R - V* (the
     estimator `a_star_po`). On the policy's own samples its gradient is 2 beta times REINFORCE's
-    with a KL of coefficient beta in the reward; it knows no ratio. The V* in A is that of
-    another beta, .5 against 1e-3, in the authors' scripts as here. Adam takes the factor 2 beta
+    with a KL of coefficient beta in the reward; it uses no ratio. The V* in A is that of
+    another beta, 0.5 against 1e-3, in the authors' scripts as here. Adam takes the factor 2 beta
     out; max_grad_norm, which comes before it, hardly ever binds.
     Source: Brantley et al. 2025, arXiv:2505.20686; their code, ZhaolinGao/A-PO.
     """

@@ -23,8 +23,9 @@ def aspo(
     response that helps those that need it least, so for good tokens the ratio is turned over. c is
     the soft dual clip: beyond it the weight stays, and with it the gradient. The tokens that are
     silent are PPO's. The authors' scripts let the tokens of highest entropy, a fifth of them, go to
-    .4 in place of .2, which is left out here, and add k3 in the loss with .001. Read: the authors'
-    code (wizard-III/Archer2.0, `compute_policy_loss_archer`) and the formulas of summaries.
+    0.4 in place of 0.2, which is left out here, and add k3 in the loss with 0.001. Read: the
+    authors' code (wizard-III/Archer2.0, `compute_policy_loss_archer`) and the formulas of
+    summaries.
     Source: Wang et al. 2025, arXiv:2510.06062.
     """
     log_ratio = (log_probs - old_log_probs).detach().clamp(-20, 20)

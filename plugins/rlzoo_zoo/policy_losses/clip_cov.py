@@ -24,10 +24,11 @@ def clip_cov(
     """ppo_clip per token (B, T), but 0 on a few tokens whose log pi and A go together.
 
     cov = (A - mean A)(log pi - mean log pi), means over the mini-batch's actions; entropy falls
-    with its mean. Of the tokens with cov_low < cov < cov_high that PPO does not clip, the `noise`
+    with its mean. Among the tokens with cov_low < cov < cov_high that PPO does not clip, `noise`
     draws max(1, floor(fraction N)), N the actions. Couples the mini-batch. cov is in units of A
-    times nats: the defaults want whitened advantages. The clip is wide as in the authors' scripts;
-    the paper's formula has none. verl draws afresh each time; here a token's draw is the step's.
+    times nats: the defaults need whitened advantages. The clip is wide as in the authors' scripts;
+    the paper's formula does not have it. verl draws afresh each time; here a token's draw is the
+    step's.
     Source: Cui et al. 2025, arXiv:2505.22617.
     """
     mask = response_mask.bool()

@@ -26,10 +26,10 @@ def cppo(
     alters all states after it, so early tokens may move least, and once a beginning has moved by
     more than b = budget on average, what follows may move less. adaptive: b is the 90 % quantile of
     the response's D, held within [budget, 2 budget], as the paper does for base models; else it is
-    `budget` (.015 for reasoning models). A token on its way back is never masked. budget=1 and
-    weight_min=1 leave `dppo_tv`. The paper measures D over the 20 likeliest tokens; here, as in the
-    authors' code (Tencent-Hunyuan/UniRL), by the sampled token alone. It anchors on the policy that
-    sampled. log rho is held below 20.
+    `budget` (0.015 for reasoning models). A token on its way back is never masked. budget=1 and
+    weight_min=1 leave `dppo_tv`. The paper measures D over the 20 most likely tokens; here, as in
+    the authors' code (Tencent-Hunyuan/UniRL), by the sampled token only. It anchors on the policy
+    that sampled. log rho is held below 20.
     Source: Mao et al. 2026, arXiv:2606.10968, eq. 8 to 11.
     """
     mask = response_mask.bool()

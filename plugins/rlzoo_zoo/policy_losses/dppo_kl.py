@@ -21,7 +21,7 @@ def dppo_kl(
     Masked: where d = p log(p/q) + (1-p) log((1-p)/(1-q)), in nats, p = pi_old, q = pi, is over
     clip_high with A > 0 and q > p, or over clip_low with A < 0 and q < p. d is the KL between
     "this token" and "any other", a lower bound of that over the vocabulary. A token that moved
-    against its advantage is never masked. 1e-8 beside 1 - p and 1 - q as in verl.
+    against its advantage is never masked. 1e-8 is added to 1 - p and 1 - q as in verl.
     Source: Qi et al. 2026, arXiv:2602.04879.
     """
     log_pi = log_probs.detach()

@@ -20,7 +20,7 @@ def dppo_tv(
 
     Masked: A > 0 with pi - pi_old > clip_high, and A < 0 with pi_old - pi > clip_low. abs(pi -
     pi_old) is the total variation between "this token" and "any other". A token of probability
-    .001 may double, one of .9 may not fall to .7: the reverse of what a ratio's clip allows. A
+    0.001 may double, one of 0.9 may not fall to 0.7: the reverse of what a ratio's clip allows. A
     moderate `cap` biases. The paper anchors on the policy that sampled.
     Source: Qi et al. 2026, arXiv:2602.04879.
     """

@@ -17,7 +17,7 @@ def drpo(
     `spo_simple` with an interval of eps / pi_old for each token: its gradient is that of -A rho
     times 1 - sign(A (rho - 1)) abs(pi - pi_old) / eps. With eps below 1 it turns round where the
     token's probability has moved by eps, the edge of `dppo_tv`'s interval; with the paper's 12.5,
-    which no probability can move by, the factor stays within 1 - .08 and 1 + .08, close to
+    which no probability can move by, the factor stays within 1 - 0.08 and 1 + 0.08, close to
     `surrogate`. log rho is held below 20. Read: the authors' code and their account of the method
     (Tencent-Hunyuan/UniRL). Not DRO (`dro`).
     Source: Yao et al. 2026, arXiv:2606.09821.

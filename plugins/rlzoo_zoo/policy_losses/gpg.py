@@ -7,7 +7,7 @@ def gpg(log_probs, advantages):
     """-A log pi per token (B, T): no ratio, no clipping, no reference model.
 
     The same formula as `reinforce`. The paper's correction for prompts without signal is a factor
-    of the advantage, so it belongs to the estimator `gpg`, with which this is to be paired.
+    of the advantage, so it belongs to the estimator `gpg`, its intended pair.
     Breaks with more than one step per batch: nothing corrects for the policy that sampled.
     Source: Chu et al. 2025, arXiv:2504.02546.
     """

@@ -23,7 +23,7 @@ def high_entropy(
 
     The max(1, floor(fraction N)) highest of the mini-batch's N actions, ties all in, by the policy
     as it is. Most tokens of a chain of thought follow from those before; the few forks decide, and
-    training on them alone is as good or better, says the paper, for large models. Couples the
+    training only on them is as good or better for large models, by the paper. Couples the
     mini-batch. What is left out still counts in the loss's denominator, as in the paper's formula,
     so the push is about fraction of what it was. clip_high is DAPO's, on which the paper builds.
     fraction=1 is `ppo_clip`. TRL's `top_entropy_quantile` interpolates the threshold: one token

@@ -25,7 +25,7 @@ def opsm(
     the steps taken since and a sampler that differs from the trainer. One learns most from one's
     own mistakes; from those that one would no longer make, little, and they unsettle. Good
     responses are kept however old they are. Breaks with top-k or top-p: log mu is then of what was
-    left, and the mean never 0. The report gives no delta; .5 is TRL's example, slime's default is
+    left, and the mean never 0. The report gives no delta; 0.5 is TRL's example, slime's default is
     1e-4. Read: the formula in two detailed summaries, TRL's and slime's code, which agree; not the
     report.
     Source: DeepSeek-AI 2025 (V3.2), arXiv:2512.02556, eq. 9.

@@ -22,11 +22,11 @@ def ripo(
 
     To second order a token's share of KL(pi_old, pi) is pi_old (rho - 1)^2 / 2: a fixed interval
     lets a likely token move far and an unlikely one not at all, this one spends the same KL on
-    each (at most delta / 2 nats). A token of probability .8 may go from .6 to 1.0, one of .01 to
-    .032. ratio_min binds for tokens below probability .2. The authors found delta_high much larger
-    than delta_low to break down. log rho is held below 20. Read: two detailed summaries and one
-    reimplementation, which agree on the formula, delta and the outer bounds; not the paper itself.
-    The authors published no code.
+    each (at most delta / 2 nats). A token of probability 0.8 may go from 0.6 to 1.0, one of 0.01
+    to 0.032. ratio_min binds for tokens below probability 0.2. The authors found delta_high much
+    larger than delta_low to break down. log rho is held below 20. Read: two detailed summaries and
+    one reimplementation, which agree on the formula, delta and the outer bounds; not the paper
+    itself. The authors published no code.
     Source: Cai et al. 2026, arXiv:2607.10169.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()

@@ -8,7 +8,7 @@ def surrogate(log_probs, old_log_probs, advantages):
 
     At rho = 1 its gradient is REINFORCE's; away from there it weighs each token by its own ratio
     and ignores that earlier tokens changed the states. Nothing bounds rho: meant for few small
-    steps or beside a KL penalty. log rho is held below 20 (rho < 5e8), as in verl: exp overflows
+    steps or with a KL penalty. log rho is held below 20 (rho < 5e8), as in verl: exp overflows
     float32 at 88.
     Source: Schulman et al. 2015, arXiv:1502.05477.
     """

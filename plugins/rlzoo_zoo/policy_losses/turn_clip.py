@@ -25,7 +25,7 @@ def turn_clip(
     the mean of its advantages. It is the first half of ST-PPO, which its authors call Turn-PPO
     (another method than `turn_gae`'s); the second half, a normalisation by the clipped part of the
     gradient, is left out, as its formula could not be had. One turn with seq_mean_token_mean is
-    `gmpo` but for the clip. w moves less than rho does: .2 clips little. Breaks, as `ppo_clip`,
+    `gmpo` but for the clip. w moves less than rho does: 0.2 clips little. Breaks, as `ppo_clip`,
     where A < 0 and w is large. Read: the abstract, and three summaries that give w_k and the
     gradient; not the paper, nor the code that its second version names (Cloud0723/SORL).
     Source: Li et al. 2025, arXiv:2511.20718.

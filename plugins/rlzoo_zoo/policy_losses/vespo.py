@@ -24,7 +24,7 @@ def vespo(
     W is the whole response's, without a root over its length; phi(1) = 1. k fades responses that
     have become unlikely, lam those that have become likely; k and lam go by the sign of A (0 counts
     as positive). Breaks for long responses several steps off-policy, where W leaves (0.1, 3) by
-    noise alone and most of the batch gets no weight. phi is held below e^20. Values as in TRL.
+    noise and most of the batch gets no weight. phi is held below e^20. Values as in TRL.
     Source: Shen et al. 2026, arXiv:2602.10693.
     """
     log_w = masked_sum((log_probs - old_log_probs).detach(), response_mask)[:, None]  # (B, 1)

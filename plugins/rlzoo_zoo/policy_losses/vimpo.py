@@ -26,9 +26,9 @@ def vimpo(
     """(N / B L_i) (sum_t d_t - A_i)^2 / 2 + actor_coef PPO(rho, W), a loss per token, (B, T).
 
     d_t = beta (log(pi / pi_ref) - KL_t(pi, pi_ref)), KL_t without gradient. Under KL
-    regularisation the best policy knows its value: V_t = V_{t+1} - d_t with V = 0 at the end
-    (undiscounted, one reward at the end). So sum_t d_t should be R less the value of the prompt,
-    for which the group's mean stands: A_i is the mean of `advantages` over the row, to be
+    regularisation the best policy contains its value: V_t = V_{t+1} - d_t with V = 0 at the end
+    (undiscounted, one reward at the end). So sum_t d_t should be R minus the value of the prompt,
+    estimated by the group's mean: A_i is the mean of `advantages` over the row, to be
     `dr_grpo`'s, not whitened. And d is the TD error of that value: W_t = sum_k lam^k d_{t+k},
     whitened over the mini-batch and without gradient, is what PPO with two clips follows; it reads
     no reward. B rows of L_i actions, N in all: with aggregation=token_mean the first part is the
@@ -60,7 +60,7 @@ def vimpo(
     return (value + actor_coef * actor) * mask, metrics
 
 
-STEPS = "its KL is that of the rollout, which is the policy's own on the first step alone"
+STEPS = "its KL is that of the rollout, which is the policy's own only on the first step"
 CAUTION = {
     "train.minibatches > 1": STEPS,
     "train.epochs > 1": STEPS,

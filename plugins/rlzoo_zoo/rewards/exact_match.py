@@ -24,7 +24,7 @@ def exact_match(
     white space counts as one space; unicode: equal characters are equal however they are composed
     (NFC), or look-alikes such as `２` and `2` too (NFKC). An answer may be a text, a number or a
     bool, read as `str` writes it, or a list of those: then any of them is right. Breaks on
-    anything said beside the answer, and on `42.0` for 42: see `numeric`.
+    any text around the answer, and on `42.0` for 42: see `numeric`.
     Source: the exact match of Rajpurkar et al. 2016 (SQuAD), arXiv:1606.05250, without its
     dropping of articles and punctuation.
     """
@@ -44,7 +44,7 @@ def normal(text, strip, casefold, spaces, unicode):
 
 
 def accepted(answer) -> list[str]:
-    """The texts that are right, one or several; raises ValueError on what is no answer."""
+    """The texts that are right, one or several; raises ValueError on an invalid answer."""
     several = answer if isinstance(answer, (list, tuple)) else [answer]
     if not several or not all(isinstance(a, (str, Number)) for a in several):
         raise ValueError(f"an answer is a text, a number or a list of those. Got {answer!r}")

@@ -37,7 +37,7 @@ def http(
     on_failure: Annotated[Literal["stop", "zero"], "where no attempt is answered"] = "stop",
     headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
 ):
-    """What the endpoint says of each response, (B,), or of each of its tokens, (B, T).
+    """The endpoint's score of each response, (B,), or of each of its tokens, (B, T).
 
     POST of {"responses": [...], ...}, lists of `batch` items or fewer, holding the fields in `send`
     and nothing else; the answer is {"scores": [...]} with a finite number for each response, or
@@ -76,7 +76,7 @@ def http(
 
 
 class HttpError(RlzooError):
-    """An answer that is none: the run had begun."""
+    """An invalid answer after the run had begun."""
 
     status = 1
 
@@ -95,7 +95,7 @@ class _Endpoint:
 
     def __init__(self, url, headers, timeout, retries, backoff):
         parts = urllib.parse.urlsplit(url)
-        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold what is nobody's affair
+        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
         self.url, self.timeout, self.retries, self.backoff = url, timeout, retries, backoff
         self.headers = {"Content-Type": "application/json", **headers}
         self.opener = urllib.request.build_opener(_NoRedirect)

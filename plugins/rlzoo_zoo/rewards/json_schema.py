@@ -15,7 +15,7 @@ from rlzoo import Range, RlzooError, hookimpl
 from rlzoo_zoo.rewards.worker import Worker
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# What holds the same value to another schema; other keywords go on to a part of the value.
+# Keywords that apply another schema to the same value; others apply one to a part of it.
 SAME = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies")
 _WORKER = Worker("json_worker", "jsonschema")
 atexit.register(_WORKER.stop)
@@ -32,8 +32,8 @@ def json_schema(
 
     schema: a path, or JSON text that begins with `{`; the draft that its `$schema` names, else
     2020-12. `$ref` leads inside the schema only: nothing is fetched. JSON as RFC 8259 has it, so
-    NaN and Infinity are none. It pays the form, not the truth: give it beside a verifier of the
-    content. Breaks where the form can be met by nothing (`{}`): say what is `required`, and
+    NaN and Infinity are invalid. It pays the form, not the truth: combine it with a verifier of
+    the content. Breaks where the form can be met by nothing (`{}`): set `required`, and
     `additionalProperties: false`. It runs in a process of its own, which ends itself when a
     response takes longer than `timeout`, where a `pattern` backtracks, say: that response scores 0.
     Source: JSON Schema 2020-12, by the library jsonschema.
@@ -105,7 +105,7 @@ def _same(node: dict[str, Any]) -> Iterator[Any]:
 
 
 def _endless(leads: dict[int, list[Any]]) -> bool:
-    """Whether some schema leads to itself: mappings that lead nowhere, or to such alone, are taken
+    """Whether some schema leads to itself: mappings that lead nowhere, or only to such, are taken
     away until none is left."""
     left = {one: {id(x) for x in others} & leads.keys() for one, others in leads.items()}
     while ends := {one for one, others in left.items() if not others & left.keys()}:

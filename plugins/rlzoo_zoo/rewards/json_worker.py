@@ -34,13 +34,13 @@ def _none_such(word: str) -> None:
 
 def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is no number")
+        raise ValueError(f"{text} is not a number")
     return number
 
 
 @lru_cache
 def validator(schema: str) -> Any:
-    """Of a schema's text, which has been checked."""
+    """The validator of a schema's text, which has been checked."""
     import jsonschema
     import referencing
 

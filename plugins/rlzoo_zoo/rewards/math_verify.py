@@ -22,11 +22,11 @@ def math_verify(
     The result is what math-verify finds in the response: in `\boxed{}`, in LaTeX, or a plain number
     or expression near the end. `\frac{2}{4}`, `0.5` and `1/2` are equal, so are sets in any order
     and `x=3` and `3`. The answer is read likewise, as LaTeX where it has no delimiters; one that
-    cannot be read is an error; of a list any is right. It runs in a process of its own, which ends
-    itself when a response takes longer than `timeout` or than 4 GB: that response scores 0, the
-    others are not touched. Nothing of a response is executed: expressions are parsed, and only
-    digits and operators are computed. Breaks on answers that are words, and near the timeout,
-    where scores depend on the machine.
+    cannot be read is an error; in a list any answer is right. It runs in a process of its own,
+    which ends itself when a response takes longer than `timeout` or than 4 GB: that response
+    scores 0, the others are not touched. Nothing of a response is executed: expressions are
+    parsed, and only digits and operators are computed. Breaks on answers that are words, and near
+    the timeout, where scores depend on the machine.
     Source: huggingface/Math-Verify; Cobbe et al. 2021, arXiv:2110.14168.
     """
     refuse_missing()

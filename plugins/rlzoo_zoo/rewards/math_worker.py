@@ -18,7 +18,7 @@ def serve(judge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     It starts with signals blocked (`worker.signals_blocked`); its own limits end it.
     """
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no verdict
+    os.dup2(2, 1)  # libraries' output is not a verdict
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     print("ready", file=out, flush=True)
     for line in sys.stdin:

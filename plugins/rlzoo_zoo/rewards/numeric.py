@@ -10,7 +10,7 @@ import torch
 from rlzoo import Range, hookimpl
 from rlzoo_zoo.rewards.exact_match import accepted
 
-# Not a part of `1.2.3`, nor the 1 of `1e9999`, whose digits nobody wants.
+# Not a part of `1.2.3`, nor the 1 of `1e9999`, whose digits do not count.
 _UNSIGNED = (
     r"(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?|\.\d+)"
     r"(?!\d|\.\d|[eE][-+]?\d)"
@@ -39,8 +39,8 @@ def numeric(
     (last), or boxed where there is a box and last where there is none (auto). Read exactly, as
     fractions: `1,234.50`, `-3`, `1/2`, `\frac{1}{2}`, `2.5e3`; `$`, `%` and units are not read.
     Right within tolerance, or within relative * |answer|. An answer without a number is an error;
-    of a list any is right. Breaks where the last number is not the result ("so 42, as in step 3"),
-    on decimal commas (`1,5` ends with 5) and on mixed fractions (`1 1/2` is 1/2).
+    any answer of a list is right. Breaks where the last number is not the result ("so 42, as in
+    step 3"), on decimal commas (`1,5` ends with 5) and on mixed fractions (`1 1/2` is 1/2).
     Source: the final number of Cobbe et al. 2021 (GSM8K), arXiv:2110.14168.
     """
     rows = zip(responses, answers, strict=True)
@@ -80,7 +80,7 @@ def _exactly(digits: str) -> Fraction:
 
 
 def last_box(text: str) -> str | None:
-    r"""What stands in the last `\boxed{...}`, braces balanced; None where none is closed."""
+    r"""The content of the last `\boxed{...}`, braces balanced; None where none is closed."""
     found, opened = None, []
     for brace in BRACE.finditer(text):
         if brace[0] != "}":

@@ -1,4 +1,4 @@
-"""DAPO's soft overlong penalty: a response that nears the limit is told so, before it hits it."""
+"""DAPO's soft overlong penalty: responses close to the limit lose score."""
 
 from typing import Annotated
 
@@ -13,8 +13,8 @@ def overlong(
 ):
     """0 up to max_length - buffer actions, then falling linearly to -1 at max_length, (B,).
 
-    clip((max_length - buffer - L) / buffer, -1, 0), L the number of actions. Give it beside the
-    task's reward, with a weight; max_length is usually ${rollout.max_new_tokens}. The defaults are
+    clip((max_length - buffer - L) / buffer, -1, 0), L the number of actions. Add it to the
+    task's reward with a weight; max_length is usually ${rollout.max_new_tokens}. The defaults are
     the paper's. Breaks where right answers need the room: it then trades accuracy for brevity.
     verl's `overlong_buffer` is the same, with its penalty_factor as the weight.
     Source: Yu et al. 2025 (DAPO), arXiv:2503.14476.

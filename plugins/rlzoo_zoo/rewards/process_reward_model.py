@@ -30,13 +30,13 @@ def process_reward_model(
     p_k = P(step k is right) by a frozen transformers token classifier of two labels, read at the
     last token of the separator behind the step, as TRL's PRMTrainer trains one. form=step pays p_k,
     at most 1 a step. form=min pays w_k r_k, r_k = 2 p_k - 1 and w = softmax(-r / temperature) over
-    the response's steps, so that they add up to about the worst one. Pieces of white space are no
-    steps; a step beyond what the model reads earns 0; one whose end no token shows is paid at the
-    last action. The model has its own tokenizer and sees text alone. An encoder judges a step by
-    what follows, too. Breaks with form=step where more steps are more pay: the policy learns to go
-    on; and where it leaves what was judged, as every learned reward.
+    the response's steps, so that they add up to about the worst one. Pieces of white space do not
+    count; a step beyond what the model reads earns 0; one whose end no token shows is paid at the
+    last action. The model has its own tokenizer and sees only text. An encoder judges a step by
+    what follows, too. Breaks with form=step where more steps are more pay: the policy learns to
+    continue; and where it leaves what was judged, as every learned reward.
     Source: Lightman et al. 2023, arXiv:2305.20050, for the model; Wang et al. 2023
-    (Math-Shepherd), arXiv:2312.08935, pays each step (read in summaries alone); form=min is Cheng
+    (Math-Shepherd), arXiv:2312.08935, pays each step (read only in summaries); form=min is Cheng
     et al. 2025 (PURE), arXiv:2504.15275, as in the authors' code, without its outcome reward.
     """
     place = response_mask.device if device == "auto" else torch.device(device)
@@ -57,7 +57,7 @@ def process_reward_model(
 
 
 def weighed(p, form, temperature):
-    """What steps (K,) of probabilities p are paid."""
+    """The rewards of steps (K,) of probabilities p."""
     if form == "step":
         return p
     r = 2 * p - 1

@@ -16,7 +16,7 @@ from rlzoo_zoo.rewards.worker import signals_blocked
 ANSWER = "{answer}"
 DEEPEST = 100  # brackets in each other
 PATIENCE = 5.0  # seconds for a pattern to be read
-# Words of a pattern, those behind a backslash first, since they are none.
+# Words of a pattern, escaped ones first, since these are literals.
 _WORDS = re.compile(r"\\.|(\()(\?(?:R|\d|&|P>))?|(\))|\{(\d*)(?:,(\d*))?\}", re.DOTALL)
 _COMPILE = """
 import resource, sys, regex
@@ -38,7 +38,7 @@ def regex(
     r"""1 where the pattern is found in the response (search) or is all of it (full), else 0, (B,).
 
     Python's syntax, without a pattern that calls itself. `{answer}` is replaced by the row's
-    answer, its own signs escaped, so that `<answer>\s*{answer}\s*</answer>` asks for the right
+    answer, its own signs escaped, so that `<answer>\s*{answer}\s*</answer>` requires the right
     answer in its place; without it the answers are not looked at, and a mere format is paid.
     ignorecase, and dotall (`.` takes line ends, too), as in Python. Breaks on patterns that
     backtrack without end, such as `(a+)+b`: a response on which the search takes longer than
@@ -69,7 +69,7 @@ def found(pattern, text, match="search", ignorecase=False, dotall=False, timeout
 
 @lru_cache(maxsize=4096)
 def compile_pattern(pattern: str, ignorecase: bool = False, dotall: bool = False) -> Any:
-    """Raises ValueError, with the place of the fault, where it is no pattern."""
+    """Raises ValueError, with the place of the fault, where it is not a pattern."""
     import regex as library  # what transformers uses; unlike the standard one it can be stopped
 
     flags = (library.IGNORECASE if ignorecase else 0) | (library.DOTALL if dotall else 0)
@@ -91,7 +91,7 @@ def _refuse_endless(pattern: str, flags: int) -> None:
         if depth > DEEPEST:
             raise RecursionError
         times *= max(1, int((word[5] or word[4] or "0")[:9]))
-    if times > 100_000:  # or one beside the other, which takes no time: another process tries
+    if times > 100_000:  # or one after the other, which takes no time: another process tries
         command = [sys.executable, "-P", "-c", _COMPILE, str(flags)]
         data = pattern.encode(errors="surrogatepass")
         endless = False

@@ -27,7 +27,7 @@ def reward_model(
     without one the prompt's text, the response and, where the row terminated, EOS; an encoder
     (BERT, RoBERTa) reads the two as its tokenizer's pair. What is too long loses its beginning, but
     no BOS. Padding moves no score. Unbounded and of any scale: `weight` scales it. Breaks where the
-    policy leaves what the preferences were about: the score goes on rising and the worth falls;
+    policy leaves what the preferences were about: the score keeps rising and the quality falls;
     hold it with `kl`.
     Source: Ouyang et al. 2022, arXiv:2203.02155; Stiennon et al. 2020, arXiv:2009.01325.
     """

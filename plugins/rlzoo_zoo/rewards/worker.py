@@ -18,10 +18,10 @@ BY_RESPONSE = (-LIMIT, 1, -signal.SIGSEGV, -signal.SIGABRT)
 
 
 class Worker:
-    """The process of `module`, which works with a library: started when first asked, and again
+    """The process of `module`, which works with a library: started at the first job, and again
     when it died.
 
-    Not signals or threads in this one: they work in the main thread alone, and neither stops a
+    Not signals or threads in this one: they work only in the main thread, and neither stops a
     multiplication of huge integers or a search by `re`.
     """
 
@@ -34,7 +34,7 @@ class Worker:
     def ask(self, job: dict[str, Any]) -> bool:
         """Whether the response is right; one that takes too long, or too much memory, is not.
 
-        A worker that somebody else kills is started again, once, for the same response.
+        A worker killed from outside is started again, once, for the same response.
         Raises RlzooError where that one is killed, too; ValueError where the job is at fault.
         """
         with self.lock:
@@ -60,11 +60,11 @@ class Worker:
         ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         raise RlzooError(
             f"{self.library}: its process ended twice at the same response ({ended}): the machine "
-            "has too little memory, or somebody killed it"
+            "has too little memory, or another process killed it"
         )
 
     def start(self) -> None:
-        # -P: the current folder's modules are none of its business.
+        # -P: the current folder's modules must not be imported.
         command = [sys.executable, "-P", "-m", f"rlzoo_zoo.rewards.{self.module}"]
         with signals_blocked():
             self.process = subprocess.Popen(
@@ -110,7 +110,7 @@ class Worker:
 def signals_blocked() -> Iterator[None]:
     """A process that starts within receives no signal but those that no process can block, and
     `LIMIT`: a terminal, a shell and a scheduler signal the whole group of a run, and the run
-    decides what happens. What this thread is sent meanwhile it receives at the end."""
+    decides what happens. Signals that arrive meanwhile are received at the end."""
     former = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {LIMIT})
     try:
         yield

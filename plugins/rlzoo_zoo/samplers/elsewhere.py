@@ -1,4 +1,4 @@
-"""What samplers share that draw elsewhere: the policy's weights, what is asked, what comes back."""
+"""Shared by samplers that draw elsewhere: the policy's weights, requests and responses."""
 
 import math
 
@@ -15,7 +15,7 @@ OFF_POLICY = {
 def weights(policy):
     """name -> tensor, as the model's own checkpoint has them: adapters merged, tied weights once.
 
-    Of weights that are spread over processes the sampler sees whole ones.
+    Weights that are spread over processes reach the sampler whole.
     """
     from transformers.core_model_loading import revert_weight_conversion
 
@@ -53,7 +53,7 @@ def fingerprint(policy):
 
 
 def asked(policy, prompt_ids, prompt_mask, uniforms):
-    """The prompts as lists of ids, and how each is to be continued: in the words that vLLM's
+    """The prompts as lists of ids, and the settings to continue each: in the words that vLLM's
     `SamplingParams` and its server share. A row's seed comes from its first uniform."""
     rows = [ids[mask.bool()].tolist() for ids, mask in zip(prompt_ids, prompt_mask, strict=True)]
     settings = {
@@ -65,7 +65,7 @@ def asked(policy, prompt_ids, prompt_mask, uniforms):
         "ignore_eos": True,  # what ends a response are the policy's own ids, and no others
         "stop": list(policy.stops) or None,
         "skip_special_tokens": False,  # a stop may be one
-        "logprobs": 0,  # of the sampled token alone
+        "logprobs": 0,  # only the sampled token's
     }
     return rows, [{**settings, "seed": int(u * 2**31)} for u in uniforms[:, 0].tolist()]
 
@@ -81,7 +81,7 @@ def columns(policy, found, uniforms):
         if not 0 < len(tokens) <= limit or len(said) != len(tokens):
             raise RlzooError(
                 f"response {i} has {len(tokens)} tokens and {len(said)} log-probabilities; "
-                f"1 to {limit} of both were asked for"
+                f"1 to {limit} of both were requested"
             )
         if cut and len(tokens) < limit:
             raise RlzooError(

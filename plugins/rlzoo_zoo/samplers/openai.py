@@ -15,8 +15,8 @@ from rlzoo_zoo.rewards.http import headers
 from rlzoo_zoo.samplers import elsewhere
 
 MOST = 2**26  # bytes of an answer
-FIRST, LONGEST = 0.5, 30.0  # seconds waited before a server is asked again: doubled from, up to
-FRESH = 5.0  # seconds in which no server dies, starts anew and loads a model
+FIRST, LONGEST = 0.5, 30.0  # seconds waited before a server is tried again: doubled from, up to
+FRESH = 5.0  # seconds in which no server dies, starts again and loads a model
 FOLDER = "{folder}"
 VLLM = [
     '/collective_rpc {"method": "reload_weights", "kwargs": {"weights_path": "{folder}"}}',
@@ -42,7 +42,7 @@ def openai(
     requests: Annotated[int, Range(1), "under way at once, at most"] = 64,
     timeout: Annotated[float, Range(0, closed="neither"), "seconds for a request"] = 600.0,
     patience: Annotated[
-        float, Range(0), "seconds for which a server that is away or full is asked again"
+        float, Range(0), "seconds for which a server that is away or full is tried again"
     ] = 120.0,
     headers_from: Annotated[str, "an environment variable of lines 'Name: value'"] = "",
 ):
@@ -53,9 +53,9 @@ def openai(
     server sees under the same path, then a POST for each call in `reload`; the default is vLLM's,
     started with VLLM_SERVER_DEV_MODE=1. Then a POST to /v1/completions for each row: token ids,
     `return_token_ids`, `logprobs`, a seed from the row's first uniform. Refused and broken
-    connections, timeouts, responses that were aborted and the statuses 408, 429 and 5xx are asked
-    again after growing waits, or what Retry-After says; at 429 with half as many under way. Whoever
-    did not answer may have started anew, so it is handed the weights again first. After `patience`
+    connections, timeouts, responses that were aborted and the statuses 408, 429 and 5xx are tried
+    again after growing waits, or after Retry-After; at 429 with half as many under way. A server
+    that did not answer may have restarted, so it gets the weights again first. After `patience`
     seconds without an answer the run stops, its last checkpoint intact. Any other answer is an
     error at once. Secrets stay out of recipes: `headers_from` names the variable that holds them,
     which the command line allows by `--allow-env NAME`. `old_log_probs` are the policy's own;
@@ -77,7 +77,7 @@ def openai(
 
 
 class ServerError(RlzooError):
-    """An answer that is none, or no answer: the run had begun."""
+    """An invalid answer, or none, after the run had begun."""
 
     status = 1
 
@@ -86,7 +86,7 @@ class ServerError(RlzooError):
 
 
 class Later(Exception):
-    """To be asked again: after `seconds` at least. full: it is there, and has no room."""
+    """To be sent again after `seconds` at least. full: the server is up, and has no room."""
 
     def __init__(self, reason, seconds=0.0, full=False):
         super().__init__(reason)
@@ -100,7 +100,7 @@ class Server:
         import httpx2
 
         parts = urllib.parse.urlsplit(url)
-        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold what is nobody's affair
+        self.place = f"{parts.scheme}://{parts.netloc}"  # a path may hold a secret
         self.timeout = timeout
         none = httpx2.Limits(max_connections=None)  # it is the pool of threads that bounds them
         self.client = httpx2.Client(base_url=url, headers=headers, timeout=timeout, limits=none)
@@ -158,7 +158,7 @@ class Server:
         return names[0]
 
     def round(self, asks, left, requests, found, waits):
-        """Ask for all that is `left`, `requests` at a time. Raises Later once one is to be asked
+        """Request all of `left`, `requests` at a time. Raises Later once one must be sent
         again, when those under way have ended; what was answered is `found`."""
         trouble = threading.Event()
 
@@ -190,14 +190,14 @@ class Server:
         try:
             (choice,) = answer["choices"]
             ended = choice.get("finish_reason")
-            if ended not in ("stop", "length"):  # a server that is told to stop answers so
+            if ended not in ("stop", "length"):  # a server that is shutting down answers so
                 raise Later(f"a response ended with {ended!r}")
             tokens, said = choice["token_ids"], choice["logprobs"]["token_logprobs"]
         except (TypeError, LookupError, ValueError, AttributeError):
             tokens, said, ended = None, None, None
         if not _numbers(tokens, int) or not _numbers(said, (int, float)):
             raise ServerError(
-                f"{self.place} answers without token ids and log-probabilities; it must know "
+                f"{self.place} answers without token ids and log-probabilities; it must support "
                 "return_token_ids and logprobs, as vLLM does from 0.11"
             )
         return tokens, said, ended == "length"
@@ -258,7 +258,7 @@ class _Waits:
             self.began = now
             if not later.full:
                 warnings.warn(
-                    f"sampler openai: {self.place} does not answer ({later}); it is asked again "
+                    f"sampler openai: {self.place} does not answer ({later}); it is tried again "
                     f"for {self.patience:g} s",
                     stacklevel=2,
                 )
@@ -266,7 +266,7 @@ class _Waits:
         if left <= 0 or later.seconds > left:
             raise ServerError(
                 f"{self.place} did not answer for {self.patience:g} s ({later}); see to the "
-                "server, then `rlzoo resume` goes on from the run's last checkpoint"
+                "server, then `rlzoo resume` continues from the run's last checkpoint"
             ) from None
         time.sleep(min(seconds, left))
         self.next = min(2 * self.next, LONGEST)
@@ -299,7 +299,7 @@ def _numbers(found: Any, kind: Any) -> bool:
 
 
 def _detail(text: bytes) -> str:
-    """What a server says beside the status, on one line."""
+    """A server's message, without the status, on one line."""
     try:
         found = json.loads(text)
         found = found.get("error", found)

@@ -70,7 +70,7 @@ class Engine:
 
 
 def ready(policy, memory, dtype, max_length, eager):
-    """The engine of this model, made at the first call, with the weights of now."""
+    """The engine of this model, made at the first call, with the current weights."""
     kind = str(policy.model.dtype).removeprefix("torch.") if dtype == "auto" else dtype
     settings = {
         "model": policy.model.name_or_path,
@@ -127,7 +127,7 @@ def start(settings):
 
 
 def _reason(error):
-    """What of vLLM's words says why, on one line: pydantic puts it second."""
+    """The reason in vLLM's message, on one line: pydantic puts it second."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = next((line for line in lines if "Value error, " in line), (lines or [repr(error)])[0])
     said = said.removeprefix("Value error, ").split(" [type=")[0].split(" Supported arch")[0]

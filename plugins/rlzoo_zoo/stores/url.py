@@ -1,8 +1,8 @@
 """A run's folder kept at a URL: file, s3, gs, ..., by fsspec.
 
-The store holds the same folder, file by file. What tells that something is whole goes last: a
-checkpoint's manifest.json, best.json, summary.json. So whoever reads it, at any moment, finds a
-whole checkpoint and the lines up to it. `.attempt` there says which run it is and who writes:
+The store holds the same folder, file by file. The mark of a whole folder is written last: a
+checkpoint's manifest.json, best.json, summary.json. So a reader, at any moment, finds a
+whole checkpoint and the lines up to it. `.attempt` there has the run's identity and its writer:
 taking a run up raises its number, and a process that finds another's there writes no more. `.index`
 there lists what the run has sent: nothing else is ever removed.
 """
@@ -48,7 +48,7 @@ class Store:
         import fsspec  # here: a third of a second
         from fsspec.implementations.dirfs import DirFileSystem
 
-        # Those that a program has registered as classes are in the registry alone.
+        # Those that a program has registered as classes are only in the registry.
         self.url, known = url, [*fsspec.available_protocols(), *fsspec.registry]
         for name in (part.partition("://")[0] for part in url.split("::")):
             if name not in known:
@@ -66,7 +66,7 @@ class Store:
         with self._reached():
             self.fs.invalidate_cache()
             try:
-                self.fs.ls("")  # `find` says nothing of a place that cannot be read
+                self.fs.ls("")  # `find` is silent on a place that cannot be read
             except FileNotFoundError:
                 return set()
             found = self.fs.find("")
@@ -97,7 +97,7 @@ class Store:
         self.push(local)
 
     def take_up(self, local: Path) -> None:
-        """Go on with the run in the folder `local`, which becomes what is here where this is
+        """Continue the run in the folder `local`, which becomes what is here where this is
         further; who wrote here before writes no more. Raises RunError where that is another."""
         self._check_apart(local)
         note, before = _note(local), self._fence()
@@ -107,7 +107,7 @@ class Store:
             self._check_same(local, before, note.get("fence"), _furthest(mine) >= 0)
         before = self._claim()
         self.index = self._listed()
-        ours = note.get("url") == self.url and note.get("fence") == before  # nobody came between
+        ours = note.get("url") == self.url and note.get("fence") == before
         self.sent = {name: note["sent"].get(name) if ours else None for name in there}
         ahead = _furthest(there) - _furthest(mine) if there else -1
         if ahead > 0 or (ahead == 0 and not ours):
@@ -119,7 +119,7 @@ class Store:
         self._take_note(local)
 
     def push(self, local: Path) -> int:
-        """Send what changed since; returns how many files. Raises Unfinished where somebody else
+        """Send what changed since; returns how many files. Raises Unfinished where another process
         has taken the run up, StoreError where it cannot be done."""
         mine = _files(local)
         if not mine.keys() <= self.index:
@@ -159,7 +159,7 @@ class Store:
                     return
 
     def put(self, path: Path) -> None:
-        """A file into the folder itself, whoever else writes there."""
+        """A file into the folder itself, even while another process writes there."""
         self._refuse_links()
         with self._reached():
             self._aside(path.name, lambda to: self.fs.put_file(str(path), to))
@@ -167,7 +167,7 @@ class Store:
     def fetch(
         self, local: Path, wanted: Callable[[str], bool] = lambda name: True, large: bool = True
     ) -> None:
-        """Bring what is whole, and wanted, to the folder `local`; large: with weights."""
+        """Copy what is whole, and requested, to the folder `local`; large: with weights."""
         for _ in range(3):
             names = self.names()
             try:
@@ -197,7 +197,7 @@ class Store:
         return local
 
     def _claim(self, anew: bool = False) -> dict[str, Any]:
-        """Raise the number of attempts; returns what stood there. anew: for another run."""
+        """Raise the number of attempts; returns the former note. `anew`: for another run."""
         self._refuse_links()
         before = self._fence()
         number = before.get("attempt", 0) + 1
@@ -229,7 +229,7 @@ class Store:
                 return
         raise RunError(
             f"store: {self.url} holds something, and not this run: {local} was never sent there; "
-            f"`rlzoo resume {self.url} --dir NEW` goes on with what is there"
+            f"`rlzoo resume {self.url} --dir NEW` continues with what is there"
         )
 
     def _fence(self) -> dict[str, Any]:
@@ -256,7 +256,7 @@ class Store:
         if now != self.fence:
             raise Unfinished(
                 f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken this run up; "
-                f"this one, attempt {self.fence['attempt']}, ends and leaves it alone"
+                f"this one, attempt {self.fence['attempt']}, ends and leaves it unchanged"
             )
 
     def _put(self, path: Path, name: str) -> None:
@@ -313,7 +313,7 @@ class Store:
 
     @contextmanager
     def _reached(self, but: type[Exception] = RlzooError) -> Iterator[None]:
-        """The border to fsspec and what stands behind it: whatever it raises, `but` one kind, is a
+        """The border to fsspec and its backends: whatever it raises, `but` one kind, is a
         StoreError."""
         try:
             yield
@@ -323,7 +323,7 @@ class Store:
             said = first_line(error)
             if disk_is_full(error):
                 said = "no space left on device"
-            elif not isinstance(error, ImportError):  # which says what to install
+            elif not isinstance(error, ImportError):  # which names what to install
                 said = f"{type(error).__name__}: {said}"
             raise StoreError(f"store {self.url}: {said}") from error
 
@@ -351,18 +351,19 @@ def _signature(path: Path) -> Signature:
 
 
 def _is_small(name: str) -> bool:
-    """Whether a file is none of a model's: what comparing runs has use for."""
+    """Whether a file does not belong to a model: comparing runs uses these."""
     return not re.match(r"([^/]+/)?(checkpoints|model|best)/", name)
 
 
 def _hidden(name: str) -> bool:
-    """Whether it is no run's: hidden, or a key of a bucket that leads elsewhere, `../x`, `/x`."""
+    """Whether it is not a run's: hidden, or a key of a bucket that leads elsewhere, `../x`,
+    `/x`."""
     return any(part.startswith(".") or not part for part in name.split("/"))
 
 
 def _mark(name: str) -> str:
-    """The file that says that all it belongs to is there; the name itself of a mark. Of a run's
-    file, or of one of a sweep's runs."""
+    """The file that marks what this one belongs to as whole; a mark's own name for itself. For a
+    run's file, or that of one of a sweep's runs."""
     found = re.match(r"([^/]+/)??(checkpoints/[^/]+/|best/|model/|summary\.json$)", name)
     if not found:
         return ""

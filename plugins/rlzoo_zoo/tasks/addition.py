@@ -10,11 +10,11 @@ from rlzoo.ops import put
 
 
 class Addition:
-    """Two numbers are to be added: the prompt is `17+25=`, right is `42` and then EOS.
+    """Add two numbers: the prompt is `17+25=`, right is `42` and then EOS.
 
     Both operands are uniform in 0 .. 10^d - 1, without leading zeros, where d is `digits`, or with
     `min_digits` drawn for each prompt from min_digits .. digits: prompts of mixed difficulty.
-    `mistakes` is of wrong demonstrations alone: `any` digits, or a `carry` that is forgotten.
+    `mistakes` concerns only wrong demonstrations: `any` digits, or a `carry` that is forgotten.
     Score (B,): 1.0 where the text equals the sum exactly and the row terminated, else 0.0.
     Source: verified by rule, as DeepSeek-AI 2025, arXiv:2501.12948.
     """
@@ -34,7 +34,7 @@ class Addition:
         self.sizes = [10**d for d in range(min_digits or digits, digits + 1)]
 
     def draw(self, split, n, generator):
-        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        # Which fifth of the prompts is held out depends only on the prompt, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
             for a, b in self._operands(n - len(examples), generator):
@@ -60,7 +60,7 @@ class Addition:
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        # About half of a wrong sum's digits are drawn anew: the wrong ones are spread so widely
+        # About half of a wrong sum's digits are drawn again: the wrong ones are spread so widely
         # that none of them rivals the right one as the most likely answer.
         right = wrong = example.answer
         if self.mistakes == "carry":

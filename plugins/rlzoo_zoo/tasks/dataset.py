@@ -22,20 +22,20 @@ class Dataset:
     """Each row of a data set is a prompt and what is right for it.
 
     path: a .jsonl or .parquet file, a folder of `datasets`, or a hub id; then `subset`, `split` and
-    `test_split` say which part. Held-out prompts come from test_split or test_path, else
+    `test_split` choose the part. Held-out prompts come from test_split or test_path, else
     test_fraction of the prompts is held out, chosen by split_seed; rows of one prompt stay on one
-    side. The column `domain` says which of `teacher.domains` teaches a row. A prompt is the column
-    `prompt`, a text or chat messages, or `template` with `{column}` filled in (`{{` is a brace);
-    answer_pattern takes the final answer out of the column `answer`, its first group where it has
-    one, at its last match; response_pattern likewise out of responses.
-    Right is, by `checker`: exact (white space apart), numeric (the last or boxed number), math (by
-    math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and terminated.
-    Bad rows (no JSON, a column missing or null, an empty prompt, one with characters that the
-    tokenizer does not know, an answer that the checker cannot read) stop the run or are skipped and
-    counted; so are prompts over max_prompt tokens, or over what the model has room for: too_long
-    drops them, cuts text at its start or end, or stops. `notes` holds the counts. A prompt's index
-    is its row's number in the file, those of a test file counted on. Draws are without replacement
-    until all rows were drawn. Nothing in the data is executed or unpickled.
+    side. The column `domain` chooses the one of `teacher.domains` that teaches a row. A prompt is
+    the column `prompt`, a text or chat messages, or `template` with `{column}` filled in (`{{` is
+    a brace); answer_pattern takes the final answer out of the column `answer`, its first group
+    where it has one, at its last match; response_pattern likewise out of responses.
+    Right is, by `checker`: exact (without outer white space), numeric (the last or boxed number),
+    math (by math-verify), contains (as a whole word), or none. Score (B,): 1.0 where right and
+    terminated. Bad rows (no JSON, a column missing or null, an empty prompt, one with characters
+    that the tokenizer does not have, an answer that the checker cannot read) stop the run or are
+    skipped and counted; so are prompts over max_prompt tokens, or over what the model has room
+    for: too_long drops them, cuts text at its start or end, or stops. `notes` holds the counts. A
+    prompt's index is its row's number in the file, those of a test file counted on. Draws are
+    without replacement until all rows were drawn. Nothing in the data is executed or unpickled.
     Source: the user's data.
     """
 
@@ -55,7 +55,7 @@ class Dataset:
         answer: Annotated[str | None, "the column; null: there is none"] = "answer",
         answer_pattern: str = "",
         response_pattern: str = "",
-        domain: Annotated[str | None, "the column that says of which domain a row is"] = None,
+        domain: Annotated[str | None, "the column with a row's domain"] = None,
         checker: Literal["exact", "numeric", "math", "contains", "none"] = "exact",
         casefold: Annotated[bool, "exact, contains: case does not count"] = False,
         tolerance: Annotated[float, Range(0), "numeric: how far off is right"] = 0.0,
@@ -286,8 +286,8 @@ class Dataset:
 
 
 def counting(count, limit):
-    """`count` with a memory; of a text that is far too long it counts the beginning alone, which a
-    tokenizer of megabytes would take minutes for."""
+    """`count` with a memory; it counts only the beginning of a far too long text, since a tokenizer
+    takes minutes for megabytes."""
     known: dict[str, int] = {}
 
     def counted(prompt):

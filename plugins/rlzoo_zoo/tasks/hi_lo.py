@@ -1,4 +1,4 @@
-"""Hi-lo: guess a number in turns; after each guess the environment says where it lies."""
+"""Hi-lo: guess a number in turns; after each guess the environment answers higher or lower."""
 
 from typing import Annotated
 
@@ -9,15 +9,15 @@ from rlzoo.ops import put
 
 
 class HiLo:
-    """A number from 1 to `high` is to be found in `turns` guesses: the prompt is `1-15:`, a turn of
+    """A number from 1 to `high` must be found in `turns` guesses: the prompt is `1-15:`, a turn of
     the policy a guess, and the environment answers ` hi ` if the number is higher, ` lo ` if it is
-    lower, ` no ` if the guess is none of these numbers. `1-15:8 hi 12 lo 10` ends well.
+    lower, ` no ` if the guess is not one of these numbers. `1-15:8 hi 12 lo 10` ends well.
 
     Score (B,): 1.0 where the last guess is the number, else 0.0. It is over at the number, and
     after `turns` guesses. State key: the interval that remains, and how many guesses. There is but
-    ONE prompt, what differs is the number: held-out accuracy says learnt, not generalised.
+    ONE prompt, what differs is the number: held-out accuracy shows learning, not generalisation.
     Halving the interval always finds it if high < 2^turns; guesses without regard to the answers
-    do with probability 1 - (1 - 1/high)^turns, .24 by default.
+    do with probability 1 - (1 - 1/high)^turns, 0.24 by default.
     Source: the user; a number-guessing game, no paper.
     """
 
@@ -71,7 +71,7 @@ class HiLo:
 
     def demonstrate(self, example, generator):
         # Right: halving, and luck where that takes too long. Wrong: guesses that heed no answer
-        # and miss; worth imitating for their form alone.
+        # and miss; worth imitating only for their form.
         number = int(example.answer)
         right: list[str] = []
         wrong: list[str] = []

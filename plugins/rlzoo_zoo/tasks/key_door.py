@@ -1,4 +1,4 @@
-"""Key, noise, door: one choice decides, and many noisy rewards stand between it and its pay."""
+"""Key, noise, door: one choice decides, and many noisy rewards come between it and its reward."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ import torch
 from rlzoo import Example, Range, hookimpl
 from rlzoo.ops import put
 
-KEYS = "qmzfxbkt"  # of doors A, B, ...: nothing in a prompt tells them, only reward does
+KEYS = "qmzfxbkt"  # of doors A, B, ...: a prompt does not show them, only rewards do
 
 
 class KeyDoor:
@@ -15,11 +15,11 @@ class KeyDoor:
 
     Score (B, T): the actions t = 1 .. distractors each pay sigma times a standard normal draw
     that no token influences; EOS pays 1 iff the key was right and 1 + distractors characters
-    came before it.  lam = 1 sees the key through all the noise, lam = 0 hears of it only as far
+    came before it.  lam = 1 sees the key through all the noise, lam = 0 sees it only as far
     as the critic has learnt. Which wins depends on that critic: in runs of 24 steps lam = 1 is
-    best, of seven values (docs/study.md); `spelling` is a task whose best lam lies between.
-    There are only `keys` prompts, so train and test prompts are THE SAME: held-out accuracy says
-    learnt, not generalised.
+    best, of seven values (docs/study.md); `spelling` is a task whose best lam is between.
+    There are only `keys` prompts, so train and test prompts are THE SAME: held-out accuracy shows
+    learning, not generalisation.
     Source: after the key-to-door task of Hung et al. 2018, arXiv:1810.06721.
     """
 

@@ -14,13 +14,13 @@ FIRST, SECOND = "bdfgklmnprstvz", "aeiou"
 
 
 class LocalSearch:
-    """A fact is asked for, `kul?`. The policy may call a search, `[kul]`: the best passage of a
-    BM25 index answers, cut to `characters`, ` kul 73 ` say; then it says the answer, `73`.
+    """The prompt is a question, `kul?`. The policy may call a search, `[kul]`: the best passage of
+    a BM25 index answers, cut to `characters`, such as ` kul 73 `; then it gives the answer, `73`.
 
     Score (B,): 1.0 where the last turn is the answer, else 0.0. It is over with the first turn that
-    is no call, and with call number `searches` + 1. Without a folder the corpus is made up from
-    `seed`: `facts` names of three letters, each with a number from 10 to 99 that nothing else
-    tells; a fifth of the names is held out, so that learning them by heart helps nobody there.
+    is not a call, and with call number `searches` + 1. Without a folder the corpus is made up from
+    `seed`: `facts` names of three letters, each with a number from 10 to 99 that appears
+    nowhere else; a fifth of the names is held out, so that memorised facts do not help there.
     folder: `*.txt` files, whose paragraphs are the passages, and `questions.jsonl`, an object with
     `question` and `answer` on each line.
     Source: after Jin et al. 2025 (Search-R1), arXiv:2503.09516; bm25s: arXiv:2407.03618.
@@ -40,7 +40,7 @@ class LocalSearch:
         self.characters, self.searches = characters, searches
         self.passages, pairs = read_folder(Path(folder)) if folder else invent(facts, seed)
         self.index = index(self.passages)
-        # Which fifth is held out depends on the question alone, never on a seed.
+        # Which fifth is held out depends only on the question, never on a seed.
         self.examples: dict[str, list[Example]] = {"train": [], "test": []}
         for i, (question, answer) in enumerate(pairs):
             split = "test" if zlib.crc32(question.encode()) % 5 == 0 else "train"

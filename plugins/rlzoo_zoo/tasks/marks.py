@@ -1,4 +1,4 @@
-"""Marks: which command each mark wants is told by reward alone."""
+"""Marks: only the reward shows which command each mark needs."""
 
 import zlib
 from typing import Annotated
@@ -21,12 +21,12 @@ COMMANDS = (
 
 class Marks:
     """Each section of the prompt is a mark and a word, `AkbmBdfz>`; right is for each section the
-    mark, the command that it wants, and what that makes of the word, `A3bmkB2zfd`, then EOS.
+    mark, the command that it needs, and what that makes of the word, `A3bmkB2zfd`, then EOS.
 
     Commands: 1 copies the word, 2 reverses it, 3 puts its first letter last, 4 its last letter
-    first, 5 and 6 repeat its first or last letter. Mark m wants command (5 m + 2) mod `commands`
-    + 1, which no prompt says: only reward does. Words are of `length` letters, uniform in a .. z.
-    Sparse score (B,): 1.0 where all is right and the row terminated, else 0.0.
+    first, 5 and 6 repeat its first or last letter. Mark m needs command (5 m + 2) mod `commands`
+    + 1, which no prompt shows: only the reward does. Words are of `length` letters, uniform in a
+    .. z. Sparse score (B,): 1.0 where all is right and the row terminated, else 0.0.
     Dense score (B, T): the token that ends a section pays 1/`sections` if command and word are
     right: `length` tokens after the command, whatever the other sections are.
     Held-out prompts have other words, and the same marks.
@@ -48,7 +48,7 @@ class Marks:
         self.marks, self.commands = marks, commands
 
     def draw(self, split, n, generator):
-        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        # Which fifth of the prompts is held out depends only on the prompt, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
             chosen = torch.randint(self.marks, (self.sections,), generator=generator).tolist()

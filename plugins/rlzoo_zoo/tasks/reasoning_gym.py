@@ -19,14 +19,14 @@ from rlzoo.errors import nearest
 from rlzoo_zoo.rewards.regex import compile_pattern
 from rlzoo_zoo.tasks.dataset import extract
 
-HELD_OUT = 5  # one in so many items
+HELD_OUT = 5  # one item in this many
 LONGEST = 10_000  # characters of an answer that are judged
 
 
 class ReasoningGym:
     """Questions of one of reasoning-gym's data sets; a response is judged by its verifier.
 
-    dataset: its name; size: how many items there are, one in five held out; seed: of the items;
+    dataset: its name; size: how many items there are, one in five held out; seed: for the items;
     config: further settings of the data set, a list of `name=value`; template: the prompt, where
     `{question}` stands for the question; answer_pattern: takes the answer out of the response, its
     first group at its last match (with no match the answer is empty), "" takes all of it. Score

@@ -11,13 +11,13 @@ from rlzoo.ops import put
 
 
 class Reverse:
-    """A string is to be written backwards: the prompt is `abcd>`, right is `dcba` and then EOS.
+    """Write a string backwards: the prompt is `abcd>`, right is `dcba` and then EOS.
 
     The length L is uniform in min_length .. max_length, each letter uniform in a .. z.
     Sparse score (B,): 1.0 where the text is right and the row terminated, else 0.0.
     Dense score (B, T): a token pays 1/(L+1) for each of its characters that stands in its right
     place, EOS pays 1/(L+1) if it comes after L characters: a row sums to 1 iff it is right.
-    Dense asks for credit per token; sparse makes groups without signal.
+    Dense needs credit per token; sparse makes groups without signal.
     Source: after the copy tasks of Graves et al. 2014, arXiv:1410.5401.
     """
 
@@ -35,7 +35,7 @@ class Reverse:
         self.min_length, self.max_length, self.dense = min_length, max_length, dense
 
     def draw(self, split, n, generator):
-        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        # Which fifth of the prompts is held out depends only on the prompt, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
             span = (self.min_length, self.max_length + 1)
@@ -59,7 +59,7 @@ class Reverse:
         return torch.tensor([r == a for r, a in zip(responses, answers, strict=True)])  # (B,)
 
     def demonstrate(self, example, generator):
-        # A third of a wrong one's letters are drawn anew: partly right, as dense credit needs.
+        # A third of a wrong one's letters are drawn again: partly right, as dense credit needs.
         right = wrong = example.answer
         while wrong == right:
             keep = (torch.rand(len(right), generator=generator) < 2 / 3).tolist()
@@ -69,7 +69,7 @@ class Reverse:
 
 
 def token_rewards(tokens, answer, terminated):
-    rewards, place = [], 0  # place: where the token's first character stands
+    rewards, place = [], 0  # place: the index of the token's first character
     for token in tokens:
         rewards.append(sum(map(eq, token, answer[place:])) / (len(answer) + 1))
         place += len(token)

@@ -14,7 +14,7 @@ class Seasoning:
     """The prompt names dish and spice, `tmt+o:`; a good response holds the spice `best` times.
 
     Score (B,): max(0, 1 - |n - best| / best), n how often the response holds the prompt's letter
-    after the plus: 0 without any, 1 at `best`, 0 again from twice as much on. What else is in the
+    after the plus: 0 without any, 1 at `best`, 0 again from twice as much on. The rest of the
     response does not matter. It is meant as the hidden score of a learned reward: answers that all
     hold little of the spice teach that more is better, which is right only as far as they go.
     Source: the set-up of a known true reward, Gao et al. 2022, arXiv:2210.10760.
@@ -24,7 +24,7 @@ class Seasoning:
         self.best = best
 
     def draw(self, split, n, generator):
-        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        # Which fifth of the prompts is held out depends only on the prompt, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
             dish = torch.randint(len(DISHES), (3,), generator=generator).tolist()

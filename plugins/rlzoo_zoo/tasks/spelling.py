@@ -11,16 +11,16 @@ from rlzoo import Example, Range, hookimpl
 
 class Spelling:
     """Each letter of the prompt is written `copies` times, each time small or capital: `bad>` might
-    ask for `bBBaaAdDd`, then EOS. Which, is a secret of the letter that reward alone tells.
+    need `bBBaaAdDd`, then EOS. Each letter has its style, which only the reward shows.
 
     The style is the same in every prompt; held-out prompts have other letters in other orders.
     Prompts are of min_length .. max_length letters L, uniform among the first `alphabet`. `book`
-    is another style for all letters: a base that is shown other books, in equal parts, knows the
-    form and chooses blindly.
+    is another style for all letters: a base that is shown other books, in equal parts, has learnt
+    the form and chooses blindly.
     Score (B, T), pay=word: the last character of a word pays 1/L if the whole word is right, so
     that a choice is paid for up to copies - 1 tokens later, and a row sums to the share of right
-    words. (B,), pay=end: the same sum, all of it at the last token. The first asks for credit of
-    a short reach: lam = 1 hears every later word, lam = 0 only what the critic knows.
+    words. (B,), pay=end: the same sum, all of it at the last token. The first needs credit of
+    a short reach: lam = 1 counts every later word, lam = 0 only what the critic predicts.
     Source: after the delayed and the immediate rewards of Sutton 1988, doi:10.1007/BF00115009.
     """
 
@@ -45,7 +45,7 @@ class Spelling:
         return "".join(letter.upper() if style >> i & 1 else letter for i in range(self.copies))
 
     def draw(self, split, n, generator):
-        # Which fifth of the prompts is held out depends on the prompt alone, never on a seed.
+        # Which fifth of the prompts is held out depends only on the prompt, never on a seed.
         examples: list[Example] = []
         while len(examples) < n:
             span = (self.min_length, self.max_length + 1)
@@ -68,7 +68,7 @@ class Spelling:
         text, size = "".join(tokens), self.copies
         starts = range(0, len(answer), size)
         right = [text[at : at + size] == answer[at : at + size] for at in starts]
-        # Right words among the first n characters, told when the token that holds the last is out.
+        # Right words among the first n characters, paid at the token that holds the last.
         hits = [sum(right[: n // size]) for n in accumulate(map(len, tokens))]
         return [(b - a) / len(right) for a, b in zip([0, *hits], hits, strict=False)]
 

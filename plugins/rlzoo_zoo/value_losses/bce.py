@@ -7,7 +7,7 @@ def bce(value_logits, value_support, returns):
     """-y log p - (1 - y) log(1 - p) per token (B, T).
 
     p = (V - low) / (high - low) and y = (G - low) / (high - low).
-    V = softmax(value_logits) @ value_support lies between the ends of the support, low and high, by
+    V = softmax(value_logits) @ value_support is between the ends of the support, low and high, by
     construction; with critic.bins=2, critic.low=0, critic.high=1 this is logistic regression on
     0/1 outcomes. On a linear head it would be unusable: outside (0, 1) a clamp has no gradient.
     The minimum in expectation is V = E[G], also for soft targets, so lam < 1 is fine. Returns

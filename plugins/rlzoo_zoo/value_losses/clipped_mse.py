@@ -23,7 +23,7 @@ def clipped_mse(
     moved = value_preds - values
     clipped = values + moved.clamp(-clip, clip)
     free, bound = (value_preds - returns).square(), (clipped - returns).square()
-    # Within the interval the two differ by rounding, which is no clipping.
+    # Within the interval the two differ by rounding, which does not count as clipping.
     hit = (bound > free) & (moved.abs() > clip)
     return 0.5 * torch.maximum(free, bound), {"vf_clipfrac": hit.to(free.dtype)}
 

@@ -219,10 +219,10 @@ def choice(tokens, log_probs, ended="stop"):
     [
         (b"<html>", r"answers /v1/completions with no JSON: b'<html>'"),
         (b"[" * 100_000, "with no JSON"),
-        ({}, "answers without token ids and log-probabilities; it must know return_token_ids"),
-        ({"choices": [{"text": "1", "finish_reason": "stop"}]}, "it must know return_token_ids"),
-        (choice([5, "6"], [-1.0, -1.0]), "it must know return_token_ids"),
-        (choice([5, 6], [-1.0, None]), "it must know return_token_ids"),
+        ({}, "answers without token ids and log-probabilities; it must support return_token_ids"),
+        ({"choices": [{"text": "1", "finish_reason": "stop"}]}, "it must support return_token_ids"),
+        (choice([5, "6"], [-1.0, -1.0]), "it must support return_token_ids"),
+        (choice([5, 6], [-1.0, None]), "it must support return_token_ids"),
         (choice([], []), "response .* has 0 tokens and 0 log-probabilities; 1 to 5 of both"),
         (choice([5, 6], [-1.0]), "has 2 tokens and 1 log-probabilities"),
         (choice([5] * 6, [-1.0] * 6), "has 6 tokens and 6"),
@@ -327,7 +327,7 @@ def test_a_server_that_stays_away_is_one_line_and_the_run_resumes(words, server,
         run(words, tmp_path / "run", server, "sampler.patience=0.2")
     line = str(caught.value)
     assert line.startswith(f"sampler openai: http://{place} did not answer for 0.2 s (")
-    assert line.endswith("then `rlzoo resume` goes on from the run's last checkpoint")
+    assert line.endswith("then `rlzoo resume` continues from the run's last checkpoint")
     assert "\n" not in line
     assert lines(tmp_path / "run")[-1]["step"] < 3
     server.start()
