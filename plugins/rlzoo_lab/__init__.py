@@ -18,6 +18,7 @@ torch at its top.
     duration    how long a run may take, estimated
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
+    imports     runs of other trainers as run folders
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
@@ -27,6 +28,7 @@ torch at its top.
     report      one page of a run: its trend, a step's groups, a response's tokens
     staged      a folder that is there whole or not at all
     stats       statistics of several runs
+    strict      files of lines, read strictly
     supervised  `base`, `sft`, `reward train`: models before reinforcement learning
     sweep       rows of runs, in worker processes
     table       the verbs, for `rlzoo help`

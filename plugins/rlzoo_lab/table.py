@@ -91,6 +91,15 @@ eval = Verb(
     ),
     function="rlzoo_lab.api.verbs:evaluate",
 )
+import_ = Verb(
+    "SOURCE --out RUN [--from TRAINER]",
+    "a run of TRL, verl, prime-rl, SkyRL or slime as a run folder",
+    "rlzoo_lab.imports.command",
+    examples=(
+        ("rlzoo import trl-output --out runs/a", "then doctor, report and compare it"),
+        ("rlzoo import exported.csv --out runs/b", "metrics as wandb exports them"),
+    ),
+)
 export = Verb(
     "RUN DIR",
     "a run's model as a transformers folder with a model card",

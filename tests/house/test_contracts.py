@@ -43,6 +43,7 @@ SHARED = (
     "records",
     "reward_models",
     "staged",
+    "strict",
     "stats",
     "table",
     "tiny",

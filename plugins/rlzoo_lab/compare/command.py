@@ -10,18 +10,8 @@ from typing import Any
 
 from rlzoo.cli.verb import Result
 from rlzoo_lab import stats
-from rlzoo_lab.compare.comparison import (
-    Comparison,
-    Pair,
-    TwoWay,
-    area,
-    compare,
-    greedy,
-    kl_spent,
-    mean_of,
-    reach,
-    two_way,
-)
+from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay, compare, two_way
+from rlzoo_lab.compare.measures import area, greedy, kl_spent, mean_of, reach
 from rlzoo_lab.compare.plots import write_plots
 from rlzoo_lab.compare.verdict import method, verdict
 from rlzoo_lab.written import Written
@@ -71,8 +61,8 @@ def document(c: Comparison) -> dict[str, Any]:
                 "threshold": None if c.threshold is None else vars(reach(row, c.threshold)),
                 "kl": kl_spent(row),
                 "length": mean_of(row, lambda r: r.length),
-                "tokens": mean_of(row, lambda r: r.summary["tokens"]),
-                "seconds": mean_of(row, lambda r: r.summary["seconds"]),
+                "tokens": mean_of(row, lambda r: r.summary.get("tokens")),
+                "seconds": mean_of(row, lambda r: r.summary.get("seconds")),
                 "greedy": mean_of(row, greedy),
                 "lost": row.lost,
                 "split": row.split,

@@ -5,15 +5,15 @@ Every number comes from `rlzoo_lab.stats`; docs/compare.md explains the choice.
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import stdev
+from statistics import fmean, stdev
 from typing import Any
 
 from rlzoo.errors import UsageError, nearest
-from rlzoo.runs.metrics import REF_KL_PER_RESPONSE, REWARD
 from rlzoo_lab import stats
+from rlzoo_lab.compare.measures import tokens_spent
 from rlzoo_lab.compare.prompts import over_prompts
 from rlzoo_lab.records.comparable import (
     ComparedRow,
@@ -26,7 +26,8 @@ from rlzoo_lab.records.comparable import (
     make_rows,
     unrecorded,
 )
-from rlzoo_lab.records.record import Record
+from rlzoo_lab.records.record import TRAINING, Record
+from rlzoo_lab.records.scores import gather_scores
 
 # Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
 # need a p of STRICT to differ there. With more seeds `stats.doubts` decides.
@@ -127,6 +128,11 @@ class Comparison:
     gathered: Gathered
     named: list[str]
 
+    @property
+    def what(self) -> str:
+        """The metric in words: held-out accuracy, training reward."""
+        return next(iter(self.rows[0].runs.values())).what
+
     def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
         """a - b, if the two share a seed and are in the family."""
         for p in self.pairs:
@@ -144,7 +150,7 @@ class Comparison:
 
     @property
     def best(self) -> ComparedRow:
-        return max(self.rows, key=lambda r: _mean(r.scores))
+        return max(self.rows, key=lambda r: fmean(r.scores))
 
     def shows(self, p: Pair) -> tuple[float, float] | None:
         """80 % interval of `detectable`: the spread is known only as well as its seeds show it."""
@@ -161,7 +167,7 @@ class Comparison:
 
 
 def compare(
-    paths: Sequence[str | Path],
+    paths: Iterable[str | Path],
     *,
     reference: str | None = None,
     threshold: float | None = None,
@@ -171,10 +177,22 @@ def compare(
     """Read runs and sweeps, and compare their rows. metric: of evaluations, `accuracy` for
     `eval/accuracy`; by default the chance of the right answer where all runs have it, else what
     their summaries go by. Raises UsageError, RunError."""
-    gathered = gather(paths)
+    paths = list(paths)
+    gathered = gather_scores(paths) or gather(paths)
     if not gathered.records:
         raise UsageError(_nothing(gathered))
     _measure(gathered, metric)
+    return compare_records(gathered, reference=reference, threshold=threshold, force=force)
+
+
+def compare_records(
+    gathered: Gathered,
+    *,
+    reference: str | None = None,
+    threshold: float | None = None,
+    force: bool = False,
+) -> Comparison:
+    """As `compare`, of runs that are read. Raises UsageError."""
     named = check_comparable(gathered, force)
     rows, notes = make_rows(gathered)
     if not rows:
@@ -188,9 +206,12 @@ def compare(
     pairs = _pairs(rows, chosen)
     named += _spent(rows)
     first = gathered.records[0]
-    samples = first.recipe["eval.samples"]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
-    title = f"{', '.join(tasks)}: held-out {first.metric}, {samples} samples a run"
+    title = f"{', '.join(tasks)}: {first.what}"
+    if "eval.samples" in first.recipe:
+        title += f", {first.recipe['eval.samples']} samples a run"
+    elif first.measure == TRAINING:
+        title += ", mean of the last tenth of the steps"
     if named:
         title += f"; NOT ON ONE SCALE: {'; '.join(named)}"
     if threshold is None:
@@ -203,7 +224,17 @@ def compare(
 
 
 def _measure(gathered: Gathered, metric: str | None) -> None:
-    """Set what the runs are compared by."""
+    """Set what the runs are compared by: all by the training reward where an imported run has no
+    evaluation."""
+    trained = [r.path.name for r in gathered.records if r.measure == TRAINING]
+    if metric == TRAINING or (trained and metric is None):
+        gathered.records = [replace(r, measure=TRAINING) for r in gathered.records]
+        return
+    if trained:
+        raise UsageError(
+            f"--metric: {metric!r} is of evaluations, and {', '.join(trained)} does not have one; "
+            f"without --metric, runs are compared by the {TRAINING}"
+        )
     have = [set(r.evaluations[-1]) & set(r.evaluations[0]) for r in gathered.records]
     shared = {k.removeprefix("eval/") for k in set.intersection(*have) if k.startswith("eval/")}
     if metric is None:
@@ -290,6 +321,8 @@ def _find_splits(rows: Sequence[ComparedRow]) -> None:
 
 def _bound(run: Record, side: str) -> float:
     """An end of the last evaluation's interval; the score without one."""
+    if run.measure == TRAINING or not run.evaluations:
+        return run.score
     return float(run.evaluations[-1].get(f"eval/{run.metric}_{side}", run.score))
 
 
@@ -316,14 +349,17 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
         if p.unpaired:
             notes.append(f"{p.a.label} and {p.b.label} share no seed: unpaired, by Welch's t test")
     records = [run for row in rows for run in row.runs.values()]
+    if any("given" in r.summary for r in records):
+        return notes
     if lacking := unrecorded(records):
         notes.append(f"not recorded by every run, so not compared: {', '.join(lacking)}")
     notes += made_otherwise(records)
     if early := [r.path.name for r in records if r.summary.get("stopped", "budget") != "budget"]:
         notes.append(f"stopped before the budget ended: {', '.join(early)}")
-    tokens = [r.summary["tokens"] for row in rows for r in row.runs.values()]
-    if max(tokens) > 1.1 * min(tokens):
-        per_row = {row.label: tokens_spent(row) for row in rows}
+    per_row = {row.label: spent for row in rows if (spent := tokens_spent(row)) is not None}
+    if len(per_row) < len(rows):
+        notes.append("tokens were not recorded by every run: curves and areas are over steps there")
+    else:
         fewest, most = min(per_row, key=per_row.__getitem__), max(per_row, key=per_row.__getitem__)
         if per_row[most] > 1.1 * per_row[fewest]:
             notes.append(
@@ -341,7 +377,9 @@ def _notes(rows: Sequence[ComparedRow], pairs: Sequence[Pair], gathered: Gathere
 
 def _spent(rows: Sequence[ComparedRow]) -> list[str]:
     """That rows generated far more tokens than others."""
-    spent = {row.label: tokens_spent(row) for row in rows}
+    spent = {row.label: n for row in rows if (n := tokens_spent(row)) is not None}
+    if len(spent) < len(rows):
+        return []
     least, most = min(spent, key=spent.__getitem__), max(spent, key=spent.__getitem__)
     if spent[most] <= DEARER * spent[least]:
         return []
@@ -349,75 +387,8 @@ def _spent(rows: Sequence[ComparedRow]) -> list[str]:
             f"{least}"]  # fmt: skip
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _names(rows: Sequence[ComparedRow]) -> str:
     return ", ".join(r.label for r in rows)
-
-
-@dataclass
-class Reach:
-    """When runs reached the threshold: the median run's, None where that one did not."""
-
-    steps: float | None
-    tokens: float | None
-    reached: int
-    of: int
-    last_step: int
-    last_tokens: float
-
-
-def reach(row: ComparedRow, threshold: float) -> Reach:
-    runs = [r.learning_curve for r in row.runs.values()]
-    scores = [[e[2] for e in run] for run in runs]
-
-    def times(axis: int) -> list[float | None]:
-        xs = [[e[axis] for e in run] for run in runs]
-        return [stats.reached(x, y, threshold) for x, y in zip(xs, scores, strict=True)]
-
-    steps, tokens = times(0), times(1)
-    return Reach(
-        stats.censored_median(steps),
-        stats.censored_median(tokens),
-        sum(t is not None for t in steps),
-        len(steps),
-        max(int(run[-1][0]) for run in runs),
-        max(run[-1][1] for run in runs),
-    )
-
-
-def area(row: ComparedRow) -> float:
-    """IQM over seeds of the mean height of the held-out curve, over tokens."""
-    curves = [r.learning_curve for r in row.runs.values()]
-    return stats.iqm([stats.area([e[1] for e in c], [e[2] for e in c]) for c in curves])
-
-
-def mean_of(row: ComparedRow, what: Callable[[Record], float | None]) -> float | None:
-    values = [v for r in row.runs.values() if (v := what(r)) is not None]
-    return _mean(values) if values else None
-
-
-def tokens_spent(row: ComparedRow) -> float:
-    """Generated by a run, mean over seeds."""
-    return _mean([r.summary["tokens"] for r in row.runs.values()])
-
-
-def kl_spent(row: ComparedRow) -> float | None:
-    """Nats a response away from the reference at the end: mean of the last tenth of the steps."""
-    return mean_of(row, lambda r: r.late(REF_KL_PER_RESPONSE))
-
-
-def greedy(run: Record) -> float | None:
-    """Greedy decoding at the last evaluation; None where it was not tried."""
-    return run.evaluations[-1].get("eval/greedy")
-
-
-def curve(row: ComparedRow, name: str = REWARD) -> list[float]:
-    """A training metric per step, averaged over seeds, as far as all runs go."""
-    runs = [r.series(name) for r in row.runs.values()]
-    return [_mean(values) for values in zip(*runs, strict=False)]
 
 
 @dataclass

@@ -24,14 +24,14 @@ def held_out(c: Comparison) -> Any:
     def points(run: Record) -> Curve:
         return [(tokens, score) for _, tokens, score in run.learning_curve]
 
-    return _over_tokens(c, f"held-out {c.metric}", points, marker="o")
+    return _over_tokens(c, c.what, points, marker="o")
 
 
 def training(c: Comparison) -> Any:
     """The training reward, smoothed over a twentieth of the steps."""
 
     def points(run: Record) -> Curve:
-        tokens = dict(run.points(TOKENS))
+        tokens = dict(run.points(TOKENS)) or {n: n for n in run.steps_of(REWARD)}
         return [(tokens[n], reward) for n, reward in run.points(REWARD) if n in tokens]
 
     return _over_tokens(c, "training reward", points, smooth=True)
@@ -42,7 +42,9 @@ def _over_tokens(
     smooth: bool = False,
 ) -> Any:  # fmt: skip
     figure = new_figure()
-    axes = add_axes(figure, "tokens generated", ylabel)
+    runs = [run for row in c.rows for run in row.runs.values()]
+    tokens = all(run.has(TOKENS) for run in runs)
+    axes = add_axes(figure, "tokens generated" if tokens else "step", ylabel)
     for i, row in enumerate(c.rows):
         x, y = _align([curve for run in row.runs.values() if (curve := points(run))])
         if not y.size:
@@ -85,7 +87,7 @@ def _haze(c: Comparison) -> float:
 def finals(c: Comparison) -> Any:
     """Every run's final score, a line for each seed through the rows, and each row's IQM."""
     figure = new_figure(height=1.2 + 0.42 * len(c.rows))
-    axes = add_axes(figure, f"final held-out {c.metric}", "")
+    axes = add_axes(figure, f"final {c.what}", "")
     for seed in sorted({s for row in c.rows for s in row.runs}):
         there = [(row.runs[seed].score, i) for i, row in enumerate(c.rows) if seed in row.runs]
         axes.plot(*zip(*there, strict=True), color=ink("faint"), linewidth=0.8, zorder=1)
@@ -106,7 +108,7 @@ def finals(c: Comparison) -> Any:
 def profiles(c: Comparison) -> Any:
     """Performance profiles: the share of runs above each score, with a pointwise 95 % band."""
     figure = new_figure()
-    axes = add_axes(figure, f"final held-out {c.metric}, at least", "share of runs")
+    axes = add_axes(figure, f"final {c.what}, at least", "share of runs")
     scores = [s for row in c.rows for s in row.scores]
     margin = 0.05 * (max(scores) - min(scores)) or 0.01
     taus = np.linspace(min(scores) - margin, max(scores) + margin, 201)
@@ -141,7 +143,7 @@ def response(c: Comparison, key: str) -> Any:
     equal distances, since those that matter (0.9, 0.95, 0.99, 1) crowd on a scale. Rows without the
     key are level lines."""
     figure = new_figure()
-    axes = add_axes(figure, key, f"final held-out {c.metric}")
+    axes = add_axes(figure, key, f"final {c.what}")
     having = [row for row in c.rows if numeric(row.values.get(key))]
     values = sorted({row.values[key] for row in having})
     lines: dict[str, list[ComparedRow]] = {}
@@ -172,7 +174,7 @@ def plots(c: Comparison) -> dict[str, tuple[str, Callable[[], Any]]]:
     shown: dict[str, tuple[str, Callable[[], Any]]] = {}
     runs = [run for row in c.rows for run in row.runs.values()]
     if any(len(run.learning_curve) > 1 for run in runs):
-        caption = (f"Held-out {c.metric} while training. IQM over seeds; the band is its "
+        caption = (f"{c.what.capitalize()} while training. IQM over seeds; the band is its "
                    "pointwise 95 % bootstrap interval.")  # fmt: skip
         shown["held-out"] = caption, partial(held_out, c)
     if any(REWARD in line for run in runs for line in run.steps[:1]):

@@ -10,11 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rlzoo_lab import stats
-from rlzoo_lab.compare.comparison import (
-    Comparison,
-    Pair,
+from rlzoo_lab.compare.comparison import Comparison, Pair, TwoWay
+from rlzoo_lab.compare.measures import (
     Reach,
-    TwoWay,
     area,
     curve,
     greedy,
@@ -100,8 +98,8 @@ def course_columns(c: Comparison, width: int, *, brief: bool = False) -> list[Ta
         cells["KL"] = lambda row: _number(kl_spent(row), 2)
     cells |= {
         "length": lambda row: _number(mean_of(row, lambda run: run.length), 1),
-        "tokens": lambda row: thousands(tokens_spent(row)),
-        "s": lambda row: _number(mean_of(row, lambda run: run.summary["seconds"]), 0),
+        "tokens": lambda row: NONE if (n := tokens_spent(row)) is None else thousands(n),
+        "s": lambda row: _number(mean_of(row, lambda run: run.summary.get("seconds")), 0),
     }
     columns = _columns(c, cells)
     curves = [curve(row) for row in c.rows]

@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -17,8 +17,11 @@ from rlzoo.recipe.keys import COLLECTIONS
 from rlzoo.runs.disk import read_json
 from rlzoo.runs.evaluations import place_of
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, SCORE, TOKENS, is_evaluation
+from rlzoo.runs.metrics import ACCURACY, EVAL_LENGTH, REWARD, SCORE, TOKENS, is_evaluation
 from rlzoo_lab.records.columns import Columns
+
+# The measure of runs of other trainers without an evaluation: over the last tenth of the steps.
+TRAINING = "training reward"
 
 
 @dataclass
@@ -32,7 +35,8 @@ class Record:
     summary: dict[str, Any] = field(default_factory=dict)
     path: Path = Path()
     troubles: list[str] = field(default_factory=list)
-    measure: str = ""  # the metric of evaluations to go by; empty: what the summary goes by
+    # The metric of evaluations to go by, or TRAINING; empty: what the summary goes by.
+    measure: str = ""
 
     def __post_init__(self) -> None:
         for name in ("steps", "evaluations"):
@@ -49,26 +53,41 @@ class Record:
         return self.measure or self.summary["eval_metric"]
 
     @property
+    def what(self) -> str:
+        """The measure of the comparison, in words."""
+        given = self.measure == TRAINING or "given" in self.summary
+        return self.metric if given else f"held-out {self.metric}"
+
+    @property
     def score(self) -> float:
         """Held-out, at the end; NaN where the run came to no number."""
+        if self.measure == TRAINING:
+            late = self.late(REWARD)
+            return math.nan if late is None else late
         if self.measure:
             return float(self.evaluations[-1].get(f"eval/{self.measure}", math.nan))
         return float(self.summary["eval_after"])
 
     @property
     def before(self) -> float:
-        """Held-out, before the first step."""
+        """Held-out, before the first step; or the mean training reward of the first tenth."""
+        if self.measure == TRAINING:
+            first = self.series(REWARD)[: max(1, len(self.steps) // 10)]
+            return sum(first) / len(first) if first else math.nan
         if self.measure:
             return float(self.evaluations[0].get(f"eval/{self.measure}", math.nan))
         return float(self.summary["eval_before"])
 
     @cached_property
     def learning_curve(self) -> list[tuple[float, float, float]]:
-        """(step, tokens generated so far, held-out score) of each evaluation."""
+        """(step, tokens generated so far, held-out score) of each evaluation; steps in place of
+        tokens where these were not recorded."""
         key = f"eval/{self.metric}"
         evaluated = {m["step"]: m[key] for m in self.evaluations if key in m}
+        if self.measure == TRAINING:
+            evaluated = dict(self.points(REWARD))
         spent = {n: x for n, x in zip(*self.steps.column(TOKENS), strict=True) if n in evaluated}
-        return [(n, spent.get(n, 0.0), value) for n, value in evaluated.items()]
+        return [(n, spent.get(n, 0.0 if spent else n), value) for n, value in evaluated.items()]
 
     @cached_property
     def by_prompt(self) -> Mapping[str, Any]:
@@ -171,9 +190,19 @@ def read_record(
         troubles.append("metrics.jsonl is not there: the run stopped before its first evaluation")
     try:
         summary = folder.summary()
+        if isinstance(imported := summary.get("imported"), dict):
+            troubles.append(_what_lacks(imported))
     except RunError as error:
         troubles.append(str(error))
     return Record(steps, evaluations, config, summary, path, troubles)
+
+
+def _what_lacks(imported: Mapping[str, Any]) -> str:
+    """`imported from trl; not recorded there: ...`"""
+    missing = [str(name) for name in imported.get("missing") or ()]
+    more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
+    lacks = f"; not recorded there: {', '.join(missing[:8])}{more}" if missing else ""
+    return f"imported from {imported.get('from', 'another trainer')}{lacks}"
 
 
 def read_evaluation(path: Path, step: int) -> dict[str, Any] | None:
@@ -199,6 +228,8 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
             last = [lines[-1]["step"] for lines in (record.steps, record.evaluations) if lines]
             step = max(last, default=0)
             return f"not finished (it is at step {step})"
+        if "imported" in record.summary:
+            return _compared_import(record)
         _ = record.seed, record.score, record.recipe["eval.samples"], record.summary["task"]
         if record.learning_curve:
             return record
@@ -208,6 +239,16 @@ def read_finished(path: Path, wanted: Callable[[str], bool] | None = None) -> Re
     except (KeyError, TypeError) as error:
         lack = f"there is no {error}"
     return f"cannot be read ({[*record.troubles, lack][0]})"
+
+
+def _compared_import(record: Record) -> Record | str:
+    """A run of another trainer, by its training reward where it has no evaluation; or what it
+    lacks."""
+    if not isinstance(record.recipe.get("seed"), int):
+        return "its seed is not known (give it: rlzoo import ... --seed N)"
+    if not ("eval_after" in record.summary and len(record.learning_curve) > 0):
+        record = replace(record, measure=TRAINING)
+    return record if record.learning_curve else f"it has neither eval/score nor {REWARD}"
 
 
 def failure(path: Path) -> str:

@@ -1,0 +1,160 @@
+"""TensorBoard's event files, by its own reader, and wandb's offline files, which no newer wandb
+reads from Python (0.31 has no reader).
+
+A .wandb file is LevelDB's log format (blocks of 32 KiB; CRC-32, length, kind) around messages of
+wandb_internal.proto.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rlzoo.errors import RlzooError
+from rlzoo_lab.imports.found import Row
+from rlzoo_lab.imports.tabular import step_of, without_steps
+from rlzoo_lab.strict import damaged
+
+BLOCK, HEADER = 2**15, 7  # bytes
+WANDB = b":W&B"
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """(number, value) of a protocol-buffer message: an int, bytes, or 4 or 8 raw bytes as a float.
+    Raises ValueError."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
+        if size < 0 or at + size > len(data):
+            raise ValueError("a field goes beyond the end of its message")
+        raw, at = data[at : at + size], at + size
+        yield number, raw if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", raw)[0]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if at >= len(data):
+            break
+        byte, at = data[at], at + 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+    raise ValueError("a number does not end")
+
+
+def tensorboard_rows(path: Path) -> Iterator[Row]:
+    """The scalars of an event file: a row for each event. Raises DataError, which names the
+    record, from 1; RlzooError without tensorboard."""
+    try:
+        from google.protobuf.message import DecodeError
+        from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.util.tensor_util import make_ndarray
+    except ImportError:
+        raise RlzooError(
+            f"{path}: event files need tensorboard: pip install 'rlzoo-llm[tensorboard]'"
+        ) from None
+    read, record = 0, 0
+    # The loader ends without a word at a record that is damaged.
+    for record, data in enumerate(RawEventFileLoader(str(path)).Load(), 1):
+        read += len(data) + 16  # length, its checksum, data, its checksum
+        try:
+            event = Event.FromString(data)
+        except DecodeError:
+            raise damaged(path, record, "a TensorBoard event") from None
+        values = {}
+        for value in event.summary.value:
+            array = None
+            if value.HasField("tensor") and value.tensor.dtype == 1:  # float32
+                array = make_ndarray(value.tensor)
+            if value.HasField("simple_value"):
+                values[value.tag] = value.simple_value
+            elif array is not None and array.size == 1:
+                values[value.tag] = float(array.item())
+        if values:
+            yield Row(event.step, values)
+    if read < path.stat().st_size:
+        raise damaged(path, record + 1, "a whole TensorBoard record")
+
+
+def wandb_records(path: Path) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, message) of the records in a .wandb file; raises DataError.
+
+    A file that ends within its last record is of a run that was killed: that record is left out.
+    """
+    data = path.read_bytes()
+    expected = "a wandb record"
+    if data[:4] != WANDB or len(data) < HEADER:
+        raise damaged(path, 1, "the header of a .wandb file")
+    at, record, parts = HEADER, 1, list[bytes]()
+    while at < len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEADER:
+            at += left
+            continue
+        if at + HEADER > len(data):
+            break
+        crc, size, kind = struct.unpack_from("<IHB", data, at)
+        body = data[at + HEADER : at + HEADER + size]
+        if not FULL <= kind <= LAST or (kind in (FULL, FIRST)) != (not parts):
+            raise damaged(path, record, expected)
+        if len(body) < size:
+            break
+        if zlib.crc32(body, zlib.crc32(bytes([kind]))) != crc:
+            raise damaged(path, record, expected)
+        parts.append(body)
+        at += HEADER + size
+        if kind in (FULL, LAST):
+            yield record, b"".join(parts)
+            record, parts = record + 1, []
+
+
+def read_wandb(path: Path) -> tuple[list[Row], dict[str, Any]]:
+    """(rows of the history, the run's config) of a .wandb file. Raises DataError.
+
+    The message Record has history = 2, config = 5 and run = 17 with config = 4. History and config
+    have items = 1, with key = 1, nested_key = 2, value_json = 16.
+    """
+    rows, config = [], dict[str, Any]()
+    for number, body in wandb_records(path):
+        try:
+            for kind, value in fields(body):
+                if kind == 2:
+                    line = _items(value)
+                    if values := without_steps(line):
+                        rows.append(Row(step_of(line, path, number), values))
+                elif kind == 5:
+                    config |= _items(value)
+                elif kind == 17:
+                    for inner, one in fields(value):
+                        config |= _items(one) if inner == 4 else {}
+        except (ValueError, TypeError, LookupError, AttributeError, struct.error):
+            raise damaged(path, number, "a wandb record") from None
+    return rows, {k: v for k, v in config.items() if not k.startswith("_")}
+
+
+def _items(message: bytes) -> dict[str, Any]:
+    out = {}
+    for number, value in fields(message):
+        if number != 1:
+            continue
+        key, nested, text = "", list[str](), "null"
+        for inner, one in fields(value):
+            if inner == 1:
+                key = one.decode()
+            elif inner == 2:
+                nested.append(one.decode())
+            elif inner == 16:
+                text = one.decode()
+        out[key or ".".join(nested)] = json.loads(text)
+    return out

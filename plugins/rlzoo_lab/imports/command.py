@@ -1,0 +1,73 @@
+"""`rlzoo import`: a run of another trainer as a run folder. No torch here."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RlzooError, UsageError
+from rlzoo_lab.imports.folder import convert, write
+from rlzoo_lab.imports.sources import FORMATS, read_source
+from rlzoo_lab.staged import check_free, staged
+from rlzoo_lab.written import refuse_unwritable
+
+SHOWN = 12  # missing metrics that are printed; provenance.json has all
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("source", metavar="SOURCE", help="a trainer's output folder, or one file of metrics")
+    add("--out", required=True, metavar="RUN", help="the run folder to write; must not exist")
+    add("--from", dest="trainer", choices=FORMATS, help="default: recognized by content")
+    add("--eval", dest="evaluation", metavar="NAME",
+        help="the evaluation metric that becomes eval/score, where there are several")  # fmt: skip
+    add("--seed", type=int, metavar="N", help="the run's seed, where its files do not have it")
+    add("--name", metavar="ROW", help="a name for its row in `rlzoo compare`")
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    place, source = Path(arguments.out), Path(arguments.source)
+    check_free(place, "--out")
+    refuse_unwritable(arguments.out, "--out", folder=True)
+    if arguments.seed is not None and arguments.seed < 0:
+        raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
+    try:
+        found, formats = read_source(source)
+    except OSError as error:
+        raise RlzooError(f"{source}: cannot be read: {error}") from None
+    imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
+                       seed=arguments.seed, name=arguments.name)  # fmt: skip
+    with staged(place, "--out") as aside:
+        summary = write(imported, aside, source)
+    document = {
+        "path": str(place),
+        "from": imported.trainer,
+        "steps": len(imported.steps),
+        "last_step": summary["steps"],
+        "evaluations": len(imported.evaluations),
+        "samples": len(imported.samples),
+        "metrics": sorted({name for line in imported.steps.values() for name in line}),
+        "derived": imported.derived,
+        "recipe": imported.recipe,
+        "files": [str(path) for path in imported.files],
+        "missing": imported.missing,
+    }
+    return Result(document, lambda _: view(document), notes=imported.notes)
+
+
+def view(d: Mapping[str, Any]) -> Iterator[str]:
+    """What is printed without --json."""
+    known = sum("/" not in n or not n.startswith(f"{d['from']}/") for n in d["metrics"])
+    yield (
+        f"{d['path']}: {d['steps']} steps, {d['evaluations']} evaluations and {d['samples']} "
+        f"samples from {d['from']}, {len(d['files'])} file{'s' * (len(d['files']) != 1)}"
+    )
+    yield f"{known} metrics have a name in rlzoo, {len(d['metrics']) - known} keep theirs"
+    if d["derived"]:
+        yield f"computed from the responses: {', '.join(d['derived'])}"
+    left = d["missing"]
+    if left:
+        more = f" and {len(left) - SHOWN} more (provenance.json)" if len(left) > SHOWN else ""
+        yield f"missing: {', '.join(left[:SHOWN])}{more}"
+    yield f"next: rlzoo doctor {d['path']}"

@@ -1,0 +1,245 @@
+"""The run folder that an import writes: recipe.yaml, metrics.jsonl, samples.jsonl, summary.json and
+provenance.json."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo import __version__
+from rlzoo.errors import UsageError
+from rlzoo.runs.folder import RunFolder
+from rlzoo.runs.metrics import METRICS, SCORE
+from rlzoo.runs.provenance import FILE
+from rlzoo_lab.imports.found import Found, Row, Sample, Values
+from rlzoo_lab.imports.names import NOTES, recipe_keys, trainer_by_names, translate
+from rlzoo_lab.imports.rollouts import sample_metrics, token_metrics
+
+SAMPLES = 16  # of a step, in samples.jsonl
+# Keys of a recipe that `rlzoo doctor` and `rlzoo compare` read.
+KEYS = ("seed", "task.name", "model.path", "estimator.name", "actor.lr", "kl.coef", "kl.place",
+        "rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "rollout.temperature",
+        "train.steps")  # fmt: skip
+
+
+@dataclass
+class Imported:
+    """What a run folder is made of: our names. derived: metrics that follow from rollouts."""
+
+    trainer: str
+    recipe: dict[str, Any]
+    steps: dict[int, Values]
+    evaluations: dict[int, Values]
+    samples: list[Sample]
+    derived: list[str]
+    notes: list[str]
+    files: Mapping[Path, str]
+    planned: int | None
+
+    @property
+    def missing(self) -> list[str]:
+        """The parts of a run of rlzoo that this one lacks."""
+        out = [] if self.evaluations else ["evaluations"]
+        out += [] if any("eval/score" in e for e in self.evaluations.values()) or out else [
+            "eval/score (--eval NAME chooses one)"]  # fmt: skip
+        out += [] if self.samples else ["samples"]
+        out += [f"recipe key {key}" for key in KEYS if key not in self.recipe]
+        have = {name for line in self.steps.values() for name in line}
+        for metric in METRICS:
+            head = metric.name.partition("*")[0]
+            there = metric.name in have or ("*" in metric.name and f"{head}mean" in have)
+            if metric.maker != "evaluation" and not metric.when and not there:
+                out.append(metric.name)
+        return [name for name in out if name != "step"]
+
+
+def convert(
+    found: Found,
+    formats: set[str],
+    trainer: str | None,
+    *,
+    evaluation: str | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+) -> Imported:
+    """The files' contents by rlzoo's names. trainer: what --from names, None to recognize it.
+
+    Raises UsageError where the files are of another format than --from names.
+    """
+    names = [n for row in found.rows for n in row.values]
+    whose = next((f for f in formats if f not in ("wandb", "csv")), "") or trainer_by_names(names)
+    if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
+        got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
+        raise UsageError(
+            f"--from: {trainer}, but these files are of {got}; leave --from out, or name that"
+        )
+    whose = whose or "csv"
+    steps, evaluations, notes = _merged(found.rows, whose)
+    notes = [*found.notes, *notes]
+    for (of, theirs), note in NOTES.items():
+        if of == whose and any(n in (theirs, f"train/{theirs}") for n in names):
+            notes.append(note)
+    _choose(evaluations, evaluation)
+    keys = recipe_keys(whose, found.settings)
+    derived = _derive(found, steps, keys.get("rollout.samples"))
+    if seed is not None:
+        keys["seed"] = seed
+    keys |= {"imported.from": whose} | ({"imported.name": name} if name else {})
+    if found.planned and "train.steps" not in keys:
+        keys["train.steps"] = found.planned
+    return Imported(whose, keys, steps, evaluations, found.samples, derived, notes, found.files,
+                    found.planned)  # fmt: skip
+
+
+def _merged(rows: Iterable[Row], trainer: str) -> tuple[dict[int, Values], dict[int, Values],
+                                                        list[str]]:  # fmt: skip
+    """(steps, evaluations, notes): rows of one step together. A metric that is there twice has its
+    later value, since a resumed run trained on with it."""
+    steps: dict[int, Values] = {}
+    evaluations: dict[int, Values] = {}
+    twice = set()
+    for row in rows:
+        number = row.step
+        for values, place in zip(translate(trainer, row.values), (steps, evaluations), strict=True):
+            if values:
+                line = place.setdefault(number, {})
+                if any(k in line and line[k] != v and v == v for k, v in values.items()):
+                    twice.add(number)
+                line |= values
+    notes = []
+    if twice:
+        notes.append(f"{len(twice)} steps are there twice with other values, the first is "
+                     f"{min(twice)}: the later values count")  # fmt: skip
+    if 0 in steps:
+        notes.append(f"{trainer}'s first step is 0, rlzoo's is 1: all steps are one more")
+        steps = {n + 1: line for n, line in steps.items()}
+        evaluations = {n + 1: line for n, line in evaluations.items()}
+    return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
+
+
+def _choose(evaluations: dict[int, Values], wanted: str | None) -> None:
+    """Set eval/score: what --eval names, or the evaluations' only reward."""
+    there = dict.fromkeys(k for line in evaluations.values() for k in line)
+    if wanted is not None:
+        hits = [k for k in there if wanted in (k, k.removeprefix("eval/"))]
+        hits = hits or [k for k in there if wanted in k]
+        if len(hits) != 1:
+            raise UsageError(
+                f"--eval: {wanted!r} names {len(hits)} of the evaluations' metrics (there are: "
+                f"{', '.join(there) or 'none'})"
+            )
+    else:
+        if SCORE in there:
+            return
+        hits = [k for k in there if k.startswith("eval/reward/")]
+        hits = hits or [k for k in there if "/val-core/" in k and "/mean@" in k]
+    if len(hits) == 1:
+        for line in evaluations.values():
+            if hits[0] in line:
+                line[SCORE] = line[hits[0]]
+
+
+def _derive(found: Found, steps: dict[int, Values], per_prompt: Any) -> list[str]:
+    """Add what follows from rollouts where the trainer logged no such metric; returns the names."""
+    samples: dict[int, list[Sample]] = {}
+    tokens: dict[int, list[Any]] = {}
+    for sample in found.samples:
+        samples.setdefault(sample.step, []).append(sample)
+    for row in found.tokens:
+        tokens.setdefault(row.step, []).append(row)
+    logged = {name for line in steps.values() for name in line}
+    derived: dict[str, None] = {}
+    for made, number in [
+        *((sample_metrics(s, per_prompt if isinstance(per_prompt, int) else None), n)
+          for n, s in samples.items()),
+        *((token_metrics(t), n) for n, t in tokens.items()),
+    ]:  # fmt: skip
+        new = {k: v for k, v in made.items() if k not in logged}
+        if new and (number in steps or not logged):
+            steps.setdefault(number, {}).update(new)
+            derived |= dict.fromkeys(new)
+    return list(derived)
+
+
+def write(imported: Imported, place: Path, source: Path) -> dict[str, Any]:
+    """Write the files into an empty folder; returns its summary."""
+    folder = RunFolder(place)
+    label = imported.recipe.get("imported.name") or source.resolve().stem or imported.trainer
+    label = " ".join("".join(c if c.isprintable() else " " for c in str(label)).split())
+    recipe = yaml.safe_dump(_tree(imported.recipe), allow_unicode=True, sort_keys=True)
+    (place / "recipe.yaml").write_text(f"# {label}\n{recipe}", encoding="utf-8")
+    with open(place / "metrics.jsonl", "w", encoding="utf-8") as file:
+        for line in _lines(imported):
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+    seen: dict[int, int] = {}
+    for s in imported.samples:
+        seen[s.step] = seen.get(s.step, 0) + 1
+        if seen[s.step] <= SAMPLES:
+            line = {"step": s.step, "prompt": s.prompt, "response": s.response,
+                    "answer": s.answer, "score": s.score, "advantage": s.advantage}  # fmt: skip
+            folder.append("samples.jsonl", {k: v for k, v in line.items() if v is not None})
+    summary = _summary(imported, label)
+    (place / "summary.json").write_text(json.dumps(summary, indent=1), encoding="utf-8")
+    part = {
+        "from_step": 0,
+        "recipe": imported.recipe,
+        "versions": {"rlzoo": __version__},
+        "imported": {
+            "from": imported.trainer,
+            "files": [{"path": str(path), "is": kind, "sha256": _digest(path)}
+                      for path, kind in imported.files.items()],
+            "derived": imported.derived,
+            "missing": imported.missing,
+            "notes": imported.notes,
+        },
+    }  # fmt: skip
+    text = json.dumps([part], indent=1, ensure_ascii=False, default=str)
+    (place / FILE).write_text(text, encoding="utf-8")
+    return summary
+
+
+def _lines(imported: Imported) -> Iterable[dict[str, Any]]:
+    """An evaluation comes before the next step, as in a run."""
+    for number in sorted({*imported.steps, *imported.evaluations}):
+        for lines in (imported.steps, imported.evaluations):
+            if number in lines:
+                yield {"step": number} | lines[number]
+
+
+def _summary(imported: Imported, label: str) -> dict[str, Any]:
+    recipe = imported.recipe
+    scores = [line[SCORE] for line in imported.evaluations.values() if SCORE in line]
+    last = max([*imported.steps, *imported.evaluations])
+    out = {
+        "recipe": label, "task": recipe.get("task.name", "unknown task"),
+        "model": recipe.get("model.path"), "estimator": recipe.get("estimator.name"),
+        "seed": recipe.get("seed"), "steps": last,
+        "imported": {"from": imported.trainer, "missing": imported.missing},
+    }  # fmt: skip
+    if scores:
+        out |= {"eval_metric": "score", "eval_before": scores[0], "eval_after": scores[-1]}
+    planned = recipe.get("train.steps")
+    if isinstance(planned, int) and last < planned:
+        out["stopped"] = f"step {last} of {planned}"
+    return out
+
+
+def _tree(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys as nested mappings; a key that is also a section is left out."""
+    tree: dict[str, Any] = {}
+    for key, value in keys.items():
+        *above, last = key.split(".")
+        at = tree
+        for part in above:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return tree
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,156 @@
+"""Metrics and settings of each trainer by rlzoo's names, by the table in trainers.yaml."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from rlzoo.runs.metrics import METRICS
+
+# Where a trainer's number is rlzoo's by name, and made in another way.
+NOTES = {
+    ("trl", "kl"): "actor/ref_kl is TRL's kl, its k3 estimate in the update, not log pi - log "
+    "pi_ref at rollout",
+    ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty, a mean over "
+    "responses of their means, by its own KL estimator",
+    ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
+}
+# Keys of a recipe that take a text; the others take a number.
+TEXTS = ("estimator.name", "model.path", "task.name")
+LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "token_mean",
+              "dr_grpo": "seq_mean_token_sum_norm"}  # fmt: skip
+ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce"}
+EVALUATION = ("eval_", "eval/", "val-core/", "val-aux/")  # how names of evaluations begin
+
+
+@cache
+def tables() -> dict[str, dict[str, dict[str, str]]]:
+    """trainer -> kind (metrics, settings, evaluations) -> their name -> ours."""
+    text = Path(__file__).with_name("trainers.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
+
+
+@cache
+def ours(trainer: str, name: str, kind: str = "metrics") -> tuple[str, ...]:
+    """Our names of a trainer's metric; empty where no line matches."""
+    for theirs, targets in tables().get(trainer, {}).get(kind, {}).items():
+        if match := re.fullmatch("([^/]+)".join(map(re.escape, theirs.split("*"))), name):
+            for part in match.groups():
+                targets = " ".join(t.replace("*", part, 1) for t in targets.split())
+            return tuple(targets.split())
+    return ()
+
+
+@cache
+def own(name: str) -> bool:
+    """Whether it is a metric of rlzoo's by name."""
+    kinds = {"mean", "std", "min", "max"}
+    for metric in METRICS:
+        head, star, _ = metric.name.partition("*")
+        if name == metric.name or (star and name.removeprefix(head) in kinds and head in name):
+            return True
+    return name.startswith(("eval/reward/", "score/"))
+
+
+def trainer_by_names(names: Iterable[str]) -> str:
+    """Whose metrics these are: the trainer with the most names, rlzoo where most are its own;
+    empty where none has a name."""
+    known = set(names)
+    counts = {t: sum(any(_targets(t, n)[1:]) for n in known) for t in tables()}
+    best = max(counts, key=counts.__getitem__)
+    if sum(own(n) for n in known) > counts[best]:
+        return "rlzoo"
+    return best if counts[best] else ""
+
+
+Metrics = dict[str, float]
+
+
+def translate(trainer: str, values: Mapping[str, float]) -> tuple[Metrics, Metrics]:
+    """(metrics of the step, metrics of an evaluation) by our names, of one row. A metric without
+    a name becomes TRAINER/NAME."""
+    step, evaluation = Metrics(), Metrics()
+    for name, value in values.items():
+        fallback, *targets = _targets(trainer, name)
+        for target in targets or [fallback]:
+            (evaluation if target.startswith("eval/") else step)[target] = value
+    return step, evaluation
+
+
+@cache
+def _targets(trainer: str, name: str) -> tuple[str, ...]:
+    """(what it is called where we have no name, our names ...)."""
+    if trainer == "rlzoo" and own(name):
+        return name, name
+    head = next((h for h in EVALUATION if name.startswith(h)), "")
+    kept = f"eval/{trainer}/{name.removeprefix('eval/')}" if head else f"{trainer}/{name}"
+    if trainer != "trl":
+        return kept, *ours(trainer, name)
+    if head in ("eval_", "eval/"):  # transformers' loggers put this before every name
+        rest = name.removeprefix(head)
+        return f"eval/trl/{rest}", *ours("trl", rest, "evaluations")
+    rest = name.removeprefix("train/")
+    return f"trl/{rest}", *ours("trl", rest)
+
+
+def recipe_keys(trainer: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted keys of a recipe that a trainer's settings determine, and no others."""
+    out = {}
+    for theirs, key in tables().get(trainer, {}).get("settings", {}).items():
+        if (value := _value(key, settings.get(theirs))) is not None:
+            out[key] = value
+    return out | {"trl": _of_trl, "verl": _of_verl}.get(trainer, lambda _: {})(settings)
+
+
+def _value(key: str, value: Any) -> Any:
+    if key in TEXTS:
+        if isinstance(value, list):
+            value = "+".join(map(str, value)) or None
+        return ESTIMATORS.get(value, value) if isinstance(value, str) else None
+    return value if type(value) in (int, float) else None
+
+
+def _of_trl(s: Mapping[str, Any]) -> dict[str, Any]:
+    """GRPOTrainer's: KL is k3 in the loss, the reference only where beta is not 0."""
+    out: dict[str, Any] = {}
+    if "num_generations" not in s:
+        return out
+    out["estimator.name"] = "dr_grpo" if s.get("scale_rewards") in (False, "none") else "grpo"
+    out |= {"kl.name": "k3", "kl.place": "loss"} if s.get("beta") else {}
+    if s.get("loss_type") in LOSS_TYPES:
+        out["aggregation.name"] = LOSS_TYPES[s["loss_type"]]
+    rows, samples = s.get("generation_batch_size"), s["num_generations"]
+    if isinstance(rows, int) and isinstance(samples, int) and samples > 0:
+        out["rollout.prompts"] = rows // samples
+    if isinstance(high := s.get("epsilon_high") or s.get("epsilon"), int | float):
+        out["policy_loss.clip_high"] = high
+    if isinstance(steps := s.get("max_steps"), int) and steps > 0:
+        out["train.steps"] = steps
+    made, together = s.get("steps_per_generation"), s.get("gradient_accumulation_steps", 1)
+    if isinstance(made, int) and isinstance(together, int) and together > 0:
+        out["train.minibatches"] = max(1, made // together)
+    betas = [s.get("adam_beta1"), s.get("adam_beta2")]
+    if all(isinstance(b, float) for b in betas):
+        out["actor.betas"] = betas
+    return out
+
+
+def _of_verl(s: Mapping[str, Any]) -> dict[str, Any]:
+    """verl's KL is in the loss, in the reward, or nowhere."""
+    out: dict[str, Any] = {}
+    actor = "actor_rollout_ref.actor."
+    if s.get(f"{actor}use_kl_loss") is True:
+        out["kl.place"] = "loss"
+        if isinstance(coef := s.get(f"{actor}kl_loss_coef"), int | float):
+            out["kl.coef"] = coef
+    elif s.get("algorithm.use_kl_in_reward") is True:
+        out["kl.place"] = "reward"
+    elif f"{actor}use_kl_loss" in s:
+        out["kl.coef"] = 0.0
+    rows, batch = s.get(f"{actor}ppo_mini_batch_size"), s.get("data.train_batch_size")
+    if isinstance(rows, int) and isinstance(batch, int) and 0 < rows <= batch:
+        out["train.minibatches"] = batch // rows
+    return out

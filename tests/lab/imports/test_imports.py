@@ -1,0 +1,181 @@
+"""Runs of other trainers become run folders, with the trainer's figures to the last digit."""
+
+import json
+
+import pytest
+import yaml
+
+from helpers.made_up_sources import LRS, REWARDS, SOURCES, arguments, lines
+from rlzoo.cli import parser_of
+from rlzoo.errors import RlzooError, UsageError
+from rlzoo.runs.provenance import FILE
+from rlzoo_lab.api.runs import load_run
+from rlzoo_lab.imports import command as verb
+from rlzoo_lab.imports.pickled import read_arguments
+from rlzoo_lab.records.record import read_record
+
+# source -> (whose it is, its evaluation)
+WHOSE = {
+    "trl": ("trl", {"eval/score": 0.75}),
+    "verl_jsonl": ("verl", {"eval/score": 0.625}),
+    "verl_console": ("verl", {"eval/score": 0.5}),
+    "prime_rl": ("prime-rl", {}),
+    "skyrl": ("skyrl", {}),
+    "slime": ("slime", {"eval/score": 0.125}),
+    "tensorboard": ("verl", {}),
+    "table": ("verl", {}),
+    "wandb": ("trl", {"eval/score": 0.75}),
+}
+
+
+def imported(source, out, *words):
+    arguments = parser_of("import").parse_args([str(source), "--out", str(out), *map(str, words)])
+    return verb.run(arguments)
+
+
+def metrics(run):
+    with open(run / "metrics.jsonl") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(params=SOURCES)
+def source(request, tmp_path):
+    if request.param == "tensorboard":
+        pytest.importorskip("tensorboard")
+    if request.param == "trl":
+        pytest.importorskip("pyarrow")
+    SOURCES[request.param](tmp_path / "source")
+    return request.param, tmp_path / "source"
+
+
+def test_a_run_has_the_trainers_figures(source, tmp_path):
+    name, place = source
+    whose, held_out = WHOSE[name]
+    result = imported(place, tmp_path / "run")
+    assert result.document["from"] == whose
+    rows = [row for row in metrics(tmp_path / "run") if "reward/mean" in row]
+    assert [row["step"] for row in rows] == [1, 2, 3]
+    rewards = REWARDS
+    if name == "skyrl":
+        rewards = [round(r, 4) for r in REWARDS]
+    if name == "tensorboard":  # float32
+        rewards = pytest.approx(REWARDS, rel=1e-7)
+    assert [row["reward/mean"] for row in rows] == rewards
+    if name not in ("tensorboard", "table"):
+        lrs = [0.001] * 3 if name == "skyrl" else LRS
+        assert [row["actor/lr"] for row in rows] == lrs
+    for key, value in held_out.items():
+        assert [r[key] for r in metrics(tmp_path / "run") if key in r] == [value]
+    record = read_record(tmp_path / "run")
+    assert len(record.steps) == 3
+    assert any(f"imported from {whose}" in line for line in record.troubles)
+    assert load_run(tmp_path / "run").state == "finished"
+
+
+def test_a_trainers_own_format_can_be_required(source, tmp_path):
+    name, place = source
+    whose = WHOSE[name][0]
+    assert imported(place, tmp_path / "run", "--from", whose).document["from"] == whose
+    other = "slime" if whose != "slime" else "trl"
+    with pytest.raises(UsageError, match="--from"):
+        imported(place, tmp_path / "other", "--from", other)
+    assert not (tmp_path / "other").exists()
+
+
+def test_settings_become_keys_of_a_recipe(tmp_path):
+    pytest.importorskip("pyarrow")
+    SOURCES["trl"](tmp_path / "source")
+    result = imported(tmp_path / "source", tmp_path / "run", "--name", "beta 0.04")
+    recipe = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    assert recipe["kl"] == {"coef": 0.04, "name": "k3", "place": "loss"}
+    assert recipe["rollout"] == {"samples": 2, "prompts": 2}
+    assert (recipe["seed"], recipe["actor"]["lr"]) == (3, 1e-6)
+    assert recipe["estimator"]["name"] == "grpo"
+    assert "recipe key seed" not in result.document["missing"]
+    assert "recipe key task.name" in result.document["missing"]
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["stopped"] == "step 3 of 4"
+    [part] = json.loads((tmp_path / "run" / FILE).read_text())
+    kinds = {entry["is"] for entry in part["imported"]["files"]}
+    assert kinds == {"state", "arguments", "rollouts of trl"}
+    assert all(len(entry["sha256"]) == 64 for entry in part["imported"]["files"])
+
+
+def test_responses_give_metrics_that_the_trainer_did_not_log(tmp_path):
+    pytest.importorskip("pyarrow")
+    SOURCES["trl"](tmp_path / "source")
+    imported(tmp_path / "source", tmp_path / "run")
+    first = metrics(tmp_path / "run")[0]
+    assert first["response/distinct"] == 3 / 4  # 2, 3, 5, 5
+    assert first["group/no_signal"] == 1 / 2  # both answers to 2+3= are right
+    assert first["prompts/distinct"] == 1.0
+    assert (first["score/min"], first["score/max"]) == (0.0, 1.0)
+    # Scores 1, 0, 1, 1 and advantages 0.5, -0.5, 0, 0: 0.5 / sqrt(0.75 * 0.5).
+    assert first["raw_advantages/score_corr"] == pytest.approx(0.816496580927726)
+    assert first["reward/mean"] == 0.1, "what the trainer logged stays"
+    samples = [json.loads(s) for s in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    assert samples[1] == {"step": 1, "prompt": "1+1=", "response": "3", "score": 0.0,
+                          "advantage": -0.5}  # fmt: skip
+
+
+def test_token_exports_give_the_samplers_gap(tmp_path):
+    SOURCES["prime_rl"](tmp_path / "source")
+    imported(tmp_path / "source", tmp_path / "run")
+    row = metrics(tmp_path / "run")[0]
+    assert row["sampler/log_prob_gap"] == 0.25
+    assert (row["advantages/mean"], row["advantages/min"]) == (0.25, -0.5)
+    assert row["response_length/mean"] == 2
+
+
+def test_metrics_without_a_name_keep_theirs(tmp_path):
+    SOURCES["verl_jsonl"](tmp_path / "source")
+    result = imported(tmp_path / "source", tmp_path / "run")
+    assert metrics(tmp_path / "run")[0]["verl/perf/mfu"] == 0.5
+    assert "sampler/log_prob_gap" in result.document["missing"]
+
+
+def test_a_resumed_run_counts_once_by_its_later_values(tmp_path):
+    rows = [
+        {"step": n, "data": {"critic/score/mean": v}} for n, v in ((1, 0.1), (2, 0.2), (2, 0.5))
+    ]
+    lines(tmp_path / "a.jsonl", rows)
+    result = imported(tmp_path / "a.jsonl", tmp_path / "run")
+    assert [row["reward/mean"] for row in metrics(tmp_path / "run")] == [0.1, 0.5]
+    assert any("twice" in note for note in result.notes)
+
+
+def test_several_evaluations_need_a_choice(tmp_path):
+    data = {"val-core/a/reward/mean@1": 0.25, "val-core/b/reward/mean@1": 0.5}
+    lines(tmp_path / "a.jsonl", [{"step": 1, "data": {"critic/score/mean": 0.5} | data}])
+    result = imported(tmp_path / "a.jsonl", tmp_path / "run")
+    assert any("eval/score" in name for name in result.document["missing"])
+    imported(tmp_path / "a.jsonl", tmp_path / "chosen", "--eval", "val-core/b")
+    assert metrics(tmp_path / "chosen")[-1]["eval/score"] == 0.5
+    with pytest.raises(UsageError, match="--eval"):
+        imported(tmp_path / "a.jsonl", tmp_path / "none", "--eval", "gsm8k")
+
+
+def test_two_runs_in_a_folder_are_not_mixed(tmp_path):
+    for name in "ab":
+        lines(tmp_path / "source" / f"{name}.jsonl", [{"step": 1, "critic/score/mean": 0.5}])
+    with pytest.raises(UsageError, match="2 runs"):
+        imported(tmp_path / "source", tmp_path / "run")
+
+
+def test_a_pickle_is_read_and_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "touched"), "w"))
+
+    arguments(tmp_path / "training_args.bin", seed=3, evil=Evil())
+    assert read_arguments(tmp_path / "training_args.bin") == {"seed": 3}
+    assert not (tmp_path / "touched").exists()
+
+
+def test_an_import_overwrites_nothing(tmp_path):
+    SOURCES["table"](tmp_path / "source")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("kept")
+    with pytest.raises(RlzooError, match="--out"):
+        imported(tmp_path / "source", tmp_path / "run")
+    assert [p.name for p in (tmp_path / "run").iterdir()] == ["mine.txt"]
