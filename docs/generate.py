@@ -407,6 +407,7 @@ def public_block(zoo: Zoo) -> str:
 OTHERS = {
     "rlzoo.ops": "see `rlzoo.ops`",
     "rlzoo_lab.api.verbs": "commands as functions: [Python](python.md)",
+    "rlzoo_lab.api.scores": "commands as functions: [Python](python.md)",
     "rlzoo_lab.api.runs": "commands as functions: [Python](python.md)",
 }
 

@@ -9,5 +9,6 @@ the same checks, the same errors. May import `cli`, `tools` and the layers below
     overrides  settings as Python has them, as words of the command line
     picture    a run as HTML: curve, numbers, samples
     runs       train, resume, open: a run as an object
+    scores     scores of any runs, compared
     verbs      the verbs that read, judge and compare
 """

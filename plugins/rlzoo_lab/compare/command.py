@@ -104,6 +104,11 @@ def run(arguments: argparse.Namespace) -> Result:
         force=arguments.force,
         metric=arguments.metric,
     )
+    return result_of(c, arguments)
+
+
+def result_of(c: Comparison, arguments: argparse.Namespace) -> Result:
+    """A comparison's document, its view and its files."""
     tables = [two_way(c, key) for key in arguments.by]
 
     def show(console: Any) -> list[Any]:

@@ -27,7 +27,7 @@ from rlzoo_lab.records.comparable import (
     unrecorded,
 )
 from rlzoo_lab.records.record import TRAINING, Record
-from rlzoo_lab.records.scores import gather_scores
+from rlzoo_lab.records.scores import rows_of_files
 
 # Fewer seeds than ENOUGH do not show skewness: rows whose spreads differ more than UNLIKE times
 # need a p of STRICT to differ there. With more seeds `stats.doubts` decides.
@@ -133,6 +133,11 @@ class Comparison:
         """The metric in words: held-out accuracy, training reward."""
         return next(iter(self.rows[0].runs.values())).what
 
+    @property
+    def has_curves(self) -> bool:
+        """Whether there is more than final scores."""
+        return any(len(r.learning_curve) > 1 for row in self.rows for r in row.runs.values())
+
     def pair(self, a: ComparedRow, b: ComparedRow) -> Pair | None:
         """a - b, if the two share a seed and are in the family."""
         for p in self.pairs:
@@ -176,27 +181,33 @@ def compare(
 ) -> Comparison:
     """Read runs and sweeps, and compare their rows. metric: of evaluations, `accuracy` for
     `eval/accuracy`; by default the chance of the right answer where all runs have it, else what
-    their summaries go by. Raises UsageError, RunError."""
+    their summaries go by; of CSV files of scores, the column. Raises UsageError, RunError."""
     paths = list(paths)
-    gathered = gather_scores(paths) or gather(paths)
+    if rows := rows_of_files(paths, metric):
+        records = [run for row in rows for run in row.runs.values()]
+        return compare_rows(rows, Gathered(records), reference=reference, threshold=threshold)
+    gathered = gather(paths)
     if not gathered.records:
         raise UsageError(_nothing(gathered))
     _measure(gathered, metric)
-    return compare_records(gathered, reference=reference, threshold=threshold, force=force)
-
-
-def compare_records(
-    gathered: Gathered,
-    *,
-    reference: str | None = None,
-    threshold: float | None = None,
-    force: bool = False,
-) -> Comparison:
-    """As `compare`, of runs that are read. Raises UsageError."""
     named = check_comparable(gathered, force)
     rows, notes = make_rows(gathered)
     if not rows:
         raise UsageError(_nothing(gathered))
+    return compare_rows(rows, gathered, named, notes, reference=reference, threshold=threshold)
+
+
+def compare_rows(
+    rows: list[ComparedRow],
+    gathered: Gathered,
+    named: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    *,
+    reference: str | None = None,
+    threshold: float | None = None,
+) -> Comparison:
+    """Compare rows of runs that were read. named: how they are not measured alike. Raises
+    UsageError."""
     _find_splits(rows)
     chosen = find_row(reference, [*rows, *gathered.lost()]) if reference else None
     absent = []
@@ -204,7 +215,7 @@ def compare_records(
         absent = [f"no run of the reference {chosen.label} is finished: all pairs are tested"]
         chosen = None
     pairs = _pairs(rows, chosen)
-    named += _spent(rows)
+    named = [*named, *_spent(rows)]
     first = gathered.records[0]
     tasks = dict.fromkeys(r.summary["task"] for r in gathered.records)
     title = f"{', '.join(tasks)}: {first.what}"

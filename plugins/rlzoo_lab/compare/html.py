@@ -52,7 +52,8 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
     if c.pairs:
         pairs = _plain("row", [p.a.label for p in c.pairs], pair_columns(c))
         blocks.append(folded("Every pair", pairs))
-    blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
+    if c.has_curves:
+        blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
         blocks += [tag("h2", two_way_title(c, t)), _plain("", t.rows, two_way_columns(t))]
     for name, (caption, draw) in plots(c).items():

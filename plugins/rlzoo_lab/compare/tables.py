@@ -179,9 +179,10 @@ def view(
         course = [column for column in course if column.name not in ("tokens", "s")]
     made: list[Table] = []
     if width >= WIDE:
-        made += [_table(c, None, [*outcome, *course])]
+        made += [_table(c, None, [*outcome, *course] if c.has_curves else outcome)]
     else:
-        made += [_table(c, None, outcome), _table(c, "how it got there", course)]
+        made += [_table(c, None, outcome)]
+        made += [_table(c, "how it got there", course)] if c.has_curves else []
     made += [two_way_table(c, t) for t in tables]
     if details and c.pairs:
         columns = pair_columns(c, brief=width < 120)
@@ -250,7 +251,7 @@ def markdown(c: Comparison, tables: Sequence[TwoWay] = (), details: bool = False
     columns = [
         TableColumn("row", [row.label for row in c.rows], left=True),
         *outcome_columns(c),
-        *course_columns(c, 16),
+        *(course_columns(c, 16) if c.has_curves else ()),
     ]
     paragraphs = [f"**{c.title}**", _markdown(columns)]
     for t in tables:

@@ -1,110 +1,135 @@
-"""Scores without runs: a CSV file or arrays, as records to compare."""
+"""Scores without runs: CSV files or arrays, as rows to compare."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
 from rlzoo_lab.records.columns import Columns
-from rlzoo_lab.records.comparable import ComparedRow, Gathered
+from rlzoo_lab.records.comparable import ComparedRow
 from rlzoo_lab.records.record import Record
 from rlzoo_lab.strict import csv_lines, damaged
 
-NEEDED, OPTIONAL = ("name", "seed", "score"), "step"
-Points = dict[tuple[str, int], dict[int, float]]
+# A run's name with its seed at the end, as in grpo-seed-3 and grpo_s3.
+SEEDED = re.compile(r"(.+?)[-_. ]*(?:seed|s)[-_.= ]?(\d+)", re.IGNORECASE)
+Points = dict[tuple[str, int], dict[int, float]]  # (name, seed) -> step -> score
 
 
-def gather_scores(paths: Iterable[str | Path]) -> Gathered | None:
-    """The scores in CSV files; None where no path is one. Raises DataError, which names the line;
-    UsageError where runs and scores are mixed."""
-    places = [Path(path) for path in paths]
-    files = [p for p in places if p.suffix == ".csv" and p.is_file()]
+def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[ComparedRow]:
+    """The scores in CSV files; empty where no path is one. metric: the column of scores.
+
+    A line is a seed, or a step of one: the columns name, seed, `metric` and maybe step. Or a line
+    is a step and a column is a run, as wandb exports a chart: Step and `NAME-seed-N - metric`.
+    Raises DataError, which names the line; UsageError where runs and scores are mixed.
+    """
+    files = [path for path in map(Path, paths) if path.suffix == ".csv" and path.is_file()]
     if not files:
-        return None
-    if others := [p for p in places if p not in files]:
-        raise UsageError(
-            f"{others[0]} is not a CSV file of scores; compare runs or scores, not both"
-        )
+        return []
+    if len(files) < len(paths):
+        raise UsageError(f"{files[0]} has scores; compare runs or files of scores, not both")
     points: Points = {}
     for file in files:
-        _read(file, points)
+        for number, line in csv_lines(file):
+            found = _of_line if "seed" in map(str.lower, line) else _of_chart
+            for name, seed, step, text in found(file, number, line, metric):
+                curve = points.setdefault((name, seed), {})
+                if step in curve:
+                    raise damaged(file, number, f"one score of {name}, seed {seed}, step {step}")
+                curve[step] = _score(file, number, text)
     if not points:
-        raise damaged(files[0], 2, "a score: a line below the header")
-    return as_records(points, files[0].stem)
+        raise damaged(files[0], 2, "a score")
+    return rows_of(points, files[0].stem, metric or "score")
 
 
-def _read(path: Path, points: Points) -> None:
-    for number, line in csv_lines(path):
-        if lacks := [name for name in NEEDED if name not in line]:
-            raise damaged(path, 1, f"the columns {', '.join(NEEDED)}; {lacks[0]!r} is missing")
-        seed, step = (_whole(path, number, line, name) for name in ("seed", OPTIONAL))
-        try:
-            score = float(line["score"])
-        except ValueError:
-            score = math.nan
-        if not math.isfinite(score):
-            raise damaged(path, number, f"a finite number as score. Got {line['score']!r}")
-        name = line["name"].strip()
-        if not name:
-            raise damaged(path, number, "a name")
-        curve = points.setdefault((name, seed), {})
-        if step in curve:
-            raise damaged(path, number, f"one score for {name}, seed {seed}, step {step}")
-        curve[step] = score
+Cell = tuple[str, int, int, str]  # name, seed, step, the score's text
 
 
-def _whole(path: Path, number: int, line: Mapping[str, str], name: str) -> int:
-    text = line.get(name, "0").strip()
+def _of_line(file: Path, number: int, line: Mapping[str, str], metric: str | None) -> list[Cell]:
+    cells = {name.lower(): text.strip() for name, text in line.items()}
+    names = ("name", "seed", (metric or "score").lower())
+    if lacks := [name for name in names if name not in cells]:
+        raise damaged(file, 1, f"a column {lacks[0]!r}; the columns are {', '.join(line)}")
+    name, seed, score = (cells[n] for n in names)
+    if not name:
+        raise damaged(file, number, "a name")
+    return [(name, _whole(file, number, seed), _whole(file, number, cells.get("step", "0")), score)]
+
+
+def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | None) -> list[Cell]:
+    out = []
+    for column, text in line.items():
+        run, dash, what = column.rpartition(" - ")
+        if not dash or what.endswith(("__MIN", "__MAX")) or what != (metric or what) or not text:
+            continue
+        if not (parts := SEEDED.fullmatch(run.strip())):
+            raise damaged(file, 1, f"a seed at the end of the run's name, as {run}-seed-0")
+        out.append((parts[1], int(parts[2]), _whole(file, number, line.get("Step", "")), text))
+    if not any(" - " in column for column in line):
+        raise damaged(file, 1, "the columns name, seed and score, or Step and NAME-seed-N - metric")
+    return out
+
+
+def _whole(file: Path, number: int, text: str) -> int:
     if not text.isdecimal() or len(text) > 15:
-        raise damaged(path, number, f"a whole number of at least 0 as {name}. Got {text!r}")
+        raise damaged(file, number, f"a whole number of at least 0 as seed and step. Got {text!r}")
     return int(text)
 
 
-def as_records(points: Points, title: str) -> Gathered:
-    """A record for each name and seed: its last score counts, scores at steps are its curve."""
-    gathered = Gathered()
+def _score(file: Path, number: int, text: str) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise damaged(file, number, f"a finite number as score. Got {text[:40]!r}")
+    return score
+
+
+def rows_of(points: Points, title: str, metric: str) -> list[ComparedRow]:
+    """A row for each name. The last score of a seed counts; scores at steps are its curve."""
+    rows: dict[str, ComparedRow] = {}
     for (name, seed), curve in points.items():
         steps = sorted(curve)
-        path = Path(f"{name}-seed-{seed}")
-        evaluations = Columns({"step": n, "eval/score": curve[n]} for n in steps)
         summary: dict[str, Any] = {
-            "task": title, "eval_metric": "score", "eval_before": curve[steps[0]],
+            "task": title, "eval_metric": metric, "eval_before": curve[steps[0]],
             "eval_after": curve[steps[-1]], "given": True,
         }  # fmt: skip
-        recipe = {"recipe": name, "seed": seed, "row": name}
-        gathered.records.append(Record(Columns(), evaluations, recipe, summary, path))
-        gathered.rows.setdefault(name, ComparedRow(name, {"row": name}, {}))
-        gathered.row_of[path] = name
-    return gathered
+        evaluations = Columns({"step": n, f"eval/{metric}": curve[n]} for n in steps)
+        place = Path(f"{title}: {name}, seed {seed}")
+        record = Record(Columns(), evaluations, {"seed": seed}, summary, place)
+        row = rows.setdefault(name, ComparedRow(name, {"row": name}, {}))
+        row.runs[seed] = record
+    return list(rows.values())
 
 
-def array_points(scores: Mapping[str, Any], paired: bool, steps: Sequence[int] | None) -> Points:
-    """The points of arrays: name -> (S,) final scores over seeds, or (S, T) over seeds and steps.
+def rows_of_arrays(
+    scores: Mapping[str, Iterable[Any]], paired: bool, steps: Sequence[int] | None
+) -> list[ComparedRow]:
+    """Rows of arrays: name -> (S,) final scores over seeds, or (S, T) over seeds and steps.
 
-    paired: whether the i-th of each name is of one seed; without, no seed is shared. Raises
-    UsageError.
+    paired: whether the i-th scores of all names have one seed; without, no two share a seed.
+    steps: (T,), else 0, 1, ... Raises UsageError.
     """
     points: Points = {}
     seed = 0
-    if not scores:
-        raise UsageError("compare_scores: needs a name with scores at least")
-    for name, rows in scores.items():
+    for name, given in scores.items():
         seed = 0 if paired else seed
-        values = [list(row) if hasattr(row, "__len__") else [row] for row in rows]
-        width = len(values[0]) if values else 0
-        if not width or any(len(row) != width for row in values):
-            raise UsageError(f"compare_scores: {name}: needs scores (S,) or (S, T), S and T from 1")
-        at = range(width) if steps is None else steps
-        if len(at) != width:
-            raise UsageError(f"compare_scores: {name}: {width} scores a seed and {len(at)} steps")
-        for row in values:
+        table = [list(row) if hasattr(row, "__len__") else [row] for row in given]
+        at = range(len(table[0]) if table else 0) if steps is None else steps
+        if not table or any(len(row) != len(at) or not row for row in table):
+            shape = "(S,) or (S, T)" if steps is None else f"(S, {len(at)}), as steps has"
+            raise UsageError(f"compare_scores: {name}: expected scores of shape {shape}")
+        for row in table:
             try:
-                curve = {int(n): float(v) for n, v in zip(at, row, strict=True)}
+                curve = {int(n): float(x) for n, x in zip(at, row, strict=True)}
             except (TypeError, ValueError):
-                raise UsageError(f"compare_scores: {name}: {row!r} are not numbers") from None
-            if not all(map(math.isfinite, curve.values())):
-                raise UsageError(f"compare_scores: {name}: a score is not finite")
+                curve = {}
+            if len(curve) < len(row) or not all(map(math.isfinite, curve.values())):
+                raise UsageError(f"compare_scores: {name}: expected finite numbers. Got {row}")
             points[str(name), seed] = curve
             seed += 1
-    return points
+    if not points:
+        raise UsageError("compare_scores: expected a name with its scores")
+    return rows_of(points, "scores", "score")

@@ -1,0 +1,118 @@
+"""Scores without runs: CSV files and arrays, compared as runs are."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rlzoo
+from rlzoo.errors import RlzooError
+from rlzoo_lab import stats
+from rlzoo_lab.compare.comparison import compare
+
+A, B = [0.51, 0.55, 0.49, 0.53], [0.61, 0.64, 0.60, 0.66]
+DIFFERENCE = sum(B) / 4 - sum(A) / 4
+
+
+def table(path, rows, header="name,seed,score"):
+    path.write_text("\n".join([header, *(",".join(map(str, row)) for row in rows)]) + "\n")
+    return path
+
+
+def long(path, **more):
+    rows = [(name, seed, x) for name, xs in {"a": A, "b": B}.items() for seed, x in enumerate(xs)]
+    return table(path, rows, **more)
+
+
+def test_a_file_of_scores_gives_the_verdict_and_paired_intervals(tmp_path):
+    c = compare([long(tmp_path / "gsm8k.csv")])
+    [pair] = c.pairs
+    assert pair.contrast.mean == pytest.approx(-DIFFERENCE)
+    assert not pair.unpaired
+    assert c.title == "gsm8k: score"
+    assert [row.scores for row in c.rows] == [A, B]
+    interval = stats.t_interval([b - a for a, b in zip(A, B, strict=True)])
+    assert (-pair.contrast.interval.high, -pair.contrast.interval.low) == pytest.approx(interval)
+
+
+def test_the_command_writes_a_page_with_plots(tmp_path):
+    page = tmp_path / "s.html"
+    document = rlzoo.compare(long(tmp_path / "s.csv"), html=page, reference="a")
+    assert "beats a" in " ".join(document["verdict"])
+    assert "beats a" in page.read_text()
+    assert "<svg" in page.read_text()
+    assert "how it got there" not in str(document), "final scores have no curve"
+    assert json.dumps(document)
+
+
+def test_arrays_and_files_give_the_same(tmp_path):
+    file = rlzoo.compare(long(tmp_path / "scores.csv"))
+    assert rlzoo.compare_scores({"a": A, "b": np.array(B)}) == file
+
+
+def test_columns_have_any_case_and_metric_names_the_scores(tmp_path):
+    place = long(tmp_path / "s.csv", header="Name,Seed,eval/pass@1")
+    assert rlzoo.compare(place, metric="eval/pass@1")["rows"][1]["mean"] == pytest.approx(0.6275)
+    with pytest.raises(RlzooError, match="'score'"):
+        rlzoo.compare(place)
+
+
+def test_a_chart_that_wandb_exports(tmp_path):
+    """Columns of runs, `NAME-seed-N - metric`, rows of steps; empty cells where a run ended."""
+    header = "Step,a-seed-0 - acc,a-seed-0 - acc__MIN,a_s1 - acc,b-seed-0 - acc,b-s1 - acc"
+    rows = [(1, 0.1, 0, 0.2, 0.3, 0.4), (2, 0.5, 0, "", 0.7, 0.8), (3, 0.6, 0, 0.7, "", 0.9)]
+    c = compare([table(tmp_path / "chart.csv", rows, header)])
+    assert {row.label: row.scores for row in c.rows} == {"a": [0.6, 0.7], "b": [0.7, 0.9]}
+    assert [point[2] for point in c.rows[0].runs[0].learning_curve] == [0.1, 0.5, 0.6]
+    assert c.has_curves
+
+
+def test_curves_count_by_their_last_score():
+    curves = {"a": [[0.0, 0.5], [0.1, 0.6]], "b": [[0.0, 0.9], [0.1, 0.95]]}
+    document = rlzoo.compare_scores(curves, steps=[10, 20], threshold=0.5)
+    assert [row["mean"] for row in document["rows"]] == pytest.approx([0.55, 0.925])
+    assert document["rows"][0]["threshold"]["reached"] == 2
+    assert document["rows"][0]["threshold"]["last_step"] == 20
+
+
+def test_scores_without_shared_seeds_use_welchs_test():
+    document = rlzoo.compare_scores({"a": A, "b": B[:3]}, paired=False)
+    [pair] = document["pairs"]
+    assert pair["unpaired"]
+    assert document["rows"][1]["seeds"] == [4, 5, 6]
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [{}, {"a": []}, {"a": [0.1, float("nan")]}, {"a": ["x"]}, {"a": [[1, 2], [1]]}, {"a": [[]]}],
+)
+def test_what_are_not_scores_is_refused(scores):
+    with pytest.raises(RlzooError, match="compare_scores"):
+        rlzoo.compare_scores(scores)
+
+
+@pytest.mark.parametrize(
+    ("header", "row", "where"),
+    [
+        ("name,seed,score", ("a", "x", 1), "line 2"),
+        ("name,seed,score", ("a", 0, "nan"), "line 2"),
+        ("name,seed,score", ("", 0, 1), "line 2"),
+        ("name,seed,score", ("a", 0), "line 2"),
+        ("name,seed,score,step", ("a", 0, 1, -1), "line 2"),
+        ("name,seed", ("a", 0), "line 1"),
+        ("Step,loss", (1, 0), "line 1"),
+        ("Step,run - acc", (1, 0), "line 1"),
+    ],
+)
+def test_a_damaged_file_names_its_line(tmp_path, header, row, where):
+    place = table(tmp_path / "s.csv", [row], header)
+    with pytest.raises(RlzooError, match=where) as found:
+        compare([place])
+    assert str(place) in str(found.value)
+
+
+def test_a_score_twice_and_a_run_next_to_scores_are_refused(tmp_path):
+    with pytest.raises(RlzooError, match="line 3"):
+        compare([table(tmp_path / "s.csv", [("a", 0, 1), ("a", 0, 2)])])
+    with pytest.raises(RlzooError, match="not both"):
+        compare([long(tmp_path / "s.csv"), tmp_path])
