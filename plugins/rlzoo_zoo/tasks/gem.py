@@ -1,0 +1,67 @@
+"""Environments of GEM as conversations."""
+
+import importlib.util
+from typing import Annotated, Literal
+
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo.errors import first_line, nearest
+from rlzoo_zoo.tasks.episodes import Episodes
+
+
+class Gem(Episodes):
+    """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
+    mostly within `\\boxed{}`; the environment answers with its next observation. It pays per turn.
+
+    games: ids. seeds: how many each game has, one in five held out. turns: the most turns of an
+    episode. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their
+    sum; "last" (B,) the last one. success: an episode is right whose score reaches it. stop: a
+    text that ends a turn, "" for none. held: live games in the cache. A game whose replay differs
+    is refused.
+    Source: Liu et al. 2025, arXiv:2510.01051.
+    """
+
+    def __init__(
+        self,
+        *,
+        games: list[str] = ["game:GuessTheNumber-v0-easy"],  # noqa: B006
+        seeds: Annotated[int, Range(5)] = 1000,
+        turns: Annotated[int, Range(1, 1000)] = 32,
+        pays: Literal["turn", "sum", "last"] = "turn",
+        success: float = 1.0,
+        stop: str = "}",
+        held: Annotated[int, Range(1)] = 512,
+    ):
+        if importlib.util.find_spec("gem") is None:
+            raise RlzooError("task gem needs a package: pip install 'rlzoo-llm[gem]'")
+        import gem
+        from gem.envs.registration import ENV_REGISTRY
+
+        self.gem, self.registry = gem, ENV_REGISTRY
+        super().__init__(
+            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held
+        )
+
+    def start(self, game, seed):
+        if game not in self.registry:
+            raise ValueError(f"games: no environment {game!r}{nearest(game, self.registry)}")
+        try:
+            env = self.gem.make(game)
+            text, info = env.reset(seed=seed)
+        except (ImportError, LookupError, OSError, RuntimeError, TypeError) as error:
+            raise ValueError(f"games: {game!r} cannot start: {first_line(error)}") from None
+        return env, "\n".join(x for x in (text, info.get("suffix")) if x)
+
+    def step(self, live, move):
+        text, reward, terminated, truncated, _ = live.step(move)
+        return text, float(reward), terminated or truncated
+
+    def moves(self, live, text):
+        try:
+            return [live.sample_random_action() for _ in range(8)] + ["?"]
+        except NotImplementedError:
+            return super().moves(live, text)
+
+
+@hookimpl
+def register_tasks(register):
+    register(Gem)

@@ -1,0 +1,110 @@
+"""Environments of gymnasium as conversations: numbers as text, a move as a number."""
+
+import re
+from typing import Annotated, Literal
+
+import numpy
+
+from rlzoo import Range, hookimpl
+from rlzoo.errors import first_line, nearest
+from rlzoo_zoo.tasks.episodes import Episodes
+from rlzoo_zoo.tasks.reasoning_gym import setting
+
+
+class Gymnasium(Episodes):
+    """Environments of gymnasium by id. The policy's turn is an action: for discrete actions the
+    last number of its text, else as many numbers as an action has. The environment answers with
+    the next observation, or `not a move` where the text has no action; that costs a turn.
+
+    games: ids; config: settings of `gymnasium.make`, a list of `name=value`; show: an observation
+    as its "numbers", or as the environment's own drawing, "text", where a mark that a terminal
+    would color is in brackets. seeds: how many each game has, one in five held out. turns: an
+    episode ends after this many. pays: "turn" scores (B, T), each turn's reward at its last action;
+    "sum" (B,) their sum; "last" (B,) the last one. success: an episode is right whose score
+    reaches it. stop: a text that ends a turn. held: live games in the cache. A game whose replay
+    differs is refused. For other texts override `obs_to_text` and `parse` in a subclass.
+    Source: Towers et al. 2024, arXiv:2407.17032.
+    """
+
+    def __init__(
+        self,
+        *,
+        games: list[str] = ["FrozenLake-v1"],  # noqa: B006
+        config: list[str] = [],  # noqa: B006
+        show: Literal["numbers", "text"] = "numbers",
+        seeds: Annotated[int, Range(5)] = 1000,
+        turns: Annotated[int, Range(1, 1000)] = 32,
+        pays: Literal["turn", "sum", "last"] = "turn",
+        success: float = 1.0,
+        stop: str = "",
+        held: Annotated[int, Range(1)] = 512,
+    ):
+        import gymnasium
+
+        self.gymnasium, self.config, self.show = gymnasium, dict(map(setting, config)), show
+        super().__init__(
+            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held
+        )
+
+    def start(self, game, seed):
+        registry = self.gymnasium.registry
+        if game not in registry:
+            raise ValueError(f"games: no environment {game!r}{nearest(game, registry)}")
+        drawn = {"render_mode": "ansi"} if self.show == "text" else {}
+        try:
+            env = self.gymnasium.make(game, **drawn, **self.config)
+        except (self.gymnasium.error.Error, ImportError, TypeError) as error:
+            raise ValueError(f"games: {game!r} cannot be made: {first_line(error)}") from None
+        observation, _ = env.reset(seed=seed)
+        env.action_space.seed(seed)
+        return env, f"{game}: {self.describe(env)}\n{self.obs_to_text(env, observation)}"
+
+    def step(self, live, move):
+        action = self.parse(live, move)
+        if action is None:
+            return "not a move", 0.0, False
+        observation, reward, terminated, truncated, _ = live.step(action)
+        return self.obs_to_text(live, observation), float(reward), terminated or truncated
+
+    def moves(self, live, text):
+        action = live.action_space.sample()
+        return [" ".join(map(str, numpy.ravel(action).tolist())), "?"]
+
+    def describe(self, env):
+        """The form of an action, for the prompt."""
+        space = env.action_space
+        if hasattr(space, "n"):
+            return f"a move is a number from {space.start} to {space.start + space.n - 1}."
+        return f"a move is {int(numpy.prod(space.shape))} numbers."
+
+    def obs_to_text(self, env, observation):
+        """An observation as text."""
+        if self.show == "text":
+            return re.sub(r"\x1b\[[\d;]*m", "", re.sub(MARKED, r"[\1]", str(env.render())))
+        if isinstance(observation, str):
+            return observation
+        if isinstance(observation, dict):
+            return "\n".join(f"{k}: {self.obs_to_text(env, v)}" for k, v in observation.items())
+        return " ".join(f"{x:.4g}" for x in numpy.ravel(numpy.asarray(observation, dtype=float)))
+
+    def parse(self, env, text):
+        """The action that a text means, or None."""
+        space = env.action_space
+        numbers = re.findall(r"-?\d{1,9}(?:\.\d{1,9})?", text)
+        if hasattr(space, "n"):
+            action = int(numbers[-1]) if numbers and "." not in numbers[-1] else None
+            return action if action is not None and space.contains(action) else None
+        count = int(numpy.prod(space.shape))
+        if len(numbers) < count:
+            return None
+        values = numpy.array([float(x) for x in numbers[-count:]]).reshape(space.shape)
+        values = values.astype(space.dtype)
+        return values if space.contains(values) else None
+
+
+MARKED = r"\x1b\[[\d;]*m(.)\x1b\[0m"  # one character in color
+
+
+@hookimpl
+def register_tasks(register):
+    register(Gymnasium)
