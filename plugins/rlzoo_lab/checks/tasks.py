@@ -37,7 +37,7 @@ def draws_by_the_generator(s: Subject) -> None:
             assert drawn == again, f"draws other {split} prompts from the same generator"
             assert len(drawn) == PROMPTS, f"draws {len(drawn)} of {PROMPTS} prompts{show(options)}"
             for example in drawn:
-                right = isinstance(example, Example) and isinstance(example.prompt, str)
+                right = isinstance(example, Example) and isinstance(example.prompt, str | list)
                 assert right, f"draws {type(example).__name__}, not rlzoo.Example(prompt, ...)"
             assert task.draw(split, 0, torch.Generator()) == [], "draws something for n = 0"
 

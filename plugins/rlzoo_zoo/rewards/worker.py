@@ -65,7 +65,8 @@ class Worker:
 
     def start(self) -> None:
         # -P: the current folder's modules must not be imported.
-        command = [sys.executable, "-P", "-m", f"rlzoo_zoo.rewards.{self.module}"]
+        module = self.module if "." in self.module else f"rlzoo_zoo.rewards.{self.module}"
+        command = [sys.executable, "-P", "-m", module]
         with signals_blocked():
             self.process = subprocess.Popen(
                 command,

@@ -1,0 +1,28 @@
+"""The tool of the task `calculator`; it imports no torch, for it runs in a process of its own."""
+
+import ast
+from fractions import Fraction
+from operator import add, mul, sub, truediv
+
+STEPS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.Div: truediv}
+
+
+def calculate(expression: str) -> str:
+    """Compute numbers, + - * / and brackets exactly.
+
+    Args:
+        expression: the arithmetic, as 12*(3+4)
+    """
+    return str(value(ast.parse(expression.strip(), mode="eval").body))
+
+
+def value(node):
+    if isinstance(node, ast.BinOp) and type(node.op) in STEPS:
+        return STEPS[type(node.op)](value(node.left), value(node.right))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -value(node.operand)
+    if isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        raise ValueError("True and False are not numbers")
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return Fraction(node.value)
+    raise ValueError("only numbers, + - * / and brackets")
