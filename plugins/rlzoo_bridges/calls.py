@@ -29,10 +29,15 @@ def zoo() -> Any:
     return found
 
 
-def find(host: Host, kind: str, name: str) -> Any:
-    """The component of that name; raises ComponentError where it cannot run in this trainer."""
+def find(host: Host, kind: str, name: str, options: Mapping[str, Any] | None = None) -> Any:
+    """The component of that name; raises ComponentError where it cannot run in this trainer.
+
+    options: its own. The needs of a `mix` depend on them, so without them it is not refused.
+    """
     component = zoo().shelves[kind][name.removeprefix(PREFIX)]
-    if text := host.refusal(component, zoo().columns):
+    if options is not None:
+        component = component.resolved(component.check_options(options))
+    if component.resolve is None and (text := host.refusal(component, zoo().columns)):
         raise ComponentError(text)
     if kind == "policy_losses" and component.couples == "batch":
         _once(
@@ -67,7 +72,7 @@ def estimate(
     if how not in WHITENINGS:
         raise ComponentError(f"whiten: must be one of {', '.join(WHITENINGS)}. Got {how!r}")
     columns.plugins = zoo().columns
-    out = component(columns, **own)
+    out = find(host, "estimators", name, own)(columns, **own)
     advantages = out["advantages"]
     returns = out.get("returns", advantages)
     if how != "none":

@@ -52,7 +52,7 @@ class ZooGRPOTrainer(GRPOTrainer):
         self._zoo_estimator, self._zoo_options = estimator, dict(options or {})
         self._zoo_loss, self._zoo_loss_options = policy_loss, dict(loss_options or {})
         own = {k: v for k, v in self._zoo_options.items() if not k.startswith("whiten")}
-        calls.find(HOST, "estimators", estimator).check_options(own)
+        calls.find(HOST, "estimators", estimator, own).check_options(own)
         if policy_loss is not None:
             calls.find(HOST, "policy_losses", policy_loss).check_options(self._zoo_loss_options)
         super().__init__(*args, **kwargs)

@@ -88,7 +88,9 @@ def estimate(
     tensors = dict(batch.items()) | given
     keys = caller.f_back.f_locals.get("batch_keys") if caller.f_back else None
     last, session = last_outputs(keys or ())
-    if len(last) == len(session) or "group_ids" not in calls.find(HOST, "estimators", name).needs:
+    own = {k: v for k, v in options.items() if not k.startswith("whiten")}
+    needs = calls.find(HOST, "estimators", name, own).needs
+    if len(last) == len(session) or "group_ids" not in needs:
         return calls.estimate(HOST, name, columns(tensors, rows, config), options, usual)
     # As verl does for its own grpo: last outputs are compared, and their session shares in theirs.
     tensors = {key: x[last] for key, x in tensors.items()}

@@ -35,6 +35,7 @@ class Bound:
         checked = self.component.check_options(self.options)
         ordered = {name: checked[name] for name in {**self.options, **checked}}
         object.__setattr__(self, "options", ordered)
+        object.__setattr__(self, "component", self.component.resolved(checked))
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from rlzoo.errors import ComponentError, nearest
@@ -88,6 +88,7 @@ class Component:
     caution: Mapping[str, str] = field(default_factory=dict)
     needs_signal: bool = False  # policy losses only: where advantages are 0 there is no gradient
     check: Function | None = None  # check(**options), before anything is loaded: see `refuse`
+    resolve: Function | None = None  # resolve(**options): the function for them, with its own needs
     distribution: str = ""  # what installs it
 
     @property
@@ -140,10 +141,18 @@ class Component:
         if self.check is not None:
             self.check(**options)
 
+    def resolved(self, options: Mapping[str, Any]) -> "Component":
+        """This component, or the one that its `resolve` makes of checked options."""
+        if self.resolve is None:
+            return self
+        function = self.resolve(**options)
+        return replace(self, function=function, needs=_declaration(function)[0], resolve=None)
+
     def __call__(self, columns: Mapping[str, Any] | None = None, /, **options: Any) -> Any:
         from rlzoo.plugin.call import call  # here, not above: it imports torch
 
-        return call(self, columns or {}, self.check_options(options))
+        options = self.check_options(options)
+        return call(self.resolved(options), columns or {}, options)
 
 
 def read_component(kind: str, function: Function, origin: str, **extra: Any) -> Component:

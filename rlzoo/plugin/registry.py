@@ -311,7 +311,7 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
         kind = caller.name.removeprefix("register_")
 
         def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
-            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal")
+            allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "resolve")
             for word in extra:
                 if word not in allowed:
                     raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")

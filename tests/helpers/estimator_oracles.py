@@ -293,9 +293,26 @@ def a_star_po(c):
     return out
 
 
+def mix(c, parts=("dr_grpo", "mc"), weights=(0.5, 0.5), normalize=()):
+    """Each part by its own oracle, written `name` alone; the target of the first critic's part."""
+    mask, total, returns = c["response_mask"], 0.0, None
+    where = mask.bool()
+    for k, (name, weight) in enumerate(zip(parts, weights, strict=True)):
+        a = ORACLES[name](c)
+        a, own = a if isinstance(a, tuple) else (a, a + c["values"])
+        if returns is None and name in ("gae", "mc", "td0", "n_step", "gae_decoupled"):
+            returns = own
+        if normalize and normalize[k] and where.any():
+            tokens = a[where]
+            spread = (tokens.square().mean() - tokens.mean() ** 2 + 1e-8) ** 0.5
+            a = torch.where(where, (a - tokens.mean()) / spread, 0)
+        total = total + weight * a
+    return total if returns is None else (total, returns)
+
+
 ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo, turn_gae, a_star_po)
+              gigpo, turn_gae, a_star_po, mix)
 }  # fmt: skip

@@ -51,13 +51,13 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     undone: list[dict[str, Any]] = []
     advantages, pulls = [], []
     for recipe in recipes:
-        component = zoo.estimators[recipe.config.estimator.name]
+        chosen = zoo.estimators[recipe.config.estimator.name]
+        estimator = Bound(chosen, recipe.options("estimator"))
         columns = dict(batch)
-        missing = supply(zoo, component.needs, columns, {})
+        missing = supply(zoo, estimator.needs, columns, {})
         if missing:
-            undone.append({"estimator": component.name, "needs": missing})
+            undone.append({"estimator": chosen.name, "needs": missing})
             continue
-        estimator = Bound(component, recipe.options("estimator"))
         raw = estimator(columns)["advantages"]
         pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))
         a = raw[mask.bool()].double()

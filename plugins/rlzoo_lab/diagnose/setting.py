@@ -69,7 +69,7 @@ class Setting:
         for recipe in recipes:
             component = self.zoo.estimators[recipe.config.estimator.name]
             bound = Bound(component, recipe.options("estimator"))
-            reads_critic = not set(component.needs).isdisjoint(CRITIC_COLUMNS)
+            reads_critic = not set(bound.needs).isdisjoint(CRITIC_COLUMNS)
             for critic in list(critics) if reads_critic else list(critics)[:1]:
                 subject, missing = self.subject(recipe, critics[critic])
                 if missing:
@@ -95,7 +95,8 @@ class Setting:
     def subject(self, recipe: Recipe, values: Tensor) -> tuple[EstimatorInWorld, list[str]]:
         """A recipe's estimator and loss as a subject for measuring, and what its columns lack."""
         config, mine = self.recipe.config, recipe.config
-        component = self.zoo.estimators[mine.estimator.name]
+        options = recipe.options("estimator")
+        component = Bound(self.zoo.estimators[mine.estimator.name], options).component
         chosen = {name: self.recipe.options(f"columns.{name}") for name in config.columns}
 
         def supplied(m: int, rows: Tensor | None) -> tuple[dict[str, Any], list[str], bool]:
@@ -108,7 +109,7 @@ class Setting:
         columns, missing, random = supplied(0, None)
         subject = EstimatorInWorld(
             component,
-            recipe.options("estimator"),
+            options,
             self.oracle,
             self.episodes,
             columns,
