@@ -293,6 +293,42 @@ def a_star_po(c):
     return out
 
 
+def softmax_grpo(c, tau=0.3):
+    def formula(r, i, _, flat):
+        if flat:
+            return 0.0
+        top = max(r)
+        mass = [math.exp((x - top) / tau) for x in r]
+        return len(r) * mass[i] / sum(mass) - 1
+
+    return _by_group(c, c["sequence_rewards"], formula)
+
+
+def raft(c, threshold=0.0):
+    out = torch.zeros_like(c["rewards"])
+    for i, score in enumerate(c["sequence_scores"].tolist()):
+        out[i, _actions(c["response_mask"], i)] = float(score > threshold)
+    return out
+
+
+def blend(c, low=0.0, high=1.0):
+    mask, v = c["response_mask"], c["values"]
+    out, returns = torch.zeros_like(v), torch.zeros_like(v)
+    for i in range(len(mask)):
+        mates = _mates(c, i)
+        g = len(mates)
+        m = sum(c["sequence_rewards"][j].item() for j in mates) / g
+        firsts = [[v[j, t].item() for t in _actions(mask, j)[:1]] for j in mates]
+        prior = sum(x[0] for x in firsts if x) / g
+        s = ((high - low) / 2) ** 2 / g
+        d = max(0.0, (m - prior) ** 2 - s)
+        w = d / (d + s) if g > 1 else 0.0
+        r = c["sequence_rewards"][i].item()
+        for t in _actions(mask, i):
+            out[i, t], returns[i, t] = r - w * m - (1 - w) * prior, r
+    return out, returns
+
+
 def mix(c, parts=("dr_grpo", "mc"), weights=(0.5, 0.5), normalize=()):
     """Each part by its own oracle, written `name` alone; the target of the first critic's part."""
     mask, total, returns = c["response_mask"], 0.0, None
@@ -314,5 +350,5 @@ ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo, turn_gae, a_star_po, mix)
+              gigpo, turn_gae, a_star_po, mix, softmax_grpo, raft, blend)
 }  # fmt: skip

@@ -185,6 +185,90 @@ def vimpo(batch, /, beta=5e-4, lam=1.0, actor_coef=5e-3, clip_low=0.2, clip_high
     return out
 
 
+def _group_square(c, log_ratios, beta):
+    """Half the sample variance of each group, a share of it at each token."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    rows, ids = actions(c), c["group_ids"].tolist()
+    errors = [
+        beta * sum([log_ratios(i, t) for t in row], torch.zeros(()).double())
+        - sum(c["advantages"][i, t].item() for t in row) / max(len(row), 1)
+        for i, row in enumerate(rows)
+    ]
+    for i, row in enumerate(rows):
+        mine = [e for e, g in zip(errors, ids, strict=True) if g == ids[i]]
+        n = len(mine)
+        for t in row:
+            if n > 1:
+                out[i][t] = n / (2 * (n - 1)) * (errors[i] - sum(mine) / n) ** 2 / len(row)
+    return out
+
+
+def vargrad(c, beta=0.1):
+    return _group_square(c, lambda i, t: c["log_probs"][i, t] - c["ref_log_probs"][i, t], beta)
+
+
+def gvpo(c, beta=0.1):
+    return _group_square(c, lambda i, t: c["log_probs"][i, t] - c["old_log_probs"][i, t], beta)
+
+
+def real(c, tau=0.5):
+    """Equation of the paper for each group with both labels, at all tokens of its responses."""
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    rows, ids = actions(c), c["group_ids"].tolist()
+    for group in set(ids):
+        good, bad = [], []
+        for i, row in enumerate(rows):
+            if ids[i] == group and row:
+                s = sum(c["log_probs"][i, t] - c["old_log_probs"][i, t] for t in row) / len(row)
+                label = sum(c["advantages"][i, t].item() for t in row)
+                (good if label > 0 else bad).append(s)
+        if good and bad:
+            loss = torch.log(1 + sum(torch.exp(-s / tau) for s in good))
+            loss = loss + torch.log(1 + sum(torch.exp(s / tau) for s in bad))
+            for i, row in enumerate(rows):
+                for t in row if ids[i] == group else ():
+                    out[i][t] = loss / len(row)
+    return out
+
+
+def fipo(c, /, half_life=32.0, weight_low=1.0, weight_high=1.2, safe_ratio=10.0, clip_low=0.2,
+         clip_high=0.28, **more):  # fmt: skip
+    limit = more.get("c", 10.0)  # its option has the name of the batch
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        gaps = [(c["log_probs"][i, t] - c["old_log_probs"][i, t]).item() for t in row]
+        kept = [0.0 if math.exp(g) > limit else g for g in gaps]
+        over = 0
+        for k, t in enumerate(row):
+            future = sum(2 ** (-(j - k) / half_life) * kept[j] for j in range(k, len(row)))
+            f = min(max(math.exp(future), weight_low), weight_high)
+            a, old = c["advantages"][i, t].item(), c["old_log_probs"][i, t].item()
+            if a < 0 and math.exp(gaps[k]) > safe_ratio:
+                f = min(max(f, 0.8), 1.0)
+            loss = ppo(c["log_probs"][i, t], old, a, 1 - clip_low, 1 + clip_high)
+            if a < 0 and math.exp(gaps[k]) > limit:
+                loss, over = torch.tensor(-limit * a, dtype=torch.float64), over + 1
+            out[i][t] = f * loss
+        if over > 1:
+            out[i] = [0 * x for x in out[i]]
+    return out
+
+
+def ppo_nll(c, mu=0.1, threshold=0.5, clip_low=0.2, clip_high=0.28):
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    rows = actions(c)
+    right = [s > threshold for s in c["sequence_scores"].tolist()]
+    n = sum(map(len, rows))
+    n_right = sum(len(row) for row, yes in zip(rows, right, strict=True) if yes)
+    for i, row in enumerate(rows):
+        for t in row:
+            a, old = c["advantages"][i, t].item(), c["old_log_probs"][i, t].item()
+            out[i][t] = ppo(c["log_probs"][i, t], old, a, 1 - clip_low, 1 + clip_high)
+            if right[i]:
+                out[i][t] = out[i][t] - mu * n / n_right * c["log_probs"][i, t]
+    return out
+
+
 # name -> the oracle, and the options beside the defaults that are tried
 ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "up": (up, [{"clip_low": 0.05}]),
@@ -203,5 +287,17 @@ ORACLES: dict[str, tuple[Callable, list[dict]]] = {
         vimpo,
         [{"beta": 0.3, "actor_coef": 1.0}, {"beta": 0.1, "lam": 0.7, "actor_coef": 0.5, "c": 1.3}],
     ),
+    "vargrad": (vargrad, [{"beta": 2.0}]),
+    "gvpo": (gvpo, [{"beta": 2.0}]),
+    "real": (real, [{"tau": 0.02}]),
+    "fipo": (
+        fipo,
+        [
+            {"half_life": 1.5, "weight_low": 0.3, "weight_high": 3.0},
+            {"c": 1.05, "safe_ratio": 1.0, "weight_low": 0.2, "weight_high": 4.0},
+            {"c": 3.5, "safe_ratio": 1.2, "clip_low": 0.05, "clip_high": 0.1},
+        ],
+    ),
+    "ppo_nll": (ppo_nll, [{"mu": 1.0, "clip_low": 0.05}, {"threshold": -1.0}]),
     "turn_clip": (turn_clip, [{"clip_low": 0.05, "clip_high": 0.02}]),
 }

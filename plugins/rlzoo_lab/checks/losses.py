@@ -33,6 +33,8 @@ def praise_raises_the_probability(s: Subject) -> str:
 
 def no_advantage_no_push(s: Subject) -> None:
     """On the policy's own data an advantage of 0 gives no gradient: the weights carry none."""
+    if "sequence_scores" in s.needs:
+        raise NotApplicable("learns from the scores, too")
     for options in s.variants():
         signs, push = _push(s, 10.0, **options)
         if bool((push[signs < 0] > 1e-12).any()):

@@ -24,8 +24,8 @@ MINE = sorted(  # those with a teacher have tests of their own: test_distillatio
     if c.origin.startswith("rlzoo_zoo")
     and not {"teacher_log_probs", "self_teacher_log_probs"} & {*c.needs}
 )
-# A mix's part of a critic has signal in a group of one: test_mix.
-GROUPED = [n for n in MINE if "group_ids" in ZOO.estimators[n].needs and n != "mix"]
+# Those that compare with a critic, too, have signal in a group of one.
+GROUPED = [n for n in MINE if "group_ids" in ZOO.estimators[n].needs and n not in ("mix", "blend")]
 OUTCOME = [n for n in GROUPED if not {"rewards", "implicit_rewards"} & {*ZOO.estimators[n].needs}]
 
 
@@ -58,6 +58,9 @@ VARIANTS = [
     ("gpg", {"f_norm": 2.0}),
     ("otb", {"handle_zero_tail": False}),
     ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
+    ("softmax_grpo", {"tau": 0.02}),
+    ("raft", {"threshold": -1.0}),
+    ("blend", {"low": -0.1, "high": 0.1}),
     ("turn_gae", {"gamma": 0.8, "lam": 0.4}),
     ("turn_gae", {"token_lam": 1.0}),
     ("turn_gae", {"gamma": 0.8, "lam": 0.4, "token_lam": 0.6}),

@@ -35,9 +35,12 @@ def batch(seed: int = 0, gap: float = 0.4) -> dict[str, Tensor]:
         "advantages": normal(1.0, 1) + normal(0.3),
         "entropy": uniform(0.0, 3.0),
         "full_kl": uniform(0.0, 0.3),
+        "group_ids": torch.tensor([7, 3, 7, 3, 5, 7, 3, 9, 5]),
+        "sequence_scores": torch.tensor([1.0, 0, 0, 1, 0, 0, 1, 1, 0], dtype=F64),
         "turn_ids": (1 + torch.arange(steps) // 3).expand(rows, steps),
     }
-    return {**{n: x * mask.to(x.dtype) for n, x in columns.items()}, "response_mask": mask}
+    wide = {n: x * mask.to(x.dtype) if x.ndim == 2 else x for n, x in columns.items()}
+    return {**wide, "response_mask": mask}
 
 
 def gradient(name: str, columns: dict[str, Tensor], **options) -> Tensor:

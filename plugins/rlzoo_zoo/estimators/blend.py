@@ -1,0 +1,55 @@
+"""Blend (V0.5): the baseline between the critic's value of the prompt and the group's mean."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_count, group_mean, hookimpl
+
+
+def blend(
+    values,
+    sequence_rewards,
+    response_mask,
+    group_ids,
+    *,
+    low: Annotated[float, Range(), "the lowest reward of a response"] = 0.0,
+    high: Annotated[float, Range(), "the highest reward of a response"] = 1.0,
+):
+    """A_i = R_i - b at every token, b = w m + (1 - w) V, w = D / (D + s).
+
+    R is `sequence_rewards` (B,), m its mean over the group's G rows, V the critic's value of the
+    prompt (`values` at the first action, mean over the group). s = ((high - low) / 2)^2 / G bounds
+    the variance of m; D = max(0, (m - V)^2 - s) estimates the critic's squared error. So w
+    minimises the mean squared error w^2 s + (1 - w)^2 D of b, and max(0, ...) is a test: the
+    group's mean counts only where it differs from V by more than sampling explains. The critic's
+    target is R at every token: the return where the reward comes at the end. In a group of one b =
+    V: its own reward cannot test V. A response's own reward is in m, which biases the estimate as
+    that of `dr_grpo`. Breaks with an untrained critic in small groups: an error below sqrt(s) goes
+    unnoticed and adds variance.
+    Source: Zhang et al. 2026, arXiv:2603.10848 (V0.5), whose rewards are -1 and 1, so that s = 1/G.
+    The formulas were read in a published summary. Their V is a frozen model for any policy and they
+    draw further responses where the test fails: here V is the run's critic, and none is drawn.
+    """
+    mask = response_mask.bool()
+    first = mask & (mask.cumsum(1) == 1)
+    prompt = group_mean(torch.where(first, values, 0).sum(1), group_ids)  # (B,)
+    mean = group_mean(sequence_rewards, group_ids)
+    noise = ((high - low) / 2) ** 2 / group_count(group_ids).to(mean.dtype)
+    error = ((mean - prompt).square() - noise).clamp(min=0)
+    total = error + noise
+    weight = torch.where(total > 0, error / torch.where(total > 0, total, 1), 1)
+    weight = torch.where(group_count(group_ids) > 1, weight, 0)
+    baseline = weight * mean + (1 - weight) * prompt
+    returns = sequence_rewards[:, None] * response_mask
+    return returns - baseline[:, None] * response_mask, returns
+
+
+def check(*, low, high):
+    if low >= high:
+        raise ValueError(f"low must be below high. Got {low} and {high}")
+
+
+@hookimpl
+def register_estimators(register):
+    register(blend, check=check)

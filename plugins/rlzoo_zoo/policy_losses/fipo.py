@@ -1,0 +1,58 @@
+"""FIPO: PPO's clip, where a token counts more if the update favours what follows it."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+from rlzoo.ops import reward_to_go
+
+
+def fipo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    *,
+    half_life: Annotated[float, Range(0, closed="neither"), "in actions"] = 32.0,
+    weight_low: Annotated[float, Range(0, 1)] = 1.0,
+    weight_high: Annotated[float, Range(1)] = 1.2,
+    safe_ratio: Annotated[float, Range(1)] = 10.0,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.28,
+    c: Annotated[float, Range(1, closed="neither")] = 10.0,
+):
+    """f_t times ppo_dual_clip's loss, f_t = clip(exp(F_t), weight_low, weight_high), (B, T).
+
+    F_t = sum_{k>=t} 2^(-(k-t) / half_life) log(pi / pi_old)_k over the response's actions: whether
+    the update so far makes the continuation likelier. Tokens with rho > c add nothing to F. f
+    carries no gradient. Where A < 0 and rho > safe_ratio, f is held in [0.8, 1]. A response with
+    more than one token with A < 0 and rho > c gives 0. At a batch's first step f = 1: it is
+    `ppo_dual_clip`. `pg_weight` is f. log rho is held within 20. The credit comes from the
+    update, not from the reward. Breaks with one step per batch: then it changes nothing.
+    Source: Ma et al. 2026, arXiv:2603.19835; the form is that of the authors' code
+    (compute_policy_loss_future_kl) with the options of their 32B script. They leave the dropped
+    responses out of the mean, too.
+    """
+    gap = (log_probs - old_log_probs).clamp(-20, 20)
+    ratio = gap.exp()
+    still = gap.detach()
+    counted = torch.where(still.exp() > c, 0, still)
+    ahead = reward_to_go(counted, response_mask, gamma=2 ** (-1 / half_life))
+    weight = ahead.exp().clamp(weight_low, weight_high)
+    bad = advantages < 0
+    weight = torch.where(bad & (ratio > safe_ratio), weight.clamp(0.8, 1.0), weight)
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    dual = bad & (ratio > c) & response_mask.bool()
+    loss = torch.where(dual, -c * advantages, loss) * weight
+    kept = dual.sum(1, keepdim=True) <= 1
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & bad).to(loss.dtype)
+    metrics = {"pg_weight": weight, "pg_clipfrac_high": high, "pg_clipfrac_low": low}
+    return torch.where(kept, loss, 0), metrics | {"pg_clipfrac": high + low}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(fipo, needs_signal=True)

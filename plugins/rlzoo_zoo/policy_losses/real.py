@@ -1,0 +1,63 @@
+"""REAL: rewards as labels, and the policy as their classifier."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_sum, hookimpl
+from rlzoo.ops import group_max, masked_sum
+
+
+def real(
+    log_probs,
+    old_log_probs,
+    advantages,
+    response_mask,
+    group_ids,
+    *,
+    tau: Annotated[float, Range(0, closed="neither")] = 0.5,
+):
+    """(log(1 + sum_right e^(-s/tau)) + log(1 + sum_wrong e^(s/tau))) / L_i at each action, (B, T).
+
+    s is a response's mean of log pi - log pi_old, the sums are over its group, L_i its number of
+    actions; with seq_mean_token_sum the loss is the mean over groups. A response is right if its
+    advantages add up to more than 0, wrong if to less: with estimator `dr_grpo` and rewards 0 and
+    1 these are the labels, and a group that is all right or all wrong gives 0. The size of the
+    advantages does not count. The gradient in s has at most the size 1/tau, shrinks for a right
+    response as it becomes likelier and for a wrong one as it becomes less likely: a ratio times an
+    advantage does the opposite. Groups stay whole in a mini-batch. Breaks with advantages whose
+    sign is not a label, such as a critic's.
+    Source: Zhai et al. 2026, arXiv:2602.05630; the form is that of the authors' code (Red-RL/REAL,
+    compute_policy_loss_real), which takes the labels from the rewards 1 and 0.
+    """
+    mask = response_mask.bool()
+    length = mask.sum(-1).clamp(min=1)
+    score = masked_sum(log_probs - old_log_probs, mask) / length / tau  # (B,)
+    total = masked_sum(advantages, mask)
+    right, wrong = total > 0, total < 0
+    mixed = _any(right, group_ids) & _any(wrong, group_ids)
+    loss = _soft_count(-score, right, group_ids) + _soft_count(score, wrong, group_ids)
+    loss = torch.where(mixed, loss, 0) / length
+    return torch.where(mask, loss[:, None], 0)
+
+
+def _any(x, group_ids):
+    return group_max(x.to(torch.float32), group_ids) > 0
+
+
+def _soft_count(x, counts, group_ids):
+    """log(1 + sum of e^x over the group's rows that count), (B,)."""
+    top = group_max(torch.where(counts, x.detach(), 0), group_ids).clamp(min=0)
+    mass = torch.where(counts, torch.where(counts, x - top, 0).exp(), 0)
+    return top + ((-top).exp() + group_sum(mass, group_ids)).log()
+
+
+CAUTION = {
+    "whiten = batch": "whitening over the batch changes the sign of advantages, which is the label",
+    "aggregation.name != seq_mean_token_sum": "each token has a share of its group's loss",
+}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(real, couples="batch", caution=CAUTION)

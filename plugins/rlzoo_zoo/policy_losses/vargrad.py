@@ -1,0 +1,58 @@
+"""VarGrad: the variance over a group of what is left between log-ratio and reward."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, group_count, group_mean, hookimpl
+from rlzoo.ops import masked_sum
+
+
+def vargrad(
+    log_probs,
+    ref_log_probs,
+    advantages,
+    response_mask,
+    group_ids,
+    *,
+    beta: Annotated[float, Range(0, closed="neither"), "reward per nat"] = 0.1,
+):
+    """G / (2 (G - 1)) (e_i - mean_g e)^2 / L_i at each action of a response, (B, T).
+
+    e_i = beta sum_t (log pi - log pi_ref) - A_i, A_i the response's mean advantage (estimator
+    `dr_grpo`, not whitened; a shift of the group changes nothing), G the group's size, L_i the
+    number of actions. With seq_mean_token_sum the loss is half the sample variance of e, mean over
+    groups. It is 0 exactly where pi = pi_ref exp(R / beta) / Z on the group's responses: the
+    optimum of E R - beta KL(pi, pi_ref), whatever policy drew them. The group's mean stands for
+    beta log Z: trajectory balance without a learned Z. On the policy's own samples the gradient is
+    beta times that of `dr_grpo` with a KL of coefficient beta in the reward. `pg_balance_error` is
+    abs(e_i - mean_g e). Groups stay whole in a mini-batch; a group of one gives 0. Breaks on long
+    responses with a small beta: the sum of log-ratios is the noise.
+    Source: Richter et al. 2020, arXiv:2010.10436; for language models Bartoldson et al. 2025,
+    arXiv:2503.18929. GFlowRL (arXiv:2607.13394) clips the mean's part, fixes it at the rollout and
+    divides by length; it is not this loss.
+    """
+    return group_variance(log_probs - ref_log_probs, advantages, response_mask, group_ids, beta)
+
+
+def group_variance(gap, advantages, response_mask, group_ids, beta):
+    """The loss and its metric, (B, T), for log-ratios `gap` (B, T)."""
+    mask = response_mask.bool()
+    length = mask.sum(-1).clamp(min=1)
+    error = beta * masked_sum(gap, mask) - masked_sum(advantages, mask) / length  # (B,)
+    error = error - group_mean(error, group_ids)
+    size = group_count(group_ids).to(error.dtype)
+    share = torch.where(size > 1, size / (2 * (size - 1).clamp(min=1)), 0)
+    loss = torch.where(mask, (share * error.square() / length)[:, None], 0)
+    return loss, {"pg_balance_error": error.detach().abs()[:, None] * mask}
+
+
+CAUTION = {
+    "whiten != none": "it regresses on the advantages' value, to be dr_grpo's",
+    "aggregation.name != seq_mean_token_sum": "each token has a share of its response's square",
+}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(vargrad, couples="batch", caution=CAUTION)
