@@ -18,10 +18,10 @@ from rlzoo.format.text import folded
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.files import config_dirs
-from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import SCORE, SECONDS, TOKENS, headline
 from rlzoo_lab.staged import check_free, staged
-from rlzoo_lab.weights import Weights, choose
+from rlzoo_lab.weights import Weights, choose, open_own
 
 ADAPTER = "adapter_config.json"
 
@@ -70,7 +70,7 @@ def export(
 
     trust_remote_code: run code that comes with the model, whatever the run's own recipe allows.
     """
-    folder, place = open_folder(run), Path(directory)
+    folder, place = open_own(run, "its model"), Path(directory)
     check_free(place, "DIR")
     weights = choose(folder, checkpoint)
     recipe = folder.recipe()

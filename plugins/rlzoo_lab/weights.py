@@ -6,8 +6,21 @@ from typing import Any
 
 from rlzoo.errors import RlzooError, RunError, first_line
 from rlzoo.runs.disk import read_json
-from rlzoo.runs.folder import RunFolder, saved_steps, step_of
+from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
 from rlzoo_lab.words import quoted
+
+
+def open_own(path: str | Path, needed: str) -> RunFolder:
+    """A run folder that rlzoo trained. Raises RunError where it was imported, which leaves the
+    `needed` behind, or where it is not a run's folder."""
+    folder = open_folder(path)
+    if whose := folder.summary().get("imported"):
+        raise RunError(
+            f"{path} was imported from {whose['from']}, without {needed}; rlzoo doctor, report and "
+            "compare read such a run",
+            kind="imported",
+        )
+    return folder
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import CRITIC_COLUMNS, Plan, make_plan
 from rlzoo.rollout.sample import collect, draw
-from rlzoo.runs.folder import RunFolder, open_folder
+from rlzoo.runs.folder import RunFolder
 from rlzoo.step.columns import add_columns, add_rewards, loss_mask
 from rlzoo.train.checkpoint import load_checkpoint
 from rlzoo_lab.diagnose.against import against, critic_against, reference_quality
 from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.branch_rollouts import STREAM, Reference, choose_tokens, make_reference
 from rlzoo_lab.variants import make_plans, together
+from rlzoo_lab.weights import open_own
 from rlzoo_lab.words import is_run
 
 
@@ -64,7 +65,7 @@ def diagnose_branches(
         raise RlzooError(f"--branches must be even (two halves) and at least 2. Got {branches}")
     if states is not None and states < 2:
         raise RlzooError(f"--states must be at least 2. Got {states}")
-    folder = open_folder(path)
+    folder = open_own(path, "its model")
     zoo = load_zoo()
     run_plan, plans, undone = _plans(folder, words, zoo)
     models = build_models(together([run_plan, *plans]))

@@ -20,7 +20,7 @@ from rlzoo.lm.models import Models
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.runs.folder import RunFolder, open_folder, saved_steps, step_of
+from rlzoo.runs.folder import RunFolder, saved_steps, step_of
 from rlzoo.step import critic_quality as quality
 from rlzoo.train.checkpoint import damage, load_networks
 from rlzoo_lab.diagnose.asked import CRITICS, critics_of, estimators_of, samples_of, sizes_of
@@ -36,6 +36,7 @@ from rlzoo_lab.oracle.episodes import enumerate_episodes
 from rlzoo_lab.oracle.oracle import Oracle
 from rlzoo_lab.oracle.tree import Tree, make_tree
 from rlzoo_lab.oracle.worlds import make_critic
+from rlzoo_lab.weights import open_own
 from rlzoo_lab.words import is_run
 
 OWN = "own"  # the run's critic, a choice of --critic
@@ -48,7 +49,7 @@ def diagnose_checkpoints(words: list[str], arguments: argparse.Namespace) -> dic
     """
     began = time.perf_counter()
     _check(words, arguments)
-    folder, zoo = open_folder(words[0]), load_zoo()
+    folder, zoo = open_own(words[0], "its checkpoints"), load_zoo()
     base, words = f"recipe={folder.path / 'recipe.yaml'}", words[1:]
     recipes = estimators_of([base, *words], zoo)
     samples = samples_of(arguments, recipes[0])

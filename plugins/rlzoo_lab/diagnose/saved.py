@@ -17,7 +17,6 @@ from rlzoo.plugin.border import Bound
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, compose
 from rlzoo.recipe.plan import Plan, make_plan
-from rlzoo.runs.folder import open_folder
 from rlzoo.step import critic_quality as quality
 from rlzoo.step.columns import whitened
 from rlzoo.step.metrics import critic_pairs
@@ -27,6 +26,7 @@ from rlzoo_lab.diagnose.asked import estimators_of, own_and_others, row_head
 from rlzoo_lab.diagnose.critic_tables import cell_tables
 from rlzoo_lab.diagnose.tables import make_table, name_of, page, two_digits, undiagnosable
 from rlzoo_lab.oracle.resources import supply
+from rlzoo_lab.weights import open_own
 from rlzoo_lab.words import quoted
 
 
@@ -35,7 +35,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
 
     words: estimator=... and options; without them the run's own, then all others.
     """
-    folder = open_folder(path)
+    folder = open_own(path, "its batches")
     zoo = load_zoo()
     base = f"recipe={folder.path / 'recipe.yaml'}"
     plan = make_plan(compose([base], zoo), zoo)

@@ -8,11 +8,10 @@ from rlzoo.plugin.border import border, needs_of
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe.compose import compose
 from rlzoo.runs.evaluations import DECODING, decoding_words
-from rlzoo.runs.folder import open_folder
 from rlzoo.train.start import prepare
 from rlzoo_lab.eval.pass_at_k import majority_at_k, pass_at_k
 from rlzoo_lab.stats import mean_over, share_over
-from rlzoo_lab.weights import choose
+from rlzoo_lab.weights import choose, open_own
 
 DEFAULT_SHOWN = 6
 
@@ -40,7 +39,7 @@ def evaluate_policy(
         for word in words:
             if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
                 raise UsageError(f"eval: {run} brings its own; leave {word} out")
-        folder = open_folder(run)
+        folder = open_own(run, "its model")
         weights = choose(folder, checkpoint)
         own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
         words = [f"recipe={folder.path / 'recipe.yaml'}", *own, *weights.words(), *words]

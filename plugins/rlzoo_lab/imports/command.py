@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--eval", dest="evaluation", metavar="NAME",
         help="the evaluation metric that becomes eval/score, where there are several")  # fmt: skip
     add("--seed", type=int, metavar="N", help="the run's seed, where its files do not have it")
-    add("--name", metavar="ROW", help="a name for its row in `rlzoo compare`")
+    add("--row", metavar="NAME", help="the name of its row in `rlzoo compare`")
 
 
 def run(arguments: argparse.Namespace) -> Result:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> Result:
     except OSError as error:
         raise RlzooError(f"{source}: cannot be read: {error}") from None
     imported = convert(found, formats, arguments.trainer, evaluation=arguments.evaluation,
-                       seed=arguments.seed, name=arguments.name)  # fmt: skip
+                       seed=arguments.seed, row=arguments.row)  # fmt: skip
     with staged(place, "--out") as aside:
         summary = write(imported, aside, source)
     document = {

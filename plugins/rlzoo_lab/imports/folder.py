@@ -64,7 +64,7 @@ def convert(
     *,
     evaluation: str | None = None,
     seed: int | None = None,
-    name: str | None = None,
+    row: str | None = None,
 ) -> Imported:
     """The files' contents by rlzoo's names. trainer: what --from names, None to recognize it.
 
@@ -88,7 +88,7 @@ def convert(
     derived = _derive(found, steps, keys.get("rollout.samples"))
     if seed is not None:
         keys["seed"] = seed
-    keys |= {"imported.from": whose} | ({"imported.name": name} if name else {})
+    keys |= {"imported.from": whose} | ({"imported.name": row} if row else {})
     if found.planned and "train.steps" not in keys:
         keys["train.steps"] = found.planned
     return Imported(whose, keys, steps, evaluations, found.samples, derived, notes, found.files,

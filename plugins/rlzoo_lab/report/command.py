@@ -64,6 +64,8 @@ def run(arguments: argparse.Namespace) -> Result:
     lines = [f"{place} (step {shown.step}, {shown.state})"]
     if shown.state == "running":
         lines.append(f"still going: `rlzoo report {folder.path} --watch` keeps the page fresh")
-    if not shown.groups:
+    if whose := folder.summary().get("imported"):
+        lines.append(f"imported from {whose['from']}: curves and samples, no batches")
+    elif not shown.groups:
         lines.append("no saved batches: with run.save_batches=2 it shows groups and tokens too")
     return Result(document, lambda _: lines)

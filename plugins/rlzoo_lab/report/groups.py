@@ -13,8 +13,8 @@ GROUPS = 64  # of a step on the page
 ROWS = 16  # responses of a group
 LETTERS = 400  # of a text
 
-HOW = """No batch was kept, so the groups of a step are not known. Train with run.save_batches=2:
-the last two batches stay in the run's folder, and this tab shows their groups."""
+HOW = """No batch was kept, so the groups of a step are not known. A run of rlzoo
+with run.save_batches=2 keeps its last two batches, and this tab shows their groups."""
 
 
 def groups_tab(steps: Mapping[int, str], samples: Mapping[int, Sequence[Mapping[str, Any]]]) -> str:

@@ -33,9 +33,9 @@ SHADES: dict[str, tuple[str, str, bool]] = {
     "surprise": ("surprise", "-log pi of the token when it was drawn, in nats", False),
 }  # fmt: skip
 
-HOW = """No batch was kept, so no number of a token is known. Train with run.save_batches=2: the
-last two batches stay in the run's folder, and this tab shows each token of them. `rlzoo trace RUN`
-draws a fresh response from the last checkpoint, and shows its tokens now."""
+HOW = """No batch was kept, so no number of a token is known. A run of rlzoo with
+run.save_batches=2 keeps its last two batches, and this tab shows each token of them. `rlzoo trace
+RUN` draws a fresh response from its last checkpoint, and shows its tokens now."""
 
 
 def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:

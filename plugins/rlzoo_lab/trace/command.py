@@ -12,11 +12,11 @@ from rlzoo.plugin.columns import COLUMNS
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.recipe import teachers
 from rlzoo.recipe.keys import KEYS
-from rlzoo.runs.folder import open_folder
 from rlzoo_lab.trace.html import page
 from rlzoo_lab.trace.tables import trace_view
 from rlzoo_lab.trace.trace import CREDITED, TYPED, Trace
 from rlzoo_lab.variants import variants
+from rlzoo_lab.weights import open_own
 from rlzoo_lab.words import is_run
 from rlzoo_lab.written import Written
 
@@ -91,7 +91,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if runs:
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
-        folder = open_folder(runs[0])
+        folder = open_own(runs[0], "its batches and its model")
         words = [f"recipe={folder.path / 'recipe.yaml'}", *words]
         return of_run(folder, variants(words, options, zoo), zoo, arguments)
     if not typed.keys().isdisjoint(teachers.COLUMNS):

@@ -85,7 +85,7 @@ def test_a_trainers_own_format_can_be_required(source, tmp_path):
 def test_settings_become_keys_of_a_recipe(tmp_path):
     pytest.importorskip("pyarrow")
     SOURCES["trl"](tmp_path / "source")
-    result = imported(tmp_path / "source", tmp_path / "run", "--name", "beta 0.04")
+    result = imported(tmp_path / "source", tmp_path / "run", "--row", "beta 0.04")
     recipe = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
     assert recipe["kl"] == {"coef": 0.04, "name": "k3", "place": "loss"}
     assert recipe["rollout"] == {"samples": 2, "prompts": 2}
