@@ -22,6 +22,7 @@ from rlzoo.plugin.registry import load_zoo as load_zoo
 from rlzoo.train.start import open_recipe as open_recipe
 from rlzoo_lab import checks as checks
 from rlzoo_lab import display as display
+from rlzoo_lab import gguf as gguf
 from rlzoo_lab import oracle as oracle
 from rlzoo_lab import preview as preview
 from rlzoo_lab import reward_models as reward_models

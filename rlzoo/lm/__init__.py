@@ -6,10 +6,12 @@ Plugin authors import from here `RewardModel`, `ProcessRewardModel` and `load_ca
     build         from a plan to its models: only those that it needs
     contract      what a model's own passes agree on, before it trains
     critic        V(s_t) for each token: a value head on a trunk of its own, or on the policy's
-    loading       models and tokenizers from disk or the hub; LoRA
+    loading       models and tokenizers from disk or the hub
+    lora          adapters that are trained in place of a model's own weights
     models        a run's networks: policy, reference, critic; how many tokens it generated
     policy        the policy: a causal LM that samples, and gives log-probs
     prompts       from a prompt, text or chat, to tokens
+    weights       a model's files, read with care
 """
 
 from typing import Any

@@ -16,20 +16,20 @@ from rlzoo.lm import contract
 from rlzoo.lm.critic import Critic
 from rlzoo.lm.loading import (
     DEQUANTIZED,
-    add_lora,
     check_vocabulary,
-    checksum,
-    lasting_name,
     load_causal_lm,
     load_config,
     load_tokenizer,
     load_trunk,
+    origin,
     quantized_by,
     resolve_path,
     trunk_of,
 )
+from rlzoo.lm.lora import add_lora
 from rlzoo.lm.models import Models
 from rlzoo.lm.policy import Policy
+from rlzoo.lm.weights import checksum
 from rlzoo.recipe.keys import Config
 from rlzoo.recipe.plan import Plan
 
@@ -107,7 +107,8 @@ def build_policy(config: Config) -> Policy:
         folder, dtype=m.dtype, attention=m.attention, trust_remote_code=m.trust_remote_code
     )
     check_vocabulary(folder, model.config, tokenizer)
-    _prepare(model, config, lasting_name(str(m.path), folder))
+    base, note = origin(str(m.path), folder)
+    _prepare(model, config, base)
     policy = Policy(
         model.to(device),
         tokenizer,
@@ -119,6 +120,7 @@ def build_policy(config: Config) -> Policy:
     method = quantized_by(load_config(folder, trust_remote_code=m.trust_remote_code))
     if method in DEQUANTIZED:
         policy.notes.append(f"{folder}: transformers made {m.dtype} of its {method} weights")
+    policy.notes += [note] if note else []
     policy.recompute = m.gradient_checkpointing
     policy.weights = checksum(folder)
     policy.static = r.cache == "static" or (r.cache == "auto" and device.type == "cuda")
@@ -200,5 +202,5 @@ def _critic_start(plan: Plan, policy: Policy) -> Any:
     folder = resolve_path(name, "critic.init", code=m.trust_remote_code)
     trunk, weight = load_trunk(folder, dtype=m.dtype, trust_remote_code=m.trust_remote_code)
     _same_tokens(policy, folder, "critic.init", m.trust_remote_code)
-    _prepare(trunk, config, lasting_name(name, folder))
+    _prepare(trunk, config, origin(name, folder)[0])
     return trunk.to(policy.device), weight

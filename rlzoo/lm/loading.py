@@ -1,27 +1,23 @@
 """Models and tokenizers from disk or the hub, and how a prompt becomes tokens.
 
-Only safetensors are read: nothing is unpickled, and no code of a model's own runs unless
-`model.trust_remote_code` says so.
+Only safetensors are read: nothing is unpickled, and no code of a model's own runs without
+`model.trust_remote_code`.
 """
 
-import contextlib
-import hashlib
 import json
-import math
 import re
 import socket
-import threading
 import urllib.request
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
 import torch
 
-from rlzoo.errors import ModelError, RlzooError, first_line, typed_path
-from rlzoo.plugin.border import out_of_memory
+from rlzoo.errors import ModelError, typed_path
+from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
+from rlzoo.plugin.installed import face, names
 from rlzoo.recipe.files import config_dirs
 
 # Names of the position limit in transformers' configs, and of sparse attention's.
@@ -30,6 +26,8 @@ POSITIONS = ("max_position_embeddings", "max_seq_len", "n_positions", "n_ctx")
 # weights that shrink in place where there is no gradient (RWKV), and would be saved so.
 UNWANTED = {"output_router_logits": False, "rescale_every": 0}
 SPARSE = ("index_topk", "keep_window_size")
+# Before the name of a Python package that holds a GGUF file; the note in a converted folder.
+GGUF_PACKAGE, CONVERTED = "package:", "gguf.json"
 
 # ---------------------------------------------------------------- finding
 
@@ -47,12 +45,15 @@ def reachable(url: str) -> bool:
 
 
 def resolve_path(path: str | None, key: str = "model.path", *, code: bool = False) -> Path:
-    """A model folder: as given, below one of the config folders (`model/tiny`), or the local copy
-    of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its `code` if that is wanted."""
+    """A model folder: as given, below one of the config folders (`model/tiny`), converted from a
+    GGUF file, or the local copy of a hub id (`Qwen/Qwen2.5-0.5B`), downloaded if need be, with its
+    own code if `code`."""
     assert path is not None, key  # a recipe without one is refused where it is composed
     for folder in (typed_path(path), *(d / path for d in config_dirs())):
         if any((folder / name).is_file() for name in ("config.json", "adapter_config.json")):
             return folder
+    if path.startswith(GGUF_PACKAGE) or path.endswith(".gguf"):
+        return face("gguf", "folder_of")(path, key)
     if (typed_path(path) / "model" / "config.json").is_file():
         raise ModelError(f"{key}: {path!r} is a run; did you mean {str(Path(path, 'model'))!r}?")
     if Path(path).is_dir():
@@ -64,30 +65,17 @@ def resolve_path(path: str | None, key: str = "model.path", *, code: bool = Fals
     raise ModelError(f"{key}: {path!r} is not a model: no such folder")
 
 
-PIECE, PIECES = 2**16, 64  # bytes, and how many of them a file gives to its checksum
-
-
-def checksum(folder: Path) -> str:
-    """SHA-256 (16 digits) of a model's weights, whatever the folder is called: the size of each
-    file and 64 pieces of 64 KiB, spread evenly, so that a large model costs no more to hash."""
-    found = hashlib.sha256()
-    kinds = (".safetensors", ".bin", "adapter_config.json")
-    for file in sorted(p for p in folder.iterdir() if p.name.endswith(kinds)):
-        size = file.stat().st_size
-        found.update(f"{file.name} {size}".encode())
-        with file.open("rb") as stream:
-            for i in range(PIECES):
-                stream.seek(max(0, size - PIECE) * i // (PIECES - 1))
-                found.update(stream.read(PIECE))
-    return found.hexdigest()[:16]
-
-
-def lasting_name(path: str, folder: Path) -> str:
-    """How to name the model of `path`, found in `folder`, so that it is found from anywhere: by its
-    hub id, or by the whole path."""
+def origin(path: str, folder: Path) -> tuple[str, str]:
+    """How to name the model of `path`, found in `folder`, so that it is found from anywhere, and a
+    note on weights that are not a folder of the user's: a hub id's, or a GGUF file's."""
     from huggingface_hub import constants
 
-    return path if folder.is_relative_to(constants.HF_HUB_CACHE) else str(folder.resolve())
+    if folder.is_relative_to(constants.HF_HUB_CACHE):
+        return path, f"{path}: from the hub's cache, revision {folder.name[:12]}"
+    if (file := folder / CONVERTED).is_file():
+        said = json.loads(file.read_text("utf-8"))
+        return said["source"], said["note"]
+    return str(folder.resolve()), ""
 
 
 def _from_hub(name: str, key: str, code: bool) -> Path:
@@ -101,15 +89,19 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
             return folder
     except LocalEntryNotFoundError:
         pass
-    cache = f"the cache ({constants.HF_HUB_CACHE})"
+    hint = ""
+    if "gguf" in names() and not code:
+        if found := face("gguf", "in_place_of")(name, key):
+            return found
+        hint = face("gguf", "hint")(name)
     here = f"{key}: {name!r} is not a folder here, and as a hub id it"
     if constants.HF_HUB_OFFLINE or not reachable(constants.ENDPOINT):
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else "there is no network"
-        raise ModelError(f"{here} is not in {cache}, and {why}")
+        raise ModelError(f"{here} is not in the cache ({constants.HF_HUB_CACHE}), and {why}{hint}")
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(f"{here} cannot be had: {_told(error)}") from None
+        raise ModelError(f"{here} cannot be had: {said_by(error)}") from None
 
 
 # ---------------------------------------------------------------- loading
@@ -130,23 +122,6 @@ def load_config(folder: Path, *, trust_remote_code: bool = False) -> Any:
         listed = {*_as_list(getattr(config, "eos_token_id", None)), *_as_list(extra)}
         config.eos_token_id = sorted(map(int, listed)) or None
     return config
-
-
-@contextlib.contextmanager
-def reading(what: str) -> Iterator[None]:
-    """Around a library that reads a model's files: what it says of damaged ones, in one line.
-
-    Such files are a stranger's, and libraries raise all there is over them, Exception itself
-    (tokenizers): here, as at the border to plugins, everything is caught.
-    """
-    try:
-        yield
-    except (RlzooError, MemoryError):
-        raise
-    except Exception as error:
-        if out_of_memory(error):
-            raise
-        raise ModelError(f"{what}: {_told(error)}") from error
 
 
 def _as_list(value: Any) -> list[int]:
@@ -180,7 +155,7 @@ def load_tokenizer(folder: Path, *, trust_remote_code: bool = False) -> Any:
     if tokenizer.eos_token_id is None:
         raise ModelError(f"{folder}: the tokenizer has no EOS token, so no response could end")
     if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token  # padding is told by masks, never by its id
+        tokenizer.pad_token = tokenizer.eos_token  # masks show padding, never its id
     return tokenizer
 
 
@@ -193,7 +168,7 @@ def load_causal_lm(
 ) -> Any:
     """The causal LM in `folder`, in eval mode, with its adapter merged if it is one.
 
-    dtype: of the stored weights. Training wants float32 masters: a step of 1e-6 vanishes in
+    dtype: the stored weights'. Training needs float32 masters: a step of 1e-6 vanishes in
         bfloat16. attention: an implementation of transformers' ("sdpa", "eager",
         "flash_attention_2"), or "auto".
     """
@@ -207,35 +182,28 @@ def load_causal_lm(
         return _with_adapter(base, folder)
     config = load_config(folder, trust_remote_code=trust_remote_code)
     if quantized_by(config) in DEQUANTIZED:
-        config.quantization_config["dequantize"] = (
-            True  # on a GPU, too: what is trained has masters
-        )
+        # On a GPU, too: what is trained has masters.
+        config.quantization_config["dequantize"] = True
     for name, off in UNWANTED.items():
         if getattr(config.get_text_config(), name, off) != off:
             setattr(config.get_text_config(), name, off)
-    chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    chosen = {"dtype": getattr(torch, dtype), "trust_remote_code": trust_remote_code}
+    if attention != "auto":
+        chosen["attn_implementation"] = attention
     if dtype == "float64":
-        chosen["experts_implementation"] = "eager"  # grouped products know no float64
-    model = load_weights(
-        AutoModelForCausalLM,
-        folder,
-        config=config,
-        dtype=getattr(torch, dtype),
-        trust_remote_code=trust_remote_code,
-        **chosen,
-    )
+        chosen["experts_implementation"] = "eager"  # grouped products lack float64
+    model = load_weights(AutoModelForCausalLM, folder, config=config, **chosen)
     # A model's own sampling defaults (temperature, top-k, repetition penalty) would change the
     # policy unseen; rlzoo's are the recipe's.
     model.generation_config = GenerationConfig(
-        eos_token_id=config.eos_token_id,
-        pad_token_id=getattr(config, "pad_token_id", None),
+        eos_token_id=config.eos_token_id, pad_token_id=getattr(config, "pad_token_id", None)
     )
-    # Padding stands at the end, where causal attention never looks: no mask is missing.
+    # Padding is at the end, where causal attention never looks: no mask is missing.
     vars(trunk_of(model))["warn_if_padding_and_no_attention_mask"] = lambda *given: None
     return model.eval()
 
 
-# Formats that transformers turns into weights of the dtype asked for, and can do so on any device.
+# Formats that transformers turns into weights of the requested dtype, and can do so on any device.
 DEQUANTIZED = ("fp8", "mxfp4")
 
 
@@ -243,41 +211,6 @@ def quantized_by(config: Any) -> str | None:
     """How the weights in a model's folder are quantized, by transformers' name; None: not."""
     how = getattr(config, "quantization_config", None)
     return how.get("quant_method") if isinstance(how, dict) else None
-
-
-# While it loads, transformers ties no weights, in all threads; two loads at once would leave it so
-# for good.
-LOADING = threading.RLock()
-
-
-def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
-    """`kind.from_pretrained`, of safetensors alone. Raises ModelError where the files cannot be
-    read, lack a weight (it would be random) or hold one that is not finite."""
-    with LOADING, reading(f"{folder}: cannot be loaded"):
-        model, found = kind.from_pretrained(
-            folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **how
-        )
-    if missing := sorted(found["missing_keys"]):
-        unknown = sorted(found["unexpected_keys"])
-        there = f"; in its place is {_some(unknown)}" if unknown else ""
-        raise ModelError(f"{folder}: its files lack weights: {_some(missing)}{there}")
-    _refuse_non_finite(model, folder)
-    return model
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _refuse_non_finite(model: torch.nn.Module, folder: Path) -> None:
-    bad = [n for n, weight in model.named_parameters() if not _is_finite(weight)]
-    if bad:
-        raise ModelError(f"{folder}: weights that are NaN or infinite: {_some(bad)}")
-
-
-def _is_finite(x: torch.Tensor) -> bool:
-    """A finite sum means finite entries, at a fraction of the cost of looking at each."""
-    return bool(torch.isfinite(x.detach().float().sum())) or bool(torch.isfinite(x).all())
 
 
 def _with_adapter(base: Any, folder: Path) -> Any:
@@ -293,7 +226,7 @@ def _with_adapter(base: Any, folder: Path) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers
         warnings.filterwarnings("error", ".*missing adapter keys")
         merged = PeftModel.from_pretrained(base, str(folder)).merge_and_unload()
-    _refuse_non_finite(merged, folder)
+    refuse_non_finite(merged, folder)
     return merged.requires_grad_(True).eval()  # peft froze them
 
 
@@ -343,7 +276,7 @@ def limit_of(config: Any) -> tuple[int, str] | None:
     said = vars(config) | {n: getattr(config, n, None) for n in POSITIONS}
     own = [said[n] for n in POSITIONS if said.get(n)]
     limits = [(n, f"the model's {n} positions") for n in own]
-    # A sparse choice of keys is made for a pass: rows beside each other change it.
+    # A sparse choice of keys is made for a pass: rows next to each other change it.
     limits += [(said[n], f"the {said[n]} keys of {n}") for n in SPARSE if said.get(n)]
     rope = getattr(config, "rope_parameters", None) or {}
     for one in (rope, *rope.values()):  # of the model, or of each kind of layer
@@ -360,91 +293,11 @@ def check_vocabulary(folder: Path, config: Any, tokenizer: Any) -> None:
     if highest >= rows:
         raise ModelError(
             f"{folder}: the tokenizer does not match the model: its ids go up to {highest}, the "
-            f"model knows {rows} (0 to {rows - 1})"
+            f"model has {rows} (0 to {rows - 1})"
         )
-
-
-def positions(config: Any) -> int | None:
-    """How many positions the model knows; None: any number."""
-    return getattr(config.get_text_config(), "max_position_embeddings", None)
 
 
 def eos_ids(config: Any, tokenizer: Any) -> list[int]:
     """Every token that ends a response: the tokenizer's EOS and the model's own list."""
     listed = _as_list(getattr(config, "eos_token_id", None))
     return sorted({int(i) for i in [tokenizer.eos_token_id, *listed] if i is not None})
-
-
-def _told(error: Exception) -> str:
-    """What a library's error says, on one line and in this house's words."""
-    if "trust_remote_code" in str(error):
-        return (
-            "it brings code of its own, which runs only with model.trust_remote_code=true on the "
-            "command line (resume, export: --trust-remote-code)"
-        )
-    told = isinstance(error, OSError | ValueError | ImportError)
-    return first_line(error) if told else f"{type(error).__name__}: {first_line(error)}"
-
-
-# ---------------------------------------------------------------- adapters
-
-
-def add_lora(
-    model: Any, *, rank: int, alpha: float, targets: list[str] | None, base: str, seed: int = 0
-) -> None:
-    """Put LoRA adapters of `rank` on the linear layers `targets` (None: all but the head), scaled
-    by alpha / rank; only they are trained. B starts at zero, so nothing changes yet.
-
-    base: what the saved adapter names as its model, a folder or a hub id. seed: of A.
-    Source: Hu et al. 2021, arXiv:2106.09685; by the peft library.
-    """
-    from peft import LoraConfig
-    from transformers.pytorch_utils import Conv1D
-
-    config = LoraConfig(
-        r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]
-        target_modules=targets or "all-linear",
-        lora_dropout=0.0,  # models stay in eval mode
-        fan_in_fan_out=any(isinstance(m, Conv1D) for m in model.modules()),  # GPT-2's layers
-        task_type="CAUSAL_LM",
-    )
-    model.name_or_path = base
-    ends = [model.get_input_embeddings(), model.get_output_embeddings()]
-    if ends[1] is not None and ends[0].weight is ends[1].weight:
-        tied = [n for n, m in model.named_modules() if m in ends]
-        for target in targets or ():
-            if any(f".{name}".endswith(f".{target}") for name in tied):
-                raise ModelError(
-                    f"model.lora.targets: {target} shares its weights with "
-                    f"{' and '.join(n for n in tied if not n.endswith(target))}, so no adapter on "
-                    "it can be merged or loaded again; leave it out, or train all weights "
-                    "(model.lora.rank=0)"
-                )
-    linear = {n.rpartition(".")[2] for n, m in model.named_modules() if _is_linear(m)}
-    try:
-        model.add_adapter(config)
-    except ValueError as error:
-        if targets and not linear.intersection(t.rpartition(".")[2] for t in targets):
-            raise ModelError(
-                f"model.lora.targets: {', '.join(targets)} matches no layer; the linear ones are "
-                f"{', '.join(sorted(linear))}"
-            ) from None
-        raise ModelError(f"model.lora: {_told(error)}") from None
-    # peft drew A by the process's generator, which other threads draw by as well.
-    draw = torch.Generator().manual_seed(seed)
-    for name, weight in model.named_parameters():
-        weight.requires_grad_("lora_" in name)
-        if "lora_" in name:
-            # A small step would vanish in half precision.
-            weight.data = weight.data.to(torch.promote_types(weight.dtype, torch.float32))
-        if "lora_A." in name:  # as peft does
-            torch.nn.init.kaiming_uniform_(weight.data, a=math.sqrt(5), generator=draw)
-        elif "lora_embedding_B." in name:
-            torch.nn.init.normal_(weight.data, generator=draw)
-
-
-def _is_linear(module: Any) -> bool:
-    from transformers.pytorch_utils import Conv1D
-
-    return isinstance(module, (torch.nn.Linear, Conv1D))

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rlzoo.errors import ModelError, RlzooError
-from rlzoo.lm.loading import reading
+from rlzoo.lm.weights import reading
 from rlzoo.mdp.batch import left_pad
 from rlzoo.mdp.rules import draw_examples, unknown_character
 from rlzoo.mdp.turns import MARK

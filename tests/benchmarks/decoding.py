@@ -26,7 +26,7 @@ def policy(lora: bool):
     from transformers import AutoModelForCausalLM, Qwen2Config
 
     from helpers.architectures import TOKENIZER
-    from rlzoo.lm.loading import add_lora
+    from rlzoo.lm.lora import add_lora
     from rlzoo.lm.policy import Policy
 
     torch.manual_seed(0)

@@ -42,8 +42,8 @@ CLEAN = [
 """Files with none of these words. Add a page when it is rewritten."""
 BUDGET = {
     "docs": 0,
-    "rlzoo": 18,
-    "plugins": 8,
+    "rlzoo": 0,
+    "plugins": 7,
     "configs": 0,
 }
 """How many are left to rewrite. Lower these numbers; the aim is 0."""

@@ -36,6 +36,7 @@ SHARED = (
     "completion",
     "display",
     "duration",
+    "gguf",
     "numbers",
     "oracle",
     "pages",

@@ -8,8 +8,9 @@ from typing import Any
 
 from rlzoo.accel.device import pick_device
 from rlzoo.errors import ModelError, RlzooError, nearest, typed_path
-from rlzoo.lm.loading import load_weights, positions, reading, resolve_path
+from rlzoo.lm.loading import resolve_path
 from rlzoo.lm.prompts import Prompt, through_template
+from rlzoo.lm.weights import load_weights, reading
 from rlzoo.mdp.batch import right_pad
 from rlzoo.mdp.rules import continued
 
@@ -251,7 +252,7 @@ def _padding(rows: Sequence[list[int]], model: Any) -> Iterator[int]:
 
 def longest(model: Any, max_length: int | None) -> int | None:
     """How many tokens the model reads: the requested number, within its position limit."""
-    own = positions(model.config)
+    own = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     offset = getattr(table, "padding_idx", None)
     if own and offset is not None:  # RoBERTa counts from after it

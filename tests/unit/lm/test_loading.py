@@ -13,7 +13,7 @@ from helpers.micro import with_other_tokenizer
 from rlzoo.cli import main
 from rlzoo.errors import ModelError, RecipeError, RlzooError
 from rlzoo.lm.build import build_models
-from rlzoo.lm.loading import lasting_name, load_causal_lm, load_tokenizer, load_trunk, resolve_path
+from rlzoo.lm.loading import load_causal_lm, load_tokenizer, load_trunk, origin, resolve_path
 from rlzoo.lm.prompts import PromptFormat, encode
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -121,8 +121,8 @@ def test_a_hub_id_in_the_cache_needs_no_network(hub, llama, tmp_path):
     found = resolve_path("someone/small")
     assert found == place
     assert load_causal_lm(found).config.model_type == "llama"
-    assert lasting_name("someone/small", found) == "someone/small"
-    assert lasting_name("llama", llama) == str(llama.resolve())
+    assert origin("someone/small", found)[0] == "someone/small"
+    assert origin("llama", llama)[0] == str(llama.resolve())
 
 
 def test_what_the_hub_refuses_is_told_on_one_line(hub, monkeypatch):
@@ -264,7 +264,7 @@ def test_a_vocabulary_that_does_not_match(zoo, tmp_path):
     with pytest.raises(ModelError) as error:
         make(zoo, tmp_path)
     assert line(error).endswith(
-        f"its ids go up to {len(TOKENIZER) - 1}, the model knows 40 (0 to 39)"
+        f"its ids go up to {len(TOKENIZER) - 1}, the model has 40 (0 to 39)"
     )
 
 

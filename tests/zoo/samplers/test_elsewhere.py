@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 from transformers import MixtralConfig
 
 from helpers import architectures
-from rlzoo.lm.loading import add_lora, load_causal_lm
+from rlzoo.lm.loading import load_causal_lm
+from rlzoo.lm.lora import add_lora
 from rlzoo_zoo.samplers.elsewhere import fingerprint, weights
 
 MIXTRAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
