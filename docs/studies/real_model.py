@@ -19,7 +19,7 @@ from common import recorded, table
 from rlzoo.stats import mean_over
 
 RECIPE = "smollm2_sums"
-QUESTIONS = ["What is 7 + 5?", "What is 14 + 15?", "What is 8 + 14?"]
+QUESTIONS = ["What is 6 + 9?", "What is 14 + 15?", "What is 8 + 14?"]  # held out
 
 
 def one(folder: Path, seed: int, words: list[str]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def one(folder: Path, seed: int, words: list[str]) -> dict[str, Any]:
 
 
 def greedy(path: str) -> list[str]:
-    """What a model answers to each of QUESTIONS, by greedy decoding, 14 tokens at most."""
+    """The answers of a model to QUESTIONS, by greedy decoding, 14 tokens at most."""
     import torch
 
     from rlzoo.lm.loading import load_causal_lm, load_tokenizer, resolve_path

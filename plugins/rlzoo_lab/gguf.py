@@ -60,7 +60,7 @@ def hint(hub_id: str) -> str:
 
 
 def _of_package(name: str, key: str) -> tuple[Path, str, str]:
-    """A package's GGUF file, its name on any machine, and its name in notes."""
+    """The GGUF file of a package, its name on any machine, and its name in notes."""
     places = _places(name)
     if not places:
         raise ModelError(

@@ -11,7 +11,7 @@ from rlzoo_zoo.rewards.numeric import numeric
 
 
 class Sums:
-    """Add two numbers: the prompt is `What is 7 + 5?`, right is a response whose last
+    """A model must add two numbers: the prompt is `What is 7 + 5?`, right is a response whose last
     number is 12.
 
     Both operands are uniform in 0 .. highest; a fifth of the prompts is held out.
