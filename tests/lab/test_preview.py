@@ -81,7 +81,7 @@ def test_a_family_that_is_not_known_is_an_estimate():
 @pytest.mark.parametrize("targets", [None, ["q_proj", "down_proj"], ["c_attn"], ["c_proj"]])
 @pytest.mark.parametrize("name", ["llama", "gpt2"])
 def test_adapters_are_counted_to_the_last_one(name, targets):
-    from rlzoo.lm.loading import add_lora
+    from rlzoo.lm.lora import add_lora
 
     if targets and (name == "gpt2") != targets[0].startswith("c_"):
         return
