@@ -36,6 +36,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 HARM = 0.08  # of accuracy over 256 held-out responses: over two standard errors of a difference
+SEED, HEALTHY_SEED = 611, 700  # of faults and their controls; of the first healthy run
 SMALL = [
     "rollout.prompts=16",
     "train.steps=24",
@@ -71,6 +72,7 @@ class Case(NamedTuple):
     right: str
     keys: str
     harmful: str = r"[Rr]aise actor\.lr|[Ll]ower actor\.lr|[Tt]urn the sign"
+    false: bool = False  # what is measured is false: a fault, wherever the curve ends
 
 
 def only(name):
@@ -326,7 +328,7 @@ def train_all(out: Path, which: str) -> None:
         if done or not re.search(which, str(folder.relative_to(out))):
             continue
         began = sum(os.times()[:4])
-        seed = f"seed={700 + i}" if "healthy" in folder.parts else "seed=611"
+        seed = f"seed={HEALTHY_SEED + i if 'healthy' in folder.parts else SEED}"
         filled = [re.sub(r"\{(data|models)\}", lambda m: names[m[1]], w) for w in words.split()]
         train(folder, recipe, [*SMALL, *filled, seed], zoo)
         spent = sum(os.times()[:4]) - began
@@ -337,11 +339,12 @@ def train_all(out: Path, which: str) -> None:
 
 
 def curve(folder: Path) -> str | tuple[float, float]:
-    """Held-out accuracy at the first and the last evaluation; the score where it has none."""
+    """Held-out accuracy at the first and the last evaluation; the verifier's score without one."""
     if (folder / "refused.txt").exists():
         return (folder / "refused.txt").read_text()
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    found = [r.get("eval/accuracy", r["eval/score"]) for r in rows if "eval/score" in r]
+    rows = [{"eval/reward/verifier": r["eval/score"], **r} for r in rows if "eval/score" in r]
+    found = [r.get("eval/accuracy", r["eval/reward/verifier"]) for r in rows]
     return found[0], found[-1]
 
 
@@ -365,7 +368,7 @@ def judge(out: Path, only_these: str) -> dict[str, Any]:
             found = [{"severity": "refused", "rule": "", "what": text, "advice": ""}]
         else:
             row["fault"] = curve(folder)
-            if min(end - begun, end - row["fault"][1]) < HARM:
+            if not c.false and min(end - begun, end - row["fault"][1]) < HARM:
                 report["harmless"].append(row)
                 continue
             found = findings(folder)

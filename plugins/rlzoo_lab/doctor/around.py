@@ -95,10 +95,12 @@ def teacher_teaches_nothing(run: Record) -> Finding | None:
     before, after = early(run, TEACHER_KL), late(run, TEACHER_KL)
     who = run.key("teacher.name") or run.key("teacher.path") or "the teacher"
     far = before > 0.3 and after > 0.75 * before and len(values) >= SHORTEST_TREND
-    if max(map(abs, values)) < 0.05:
+    itself = who == run.key("model.name") and abs(values[0]) < 1e-3
+    if max(map(abs, values)) < 0.05 or itself:
         what = (
-            f"The teacher ({who}) agrees with the policy from the first step: their KL is at most "
-            f"{max(map(abs, values)):.2g} nats per token, so distillation has no signal."
+            f"The teacher ({who}) agrees with the policy from the first step: their KL is "
+            f"{abs(values[0]):.2g} there and at most {max(map(abs, values)):.2g} nats per token: "
+            "distillation has no signal."
         )
         advice = "Use a teacher that is better at this task than the policy (teacher.path)."
     elif far and not learning(run):

@@ -134,7 +134,10 @@ def advantages_not_centred(run: Record) -> Finding | None:
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
     off = median(mean / max(std, 1e-6) for mean, std in pairs)
     textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
-    if abs(off) < 0.5 or textbook or run.has("actor/teacher_kl"):
+    greedy = (
+        run.key("estimator.name") == "remax"
+    )  # its baseline, the greedy score, is above the mean
+    if abs(off) < 0.5 or textbook or greedy or run.has("actor/teacher_kl"):
         return None
     name, whiten = run.key("estimator.name"), run.key("whiten.name", "none")
     punishing = off < 0 and max(run.series("score/max"), default=1.0) <= 0 and whiten == "none"
@@ -152,9 +155,9 @@ def advantages_not_centred(run: Record) -> Finding | None:
         "problem" if not learning(run) else "warning",
         f"{what}. The mean advantage is {off:+.2g} standard deviations (median); with a baseline "
         f"or whitening it is near 0 (whiten={whiten}). Reward {course(run)}.",
-        f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=masked_whiten."
+        f"Check the baseline of {name} (`rlzoo trace RUN`), or set whiten=batch."
         if not punishing
-        else "Set whiten=masked_whiten, or use an estimator with a baseline.",
+        else "Set whiten=batch, or use an estimator with a baseline.",
         {"mean_over_std": off},
     )
 

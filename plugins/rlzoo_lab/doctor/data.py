@@ -6,11 +6,13 @@ They compare the start of training with the first evaluation, and read samples.j
 import math
 from statistics import fmean
 from typing import Any
+from zlib import crc32
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
 from rlzoo_lab.doctor.series import Finding, late, right_or_wrong, samples_alike
+from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
 
@@ -93,8 +95,9 @@ def right_texts_are_judged_wrong(run: Record) -> Finding | None:
     """Responses whose text is the answer count as wrong."""
     same = [s for s in texts(run) if s["response"].strip() == s["answer"].strip() != ""]
     scores = [s["score"] for s in same if isinstance(s.get("score"), int | float)]
-    low = min(run.series("score/min"), default=0.0)
-    if len(scores) < 4 or fmean(s <= low + 1e-9 for s in scores) < 0.9:
+    low, high = min(run.series("score/min"), default=0.0), max(run.series("score/max"), default=1.0)
+    every = high < low + 1e-6 and low > 0  # all responses are paid
+    if len(scores) < 4 or every or fmean(s <= low + 1e-9 for s in scores) < 0.9:
         return None
     known = late(run, names.RIGHT, 0.0) > 0.02  # the task itself judges them right
     key = "" if known else reads(run, ("task.response_pattern", "task.answer_pattern"))
@@ -166,4 +169,69 @@ def wrong_answers_are_paid(run: Record) -> Finding | None:
         "something else than the whole answer: a part of it, its form, its length.",
         "Read samples.jsonl: which incorrect responses are paid?",
         {"right": right, "paid": paid, "correlation": corr},
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.strip())
+    except ValueError:
+        return None
+
+
+@rule(names.RIGHT, explains=("reward_is_noisy",))
+def other_numbers_count_as_correct(run: Record) -> Finding | None:
+    """Responses that are a number, and another one than the answer, count as correct."""
+    pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
+    known = [(a, b, s) for a, b, s in pairs if a is not None and b is not None and a != b]
+    high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
+    paid = [s for a, b, s in known if abs(a - b) > 1e-6 * abs(b) and s.get("score") == high > low]
+    right = fmean(run.series(names.RIGHT))
+    if len(paid) < 4 or len(paid) < 0.2 * len(known) or right < 1 - len(known) / len(pairs) + 0.1:
+        return None
+    return Finding(
+        "problem",
+        f"Wrong numbers count as correct: {len(paid)} of {len(known)} samples with another number "
+        f"than the answer have the highest score (for example {paid[0]['response']!r} for "
+        f"{paid[0]['answer']!r}), and the task calls {right:.0%} of the responses correct. The "
+        "accuracy of this run is too high.",
+        "Check the comparison of numbers: a tolerance (task.tolerance) or a part of the text.",
+        {"paid": len(paid), "wrong": len(known), "right": right},
+    )
+
+
+@rule(names.REWARD, explains=("reward_constant", "no_signal_in_groups"))
+def solved_before_training(run: Record) -> Finding | None:
+    """Nearly every held-out answer is correct before the first step."""
+    first = run.evaluations[0] if run.evaluations else {}
+    accuracy = first.get(names.ACCURACY, 0.0)
+    if first.get("step") != 0 or accuracy < 0.98:
+        return None
+    return Finding(
+        "warning",
+        f"Held-out accuracy is {accuracy:.3f} before any training: the task is already solved, or "
+        "its check calls everything correct.",
+        "Read samples.jsonl: are these responses correct? If they are, use harder prompts.",
+        {"accuracy": accuracy},
+    )
+
+
+@rule(names.REWARD)
+def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
+    """Prompts of the evaluation are among the training prompts."""
+    if not own_data(run):  # some tasks of the zoo have few prompts on purpose
+        return None
+    held = set(map(int, run.by_prompt.get("prompt", ())))
+    pairs = {
+        (s["prompt"], repr(s["answer"])) for s in run.samples if {"prompt", "answer"} <= s.keys()
+    }
+    seen = {crc32(repr(pair).encode()) for pair in pairs}
+    if len(held) < 3 or len(seen) < 8 or len(held & seen) < 0.5 * min(len(held), len(seen)):
+        return None
+    return Finding(
+        "warning",
+        f"{len(held & seen)} of {len(seen)} training prompts in samples.jsonl are also held out: "
+        "held-out accuracy shows what was learned, not that it carries over.",
+        "Split the data so that no prompt is in both parts (task.test_path, task.test_fraction).",
+        {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
     )

@@ -11,6 +11,7 @@ from rlzoo_lab.doctor.series import (
     Finding,
     course,
     ends,
+    fallen,
     last,
     late,
     learning,
@@ -199,8 +200,9 @@ def kl_exploding(run: Record) -> Finding | None:
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
     if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)) or well(run):
         return None
+    best = run.improved and fallen(run) is None  # a move that pays, held out as well
     return Finding(
-        "warning" if learning(run) else "problem",
+        "note" if best and learning(run) else "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {span}, after "
         f"{middle:.3g} in the third before: the policy writes texts that the reference hardly "
         f"ever would. Reward {course(run)}.{'' if learning(run) else unknown(run)}",

@@ -34,10 +34,10 @@ def held_out(run: Record) -> str:
     return f", held-out accuracy {values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
 
 
-@rule(names.REWARD, names.RIGHT_CORR, least=SHORTEST_TREND, explains=OF_ENDS)
+@rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "update_too_large"))
 def reward_is_gamed(run: Record) -> Finding | None:
     """The training reward rises and accuracy does not."""
-    corr = late(run, names.RIGHT_CORR)
+    corr = late(run, names.RIGHT_CORR, 0.0)  # nothing is correct at the end: no correlation
     gone = fallen(run)
     if not rises(run) or corr > 0.98 or not right_or_wrong(run):
         return None
@@ -57,6 +57,29 @@ def reward_is_gamed(run: Record) -> Finding | None:
         f"score's correlation with correctness is {corr:.2f} in the last third.",
         "Read samples.jsonl: what else does the reward pay for?",
         {"correlation": corr, "right": now, "reward": change},
+    )
+
+
+@rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "held_out_falls"))
+def one_reward_displaces_another(run: Record) -> Finding | None:
+    """One of several rewards rises held out while another falls from its best."""
+    keys = [k for k in (run.evaluations or [{}])[-1] if k.startswith("eval/reward/")]
+    if len(keys) < 2 or not rises(run):
+        return None
+    course = {k: [e[k] for e in run.evaluations if k in e] for k in keys}
+    lost = {k: max(v) - v[-1] for k, v in course.items() if max(v) > 0.1 and v[-1] < 0.5 * max(v)}
+    gained = [k for k, v in course.items() if v[-1] > v[0] and v[-1] >= 0.9 * max(v)]
+    if not lost or not gained:
+        return None
+    what = max(lost, key=lambda k: lost[k])
+    name, other = (k.removeprefix("eval/reward/") for k in (what, gained[0]))
+    return Finding(
+        "problem",
+        f"Reward {other} displaces reward {name}: held out, {name} goes from "
+        f"{max(course[what]):.3g} at its best to {course[what][-1]:.3g}, while {other} reaches "
+        f"{course[gained[0]][-1]:.3g}. The policy over-optimises {other}.",
+        f"Lower rewards.{other}.weight, give it a ceiling, or raise kl.coef; read samples.jsonl.",
+        {name: course[what], other: course[gained[0]]},
     )
 
 

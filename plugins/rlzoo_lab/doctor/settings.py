@@ -24,7 +24,7 @@ from rlzoo_lab.doctor.series import (
     updates,
     worse,
 )
-from rlzoo_lab.doctor.suspects import against_default, compare_first, default, unknown
+from rlzoo_lab.doctor.suspects import against_default, compare_first, default, own_data, unknown
 from rlzoo_lab.records.record import Record
 from rlzoo_lab.stats import distinct, wilson
 
@@ -141,7 +141,7 @@ def update_too_large(run: Record) -> Finding | None:
     kl = max(ends([abs(v) for v in run.series(names.PPO_KL)]))
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
-    harm = worse(run) or not learning(run)
+    harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
     if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
         return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
@@ -260,7 +260,7 @@ def evaluation_too_small(run: Record) -> Finding | None:
     low, high = wilson(different // 2, different)
     if n >= 48:
         return Finding(
-            "note",
+            "warning" if high - low > 2 / 3 and own_data(run) else "note",
             f"eval.samples={n} are of {different} different prompts. For other "
             f"prompts, an accuracy of 0.5 has the interval [{low:.2f}, {high:.2f}].",
             "Add held-out prompts if possible: task.test_fraction or task.test_path.",

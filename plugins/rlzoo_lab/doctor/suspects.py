@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from rlzoo.recipe.files import Flat, config_dirs, find_config, read_layer
+from rlzoo.errors import RlzooError
+from rlzoo.plugin.registry import load_zoo
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import Flat, config_dirs, find_config, flatten, read_layer
 from rlzoo.runs.provenance import FILE
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
@@ -16,7 +19,7 @@ LEARNT_BY = (
     "actor.", "critic.", "kl.", "estimator.", "policy_loss.", "value_loss.", "aggregation.",
     "whiten", "correction.", "rewards.", "sampler.", "model.dtype", "model.autocast",
     "rollout.temperature", "rollout.top_", "rollout.staleness", "rollout.old_log_probs",
-    "rollout.truncation", "train.epochs", "train.minibatches", "train.critic_warmup",
+    "rollout.truncation", "train.epochs", "train.minibatches", "train.critic_warmup", "task.",
 )  # fmt: skip
 
 
@@ -39,13 +42,21 @@ def against_default(run: Record, key: str) -> str:
 
 
 @cache
-def _recipe(name: str) -> Flat | None:
-    path = find_config("recipes", name)
-    if path is None:
+def _composed(words: tuple[str, ...]) -> Flat | None:
+    """Every key of a recipe with these words, options of components too; None: not here."""
+    try:
+        return flatten(compose(list(words), load_zoo()).stored())
+    except RlzooError:  # a task or a model of a plugin, a recipe file that is gone
         return None
-    own = {f"{k}.name" if f"{k}.name" in defaults() else k: v
-           for k, v in read_layer(path).values.items()}  # fmt: skip
-    return {**defaults(), **own}
+
+
+def _recipe(run: Record) -> Flat | None:
+    """The recipe of a run, with its model and task, as it is without further words."""
+    if find_config("recipes", name := str(run.key("recipe", ""))) is None:
+        return None
+    chosen = [f"{part}={run.key(f'{part}.name')}" for part in ("model", "task")]
+    words = (f"recipe={name}", *(w for w in chosen if not w.endswith("=None")))
+    return _composed(words) or _composed(words[:1])
 
 
 def _apart(value: Any, usual: Any) -> float:
@@ -60,25 +71,37 @@ def _apart(value: Any, usual: Any) -> float:
 def changed_settings(run: Record) -> list[str]:
     """`actor.eps=0.001 (grpo: 1e-06)`, those furthest from the recipe first;
     empty for a recipe that cannot be found."""
-    usual = _recipe(str(run.key("recipe", ""))) or {}
+    usual = _recipe(run) or {}
     lora = run.key("model.lora.rank", 0) > 0
     found = []
     for key, value in run.recipe.items():
-        at = key in usual and key.startswith((*LEARNT_BY, *(["model.lora."] if lora else [])))
+        at = usual.get(key) is not None and key.startswith(
+            (*LEARNT_BY, *(["model.lora."] if lora else []))
+        )
         if at and (far := _apart(value, usual[key])) > 1:
             text = f"{key}={option_text(value)} ({run.key('recipe')}: {option_text(usual[key])})"
             found.append((far, text))
     return [text for _, text in sorted(found, key=lambda x: -x[0])]
 
 
-def foreign(run: Record) -> Iterator[str]:
-    """Components that do not come with rlzoo, by section and name."""
+def origins(run: Record) -> dict[str, str]:
+    """Where a run's components came from, by section and name; empty where it is not recorded."""
     try:
         parts = json.loads((run.path / FILE).read_text(encoding="utf-8"))
-        components = dict(parts[-1]["components"])
-    except (OSError, ValueError, LookupError, TypeError):  # runs of before it was written
-        return
-    for name, origin in components.items():
+        return dict(parts[-1]["components"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def own_data(run: Record) -> bool:
+    """Whether the prompts are the user's, by a task or by files, not those of a task of the zoo."""
+    task = origins(run).get(f"task {run.key('task.name')}", "rlzoo_zoo.")
+    return not task.startswith("rlzoo_zoo.") or bool(run.key("task.path"))
+
+
+def foreign(run: Record) -> Iterator[str]:
+    """Components that do not come with rlzoo, by section and name."""
+    for name, origin in origins(run).items():
         if not str(origin).startswith(("rlzoo_zoo.", "rlzoo_bridges.")):
             yield f"{name} ({str(origin).split(', source')[0]})"
 
@@ -88,7 +111,7 @@ def unknown(run: Record) -> str:
     listed = [*foreign(run), *changed_settings(run)][:4]
     if listed:
         return f" The cause is unknown. The run differs from its recipe in: {', '.join(listed)}."
-    if _recipe(str(run.key("recipe", ""))) is None:
+    if _recipe(run) is None:
         return " The cause is unknown."
     return " The cause is unknown: all settings and components are those of the recipe."
 

@@ -10,7 +10,7 @@ from rlzoo.errors import RlzooError, UsageError
 from rlzoo_lab.imports.folder import convert, write
 from rlzoo_lab.imports.sources import FORMATS, read_source
 from rlzoo_lab.staged import check_free, staged
-from rlzoo_lab.written import refuse_unwritable
+from rlzoo_lab.written import Written
 
 SHOWN = 12  # missing metrics that are printed; provenance.json has all
 
@@ -18,7 +18,8 @@ SHOWN = 12  # missing metrics that are printed; provenance.json has all
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("source", metavar="SOURCE", help="a trainer's output folder, or one file of metrics")
-    add("--out", required=True, metavar="RUN", help="the run folder to write; must not exist")
+    add("--out", action=Written, folder=True, required=True, metavar="RUN",
+        help="the run folder to write; must not exist")  # fmt: skip
     add("--from", dest="trainer", choices=FORMATS, help="default: recognized by content")
     add("--eval", dest="evaluation", metavar="NAME",
         help="the evaluation metric that becomes eval/score, where there are several")  # fmt: skip
@@ -29,7 +30,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     place, source = Path(arguments.out), Path(arguments.source)
     check_free(place, "--out")
-    refuse_unwritable(arguments.out, "--out", folder=True)
     if arguments.seed is not None and arguments.seed < 0:
         raise UsageError(f"--seed: must be at least 0. Got {arguments.seed}")
     try:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from zlib import crc32
 
 import pytest
 
@@ -144,6 +145,26 @@ SUMS = [(f"{a}+{b}=", str(a + b), str(a + b), 0.0) for a in range(10, 14) for b 
 OTHERS = [(p, r, p.split("+")[0], 0.0) for p, r, _, _ in SUMS]
 BABBLE = [(p, "the cat " * 3, answer, 0.0) for p, _, answer, _ in SUMS]
 READS = {"task.response_pattern": "(.)", "task.answer": "a"}
+NEAR = [(p, str(int(r) + 3 * (i % 2)), r, 1.0) for i, (p, r, _, _) in enumerate(SUMS)]
+FILE = {"task.path": "data.jsonl"}
+
+
+def held_out(run, triples):
+    """The run, whose last evaluation had the prompts and answers of these samples."""
+    pairs = [(prompt, repr(answer)) for prompt, _, answer, _ in triples]
+    run.__dict__["by_prompt"] = {"prompt": [crc32(repr(p).encode()) for p in pairs]}
+    return run
+
+
+def paid_by_two(style, verifier, **more):
+    """A run with two rewards, as evaluations found each of them."""
+    run = record(**more)
+    lines = [
+        {**line, "eval/reward/style": a, "eval/reward/verifier": b}
+        for line, a, b in zip(run.evaluations, style, verifier, strict=True)
+    ]
+    return Record(list(run.steps), lines, run.recipe, run.summary)
+
 
 CASES = {  # rule -> (triggers, does not)
     "data_differ_before_training": (
@@ -158,6 +179,19 @@ CASES = {  # rule -> (triggers, does not)
     "answers_belong_to_other_prompts": (
         sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), OTHERS),
         sampled(record(NEVER, accuracy=(0.0, 0.0), recipe=READS), BABBLE),
+    ),
+    "other_numbers_count_as_correct": (
+        sampled(record({"response/right": 1.0}), NEAR),
+        sampled(record({"response/right": 0.5}), [(*t[:3], float(t[1] == t[2])) for t in NEAR]),
+    ),
+    "solved_before_training": (record(accuracy=(1.0, 1.0)), record(accuracy=(0.9, 1.0))),
+    "held_out_prompts_are_trained_on": (
+        held_out(sampled(record(recipe=FILE), SUMS), SUMS),
+        held_out(sampled(record(recipe=FILE), SUMS[:10]), SUMS[10:]),
+    ),
+    "one_reward_displaces_another": (
+        paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.1), accuracy=(0.3, 0.5, 0.5)),
+        paid_by_two((0.1, 0.5, 0.9), (0.3, 0.6, 0.55), accuracy=(0.3, 0.5, 0.5)),
     ),
     "wrong_answers_are_paid": (
         record({**VERDICT, "response/right": 0.15, "score/right_corr": 0.7}),

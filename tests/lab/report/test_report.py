@@ -242,7 +242,7 @@ def test_without_batches_it_says_how_to_get_them(tmp_path):
     run = made_up_report_run(tmp_path / "run", batches=0)
     page = read(page_of(run, tmp_path / "page.html"))
     assert_sound(page)
-    assert page.text.count("Train with run.save_batches=2") == 2
+    assert page.text.count("run.save_batches=2 keeps its last two batches") == 2
     assert "Samples through the run" in page.text
     assert page.data["tokens"] == {}
 

@@ -279,7 +279,7 @@ def test_a_zombie_in_the_middle_of_an_upload_stops_at_the_next_file(whole, tmp_p
             taken_up(tmp_path / "heir", "memory://a")
 
     monkeypatch.setattr(MemoryFileSystem, "put_file", overtaken)
-    with pytest.raises(Unfinished, match="this one, attempt 1, ends and leaves it alone"):
+    with pytest.raises(Unfinished, match="this one, attempt 1, ends and leaves it unchanged"):
         store.push(become(local, whole.folders[1]))
     assert not [n for n in store.names() if n.endswith("manifest.json")]
 
