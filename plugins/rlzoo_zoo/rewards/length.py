@@ -1,0 +1,25 @@
+"""Length: a penalty for long responses relative to the group's longest, scaled by its success."""
+
+from rlzoo import group_mean, hookimpl
+from rlzoo.ops import group_max, masked_sum
+
+
+def length(task_scores, response_mask, group_ids):
+    """-m L_i / max_g L, (B,): m the group's mean of the task's scores, L the number of actions.
+
+    Add it to the task's reward with a weight w: R_i - w m L_i / max_g L. A group that never solves
+    its prompt pays nothing, so brevity pays only where there is success; of two right
+    responses the shorter one gets more. m is the mean of the summed `task_scores` (B, T), for
+    scores of at least 0. In a group of one the penalty is m. Breaks with w near 1: then the
+    shortest wrong response competes with a long right one.
+    Source: PrimeIntellect-ai/prime-rl, pull request 2901 (algo/grpo.py, num_output_tokens_weight).
+    """
+    actions = response_mask.bool().sum(1).to(task_scores.dtype)
+    longest = group_max(actions, group_ids).clamp(min=1)
+    success = group_mean(masked_sum(task_scores, response_mask), group_ids)
+    return -success * actions / longest
+
+
+@hookimpl
+def register_rewards(register):
+    register(length)

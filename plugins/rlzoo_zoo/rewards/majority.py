@@ -1,0 +1,58 @@
+"""Majority: the group's most frequent answer counts as right."""
+
+import re
+from collections import Counter
+from typing import Annotated
+
+import torch
+
+from rlzoo import hookimpl
+
+
+def majority(
+    responses,
+    group_ids,
+    *,
+    pattern: Annotated[str, "the answer is its last match's first group; empty: the text"] = "",
+):
+    """1 where a response gives the most frequent answer of its group, else 0, (B,).
+
+    Answers are compared as texts, without white space at the ends; with `pattern` a response
+    without a match gives no answer and scores 0. Tied answers all count, so a group in which all
+    answers differ scores 1 throughout: no signal. No right answer is needed, so it is test-time
+    training and, next to the real reward, the control arm that shows how much is mere agreement. A
+    group of one scores 1. Breaks where the most frequent answer is wrong: the policy then becomes
+    sure of it, and the reward cannot show it.
+    Source: Zuo et al. 2025 (TTRL), arXiv:2504.16084.
+    """
+    answers = [_answer(text, pattern) for text in responses]
+    groups = group_ids.tolist()
+    counts: dict[int, Counter] = {g: Counter() for g in groups}
+    for group, answer in zip(groups, answers, strict=True):
+        if answer is not None:
+            counts[group][answer] += 1
+    best = {g: max(c.values(), default=0) for g, c in counts.items()}
+    rows = zip(groups, answers, strict=True)
+    return torch.tensor([float(a is not None and counts[g][a] == best[g]) for g, a in rows])
+
+
+def _answer(text, pattern):
+    if not pattern:
+        return text.strip()
+    found = re.findall(pattern, text)
+    if not found:
+        return None
+    last = found[-1]
+    return (last[0] if isinstance(last, tuple) else last).strip()
+
+
+def check(*, pattern):
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern: {error}. Got {pattern!r}") from None
+
+
+@hookimpl
+def register_rewards(register):
+    register(majority, check=check)

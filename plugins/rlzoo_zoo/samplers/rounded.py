@@ -1,0 +1,67 @@
+"""A sampler that disagrees on purpose: it draws from weights that are rounded or noisy."""
+
+import copy
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, RlzooError, hookimpl
+from rlzoo_zoo.samplers.elsewhere import OFF_POLICY
+
+
+def rounded(
+    policy,
+    prompt_ids,
+    prompt_mask,
+    uniforms,
+    *,
+    bits: Annotated[int | None, Range(2, 16), "of a weight; null: not rounded"] = 8,
+    noise: Annotated[float, Range(0), "standard deviation, in units of a row's spread"] = 0.0,
+    seed: Annotated[int, Range(0), "of the noise"] = 0,
+):
+    """Responses to prompts (B, P) by a copy of the policy with other matrices, from `uniforms`.
+
+    bits: each row of a matrix is rounded to 2^(bits-1) - 1 steps on either side of 0, the largest
+    entry being the last, as weight-only quantisation does. noise: a normal number is added to each
+    entry, `noise` times the root mean square of its row, the same numbers at every step. So the
+    samples come from another distribution than the one that is trained, as on engines with low
+    precision or other kernels, and `sampler_log_probs` are that distribution's. bits=null and
+    noise=0 is the sampler `transformers`. Use it to compare corrections (`correction=tis`,
+    `icepop`, `rejection`, rollout.old_log_probs=sampled); `sampler/log_prob_gap` measures the
+    distance. Holds a copy of the weights while it samples. Breaks with parallel.strategy=shard,
+    which it refuses.
+    Source: the documentation of rlzoo; the rounding is that of Dettmers et al. 2022,
+    arXiv:2208.07339, section 2.1, by rows.
+    """
+    if bits is None and noise == 0:
+        return policy.generate(prompt_ids, prompt_mask, uniforms)
+    model = copy.deepcopy(policy.model)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in {id(p): p for p in model.parameters() if p.ndim == 2}.values():
+            if hasattr(weight, "full_tensor"):
+                raise RlzooError(
+                    "sampler=rounded: needs whole weights; use parallel.strategy=replicate"
+                )
+            weight.copy_(_other(weight, bits, noise, draw))
+    twin = policy.but(model=model, runner=model, sampled_by=None)
+    drawn = twin.generate(prompt_ids, prompt_mask, uniforms)
+    return {name: drawn[name] for name in ("response_ids", "sampler_log_probs")}
+
+
+def _other(weight, bits, noise, draw):
+    """A matrix (N, M) rounded, then with noise, row by row."""
+    out = weight
+    if bits is not None:
+        step = weight.abs().amax(1, keepdim=True).clamp(min=1e-30) / (2 ** (bits - 1) - 1)
+        out = (weight / step).round() * step
+    if noise:
+        spread = weight.square().mean(1, keepdim=True).sqrt()
+        normal = torch.randn(weight.shape, generator=draw).to(weight)
+        out = out + noise * spread * normal
+    return out
+
+
+@hookimpl
+def register_samplers(register):
+    register(rounded, caution=OFF_POLICY)
