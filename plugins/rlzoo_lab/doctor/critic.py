@@ -45,9 +45,12 @@ def critic_does_not_learn(run: Record) -> Finding | None:
     warmup = run.key("critic.lr_warmup", 0)
     if max(rates) == 0:
         key, why = "critic.lr", "the critic cannot learn"
-    elif norm == 0 and run.has("critic/grad_norm"):
+    elif norm == 0 and run.has("critic/grad_norm") and late(run, "critic/vf_loss", 1.0) > 0:
         key = "value_loss.name"
-        why = "the critic's gradient is exactly 0: the value loss is detached from its weights"
+        why = (
+            "the critic's gradient is exactly 0 and its loss is not: the value loss is cut off "
+            "from the critic's weights, as by .detach() or .item()"
+        )
     elif warmup and rates[-1] < 0.3 * run.key("critic.lr", 0.0):
         key, why = "critic.lr_warmup", f"its rate only reached {rates[-1]:.2g} by the end"
     elif max(rates) < 2e-7 or (
@@ -62,17 +65,17 @@ def critic_does_not_learn(run: Record) -> Finding | None:
         key, why = "critic.weight_decay", f"it shrinks the weights by exp(-{decay:.2g}) in this run"
     else:
         return None
-    leans = trust_in_critic(run)
-    if leans < 0.2 and learning(run) and max(rates) > 0:
+    leans, cut_off = trust_in_critic(run), key == "value_loss.name"
+    if leans < 0.2 and learning(run) and max(rates) > 0 and not cut_off:
         return None  # harmless here
     return Finding(
-        "problem" if leans > 0.2 or not learning(run) else "warning",
+        "problem" if leans > 0.2 or not learning(run) or cut_off else "warning",
         f"{against_default(run, key)}: {why}. Its values have a standard deviation of "
         f"{late(run, 'values/std'):.2g} (the returns: {late(run, 'returns/std'):.2g}) and explain "
         f"{late(run, names.EXPLAINED_VARIANCE):.2f} of the returns' variance, and {leans:.0%} of "
         "the advantages' variance comes from it.",
         f"Use the default of {key}."
-        if key != "value_loss.name"
+        if not cut_off
         else "Check the value loss and its targets (`rlzoo check NAME`).",
         {"explained_variance": late(run, names.EXPLAINED_VARIANCE), "leans": leans},
     )

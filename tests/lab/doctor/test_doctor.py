@@ -551,6 +551,8 @@ HARM = ("Raise actor.lr", "Turn the sign", "Raise kl.coef", "lam", "More samples
         ({"actor/ppo_kl": 0.5}, {}, "unknown"),
         # A critic that no gradient reaches.
         ({**LEANS, "critic/grad_norm": 0.0}, {}, "exactly 0"),
+        # The same where the critic's values matter little and the run learns all the same.
+        ({"critic/grad_norm": 0.0, "critic/vf_explained_var": 0.0}, {}, ".detach()"),
         # No response ever ends.
         ({"response/truncated": 1.0}, {}, "end-of-sequence"),
         # Flat, with settings of the update that are not the recipe's.
@@ -782,3 +784,8 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
     (tmp_path / "empty").mkdir()
     with pytest.raises(RlzooError, match=r"empty is not a run folder"):
         ask(capsys, tmp_path / "empty")
+
+
+def test_a_critic_without_error_is_not_cut_off():
+    run = record({"critic/grad_norm": 0.0, "critic/vf_loss": 0.0})
+    assert "critic_does_not_learn" not in names(run)
