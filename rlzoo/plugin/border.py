@@ -126,8 +126,7 @@ def put_back(label: str, before: Process) -> str:
 
 def told(error: BaseException) -> str:
     """One line: the error, and the last place of the plugin's own that it passed through."""
-    text = " ".join(words_of(error).split()) or "no message"
-    text = f"{type(error).__name__}: {text}"
+    text = f"{type(error).__name__}: {' '.join(words_of(error).split()) or 'no message'}"
     if isinstance(error, SyntaxError):
         return text
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_a_plugins(f.filename)]

@@ -3,8 +3,7 @@
     def gae(rewards, values, response_mask, *, lam: Annotated[float, Range(0, 1)] = 0.95)
             `------- needs: no defaults ------'     `------ options: typed, with defaults ----'
 
-The same `Option` checks the core's own recipe keys, so there is one way of saying "must be a
-float in [0, 1]".  No torch here: it is imported when a component is called.
+The same `Option` checks the core's own recipe keys. Torch is imported by a call, not here.
 """
 
 import functools
@@ -33,8 +32,7 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of component: its hook is `register_<plural>`, its recipe key `key`. what: what its
-    components take and give."""
+    """A kind of component: its hook `register_<plural>`, its recipe key, and what it maps."""
 
     plural: str
     singular: str
@@ -124,10 +122,8 @@ class Component:
             try:
                 checked[name] = option.check(options.get(name, option.default))
             except ValueError as error:
-                line, kind = (
-                    f"{self.label}: option {name!r} {error}",
-                    option.fault(options.get(name)),
-                )
+                line = f"{self.label}: option {name!r} {error}"
+                kind = option.fault(options.get(name))
                 raise ComponentError(line, key=name, kind=kind) from None
         return checked
 
@@ -136,13 +132,12 @@ class Component:
         return f"has no option {name!r} (it has: {has}){nearest(name, self.options)}"
 
     def refuse(self, options: Mapping[str, object]) -> None:
-        """Raise what `check` raises for these options (a file that is not there, say): a
-        ValueError or RlzooError of one line. It is cheap: no model, no network."""
+        """Raise what `check` raises for these options; it loads no model and uses no network."""
         if self.check is not None:
             self.check(**options)
 
     def resolved(self, options: Mapping[str, Any]) -> "Component":
-        """This component, or the one that its `resolve` makes of checked options."""
+        """This component, or what its `resolve` makes of checked options."""
         if self.resolve is None:
             return self
         function = self.resolve(**options)

@@ -312,9 +312,8 @@ def _components(manager: pluggy.PluginManager, plugin: Any, origin: str) -> list
 
         def register(function: Any, kind: str = kind, **extra: Sequence[object]) -> None:
             allowed = ("couples", "shape", "example", "caution", "check", "needs_signal", "resolve")
-            for word in extra:
-                if word not in allowed:
-                    raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
+            for word in set(extra).difference(allowed):
+                raise ComponentError(f"register() takes no {word!r}{nearest(word, allowed)}")
             component = read_component(kind, function, origin, **extra)
             if kind == "columns" and component.name in {**COLUMNS, **RESOURCES}:
                 raise ComponentError(f"{component.label}: that column is made by the core")

@@ -1,0 +1,135 @@
+"""Two published claims on enumerated worlds: writes the numbers of docs/claims.md.
+
+    python docs/studies/claims.py    half a minute; exact, so a second run gives the same numbers
+
+Every prefix of every world is visited (5 tokens and an end, 4 steps), in float64, so there is no
+sampling error; a row is the mean over ten worlds and the range in brackets.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from common import DOCS, put, table
+from rlzoo_lab.oracle.oracle import Oracle
+from rlzoo_lab.oracle.tree import make_tree
+from rlzoo_lab.oracle.worlds import make_world
+
+PAGE = DOCS / "claims.md"
+SEEDS = range(10)
+TREE = make_tree(6, 4)
+BETA = 0.3
+
+
+def spread(values: list[float], digits: int = 3) -> str:
+    mean = sum(values) / len(values)
+    said = [f"{round(x, digits) + 0.0:.{digits}f}" for x in (mean, min(values), max(values))]
+    return f"{said[0]} [{said[1]}, {said[2]}]"
+
+
+def correlation(x: Tensor, y: Tensor, weight: Tensor) -> float:
+    weight = weight / weight.sum()
+    x, y = x - (weight * x).sum(), y - (weight * y).sum()
+    return float((weight * x * y).sum() / ((weight * x * x).sum() * (weight * y * y).sum()).sqrt())
+
+
+# ---------------------------------------------------------------- log pi / pi_ref as an advantage
+
+
+def soft_optimum(world: Oracle, beta: float) -> tuple[Tensor, Tensor]:
+    """(logits, Q) (S, V) of the policy that maximises E R - beta KL(pi || reference): a pass from
+    the leaves, V = beta log sum_a pi_ref exp(Q / beta)."""
+    log_ref = world.reference.log_softmax(-1)
+    q = world.rewards.clone()
+    child = TREE.child
+    for depth in range(TREE.horizon - 1, -1, -1):
+        here = TREE.level(depth)
+        below = child[here]
+        value = beta * (log_ref + q / beta).logsumexp(-1)  # (S,), right for the levels below
+        q[here] += torch.where(below >= 0, value[below.clamp(min=0)], 0)
+    return log_ref + q / beta, q
+
+
+def trained(world: Oracle, beta: float, steps: int, rate: float = 4.0) -> Oracle:
+    """The world after some steps of exact gradient ascent from the reference."""
+    logits = world.reference.clone()
+    for _ in range(steps):
+        now = Oracle(TREE, logits, world.rewards, world.coin, world.reference, kl_coef=beta)
+        logits = logits + rate * now.gradient()
+    return Oracle(TREE, logits, world.rewards, world.coin, world.reference, kl_coef=beta)
+
+
+def progress(seed: int, finish: Callable[[Oracle], Oracle]) -> tuple[float, float]:
+    """Correlation of log pi / pi_ref with the soft optimal advantage and with the policy's own
+    advantage of the reward, over the choices that the policy makes."""
+    world = make_world("graded", TREE, seed=seed)
+    done = finish(world)
+    q = soft_optimum(world, BETA)[1]
+    log_ref = world.reference.log_softmax(-1)
+    best = q - BETA * (log_ref + q / BETA).logsumexp(-1, keepdim=True)
+    plain = Oracle(TREE, done.logits, world.rewards, world.coin, world.reference)
+    weight = done.visits[:, None] * done.pi
+    gap = done.log_ratio
+    return correlation(gap, best, weight), correlation(gap, plain.advantages, weight)
+
+
+def optimum(world: Oracle) -> Oracle:
+    logits = soft_optimum(world, BETA)[0]
+    return Oracle(TREE, logits, world.rewards, world.coin, world.reference, kl_coef=BETA)
+
+
+def progress_table() -> str:
+    cases: dict[str, Callable[[Oracle], Oracle]] = {"the optimum of E R - beta KL": optimum}
+    for steps in (10, 100, 1000):
+        cases[f"{steps} exact steps with the KL"] = lambda w, n=steps: trained(w, BETA, n)
+        cases[f"{steps} exact steps without it"] = lambda w, n=steps: trained(w, 0.0, n)
+    rows = []
+    for name, finish in cases.items():
+        found = [progress(seed, finish) for seed in SEEDS]
+        rows.append([name, *(spread([f[k] for f in found]) for k in (0, 1))])
+    head = ["policy", "with the soft optimal advantage", "with the policy's own advantage"]
+    return table(head, rows)
+
+
+# ---------------------------------------------------------------- opposing pushes cancel
+
+
+def cancelled(name: str, seed: int) -> tuple[float, float, float]:
+    """Share of the pushes on logits that cancels; shares of tokens pushed up in right and in wrong
+    responses. Checks that the net push on a choice is d(s) pi(a|s) A(s, a)."""
+    world = make_world(name, TREE, seed=seed)
+    pi, visits = world.pi, world.visits
+    mean = world.expected_return  # of the one prompt: the baseline of a large group
+    reach = visits[:, None] * pi
+    right = world.q  # rewards are 0 and 1, so Q is the probability of a right response
+    net = reach * (right * (1 - mean) - (1 - right) * mean)  # E of A_i over responses with (s, a)
+    size = reach * (right * (1 - mean) + (1 - right) * mean)  # of its size
+    # A response moves the logits of a state by A_i times (its choice less pi), of size 2 (1 - pi).
+    push = net - pi * net.sum(-1, keepdim=True)
+    pushes = 2 * ((1 - pi) * size).sum()
+    up = (push > 1e-15).double()
+    in_right = float((reach * right * up).sum() / (reach * right).sum())
+    in_wrong = float((reach * (1 - right) * up).sum() / (reach * (1 - right)).sum())
+    gap = float((push - reach * world.advantages).abs().max())
+    assert gap < 1e-15, gap
+    return 1 - float(push.abs().sum() / pushes), in_right, in_wrong
+
+
+def cancelled_table() -> str:
+    rows = []
+    for name in ("outcome", "key_noise"):
+        found = [cancelled(name, seed) for seed in SEEDS]
+        rows.append([name, *(spread([f[k] for f in found]) for k in range(3))])
+    head = ["world", "pushes that cancel", "tokens pushed up in right responses",
+            "in wrong ones"]  # fmt: skip
+    return table(head, rows)
+
+
+def main() -> None:
+    put(PAGE, "progress", progress_table())
+    put(PAGE, "cancelled", cancelled_table())
+
+
+if __name__ == "__main__":
+    main()
