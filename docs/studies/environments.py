@@ -1,0 +1,126 @@
+"""Games that work as tasks without a network, and how equal and quick their replays are.
+
+    python docs/studies/environments.py ids textarena gem --out docs/assets/offline-games.txt
+    python docs/studies/environments.py replays --games 1000
+
+`ids` makes a task of each id in a process of its own, in at most 20 seconds. `replays` plays random
+games, invalid moves included, and replays each history in another task.
+"""
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+
+LIMIT = 20  # seconds for an id
+TEXTARENA = (
+    "GuessTheNumber-v0", "FrozenLake-v0", "LightsOut-v0", "PigDice-v0", "Blackjack-v0",
+    "TowerOfHanoi-v0", "Mastermind-v0", "Nim-v0", "TicTacToe-v0", "KuhnPoker-v0",
+)  # fmt: skip
+GEM = (
+    "game:GuessTheNumber-v0-easy", "game:Mastermind-v0-easy", "game:Minesweeper-v0-easy",
+    "game:TowerofHanoi-v0-easy", "game:Game2048-v0-easy",
+)  # fmt: skip
+
+
+def task_class(name):
+    if name == "textarena":
+        from rlzoo_zoo.tasks.textarena import Textarena as found
+    else:
+        from rlzoo_zoo.tasks.gem import Gem as found
+    return found
+
+
+def registered(name):
+    """Ids without the variants that differ in wrappers only."""
+    if name == "textarena":
+        import textarena  # noqa: F401
+        from textarena.envs.registration import ENV_REGISTRY
+    else:
+        import gem  # noqa: F401
+        from gem.envs.registration import ENV_REGISTRY
+    return [i for i in ENV_REGISTRY if not i.endswith(("-raw", "-train"))]
+
+
+def works(name, game):
+    """Whether a task of this game can be made; in a fork, for some hang or print."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(LIMIT)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        status = 1
+        try:
+            warnings.simplefilter("error", UserWarning)  # it fails at a random move
+            task_class(name)(games=[game])
+            status = 0
+        finally:
+            os._exit(status)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def ids(names, out):
+    lines = []
+    for name in names:
+        every = registered(name)
+        found = [game for game in every if works(name, game)]
+        print(f"{name}: {len(found)} of {len(every)} ids work offline", file=sys.stderr)
+        lines += [f"{name} {game}" for game in sorted(found)]
+    text = "\n".join(lines) + "\n"
+    if out:
+        with open(out, "w") as file:
+            file.write(text)
+    else:
+        print(text, end="")
+
+
+def replays(games):
+    """A row for each of ten TextArena and five GEM ids."""
+    print("| id | games | turns | replies that differ | ms a step | ms a replay |")
+    print("|---|---|---|---|---|---|")
+    warnings.simplefilter("ignore")
+    for name, every in (("textarena", TEXTARENA), ("gem", GEM)):
+        for game in every:
+            print(row(task_class(name), game, games), flush=True)
+
+
+def row(kind, game, games):
+    first = kind(games=[game], held=64)
+    chooser = random.Random(0)
+    turns = differ = 0
+    stepping = replaying = 0.0
+    for i in range(games):
+        answer, moves = f"{game} {i}", []
+        course = [first.position(answer, ())]
+        while not course[-1].over:
+            choices = first.moves(first.live[answer, *moves][0], course[-1].text)
+            moves.append(chooser.choice([*choices, "?!", "x" * 50]))
+            began = time.perf_counter()
+            course.append(first.position(answer, tuple(moves)))
+            stepping += time.perf_counter() - began
+        turns += len(moves)
+        began = time.perf_counter()
+        live, here = first.begin(answer)
+        for k, wanted in enumerate(course):
+            if k:
+                live, here = first.forward(live, here, answer, moves[k - 1 : k])
+            differ += here != wanted
+        replaying += time.perf_counter() - began
+    step, replay = 1000 * stepping / max(turns, 1), 1000 * replaying / games
+    return f"| `{game}` | {games} | {turns} | {differ} | {step:.2f} | {replay:.2f} |"
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["ids", "replays"])
+    parser.add_argument("names", nargs="*", default=["textarena", "gem"])
+    parser.add_argument("--out")
+    parser.add_argument("--games", type=int, default=1000)
+    given = parser.parse_args()
+    ids(given.names or ["textarena", "gem"], given.out) if given.what == "ids" else replays(
+        given.games
+    )

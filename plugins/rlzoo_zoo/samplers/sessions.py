@@ -1,0 +1,275 @@
+"""Sampling by agents: they play episodes against the policy, which is served to them over HTTP."""
+
+import ipaddress
+import time
+from typing import Annotated, Any
+
+import torch
+
+from rlzoo import Range, RlzooError, hookimpl, secret
+from rlzoo_zoo.samplers.session_server import Job, Refused, Server, Session
+
+MARK = "rlzoo:reply"  # in place of the policy's text, to find what a template writes after it
+TICK = 0.2  # seconds between looks at the clock
+GATHER = 0.005  # seconds in which further requests join a batch
+
+SERVERS: dict[tuple[str, int], Server] = {}
+
+
+def sessions(
+    sample,
+    policy,
+    tokenizer,
+    prompt_ids,
+    prompt_mask,
+    prompts,
+    messages,
+    answers,
+    prompt_index,
+    *,
+    inner: str = "transformers",
+    host: Annotated[str, "the address to listen at"] = "127.0.0.1",
+    port: Annotated[int, Range(0, 65535)] = 8011,
+    token_from: Annotated[str, "an environment variable with the agents' token"] = "RLZOO_TOKEN",
+    idle: Annotated[float, Range(0, closed="neither"), "seconds without a request"] = 120.0,
+    patience: Annotated[float, Range(0, closed="neither"), "seconds without a turn"] = 600.0,
+):
+    """Rows that agents play (B, T): the policy is an OpenAI-compatible chat endpoint, and each row
+    of the batch is a session with it.
+
+    An agent posts to /v1/sessions and gets an id, the prompt's messages, answer and index. Its
+    base URL is then /v1/sessions/ID, where /chat/completions takes messages and returns the reply
+    with `token_ids` and log-probabilities. Each request repeats the messages so far and adds to
+    them: the row keeps the policy's own tokens, and only what is new is tokenized, with mask 0.
+    A POST to /v1/sessions/ID/reward, `{"reward": 1.0}`, ends the session; task=sessions scores by
+    it. Sampling follows the recipe, not the request; `max_tokens` is observed. A row holds
+    `rollout.max_new_tokens` tokens of both speakers. A session whose agent is silent for `idle`
+    seconds is dropped, and its row is open again; after `patience` seconds without a turn the run
+    stops at its last checkpoint. Tokens depend on the order of requests: not reproducible. One
+    process only; evaluations play no session.
+    Source: OpenAI's chat completions API, with vLLM's token ids.
+    """
+    server = listening(host, port, token_from)
+    rows = [ids[mask.bool()].tolist() for ids, mask in zip(prompt_ids, prompt_mask, strict=True)]
+    opened = [
+        Session(i, row, {"messages": m, "prompt": p, "answer": a, "index": int(n)})
+        for i, (row, m, p, a, n) in enumerate(
+            zip(rows, messages, prompts, answers, prompt_index, strict=True)
+        )
+    ]
+    table = Table(sample, policy, tokenizer)
+    desk = server.desk
+    desk.open(opened)
+    seen = time.monotonic()
+    try:
+        while not desk.finished():
+            jobs = desk.take(TICK)
+            if jobs:
+                time.sleep(GATHER)
+                if table.answer(jobs + desk.take(0)):
+                    seen = time.monotonic()
+            desk.expire(idle, lambda s: Session(s.row, s.prompt, s.about))
+            if time.monotonic() - seen > patience:
+                raise RlzooError(
+                    f"sampler sessions: no agent took a turn at {host}:{server.server_port} for "
+                    f"{patience:g} s; `rlzoo resume` continues from the last checkpoint"
+                )
+    finally:
+        found = desk.close()
+    return columns(sorted(found, key=lambda s: s.row), policy, tokenizer)
+
+
+class Table:
+    """The policy's side of the sessions: from messages to tokens, and back."""
+
+    def __init__(self, sample, policy, tokenizer):
+        self.sample, self.policy, self.tokenizer = sample, policy, tokenizer
+        self.limit = sample.max_new_tokens
+
+    def answer(self, jobs: list[Job]) -> int:
+        """Answer requests for completions, all in one batch; how many got a reply."""
+        ready: list[tuple[Job, list[int], int]] = []
+        for job in jobs:
+            try:
+                ready.append((job, *self.heard(job.session, job.body)))
+            except Refused as refused:
+                job.finish(refused)
+        try:
+            self.draw(ready)
+        finally:
+            for job, _, _ in ready:
+                if job.answer is None:
+                    job.finish(Refused(500, "the run ends", "server_error"))
+        return len(ready)
+
+    def draw(self, ready: list[tuple[Job, list[int], int]]) -> None:
+        """The replies to some requests, with what they add and how many tokens they may have."""
+        if not ready:
+            return
+        contexts = [job.session.prompt + job.session.ids + new for job, new, _ in ready]
+        width = max(map(len, contexts))
+        pad, device = self.policy.pad_id, self.policy.device
+        ids = torch.tensor([[pad] * (width - len(c)) + c for c in contexts], device=device)
+        lengths = torch.tensor([len(c) for c in contexts], device=device)[:, None]
+        mask = (torch.arange(width, device=device) >= width - lengths).float()
+        drawn = self.sample(
+            ids,
+            mask,
+            max_new_tokens=max(most for _, _, most in ready),
+            rows=torch.tensor([job.session.row for job, _, _ in ready]),
+        )
+        replies = drawn["response_ids"].tolist()
+        counts = drawn["response_mask"].sum(1).long().tolist()
+        log_probs = drawn["sampler_log_probs"].tolist()
+        for (job, new, most), reply, n, lp in zip(ready, replies, counts, log_probs, strict=True):
+            n = min(n, most)
+            job.finish(self.replied(job, new, reply[:n], lp[:n]))
+
+    def heard(self, session: Session, body: dict[str, Any]) -> tuple[list[int], int]:
+        """The tokens that a request adds to its session, and how many the reply may have."""
+        new = self.new_tokens(session, body)
+        room = self.limit - len(session.ids) - len(new)
+        if self.policy.limit:
+            room = min(
+                room, self.policy.limit[0] - len(session.prompt) - len(session.ids) - len(new)
+            )
+        if session.full or room < 1:
+            session.full = True
+            raise Refused(400, f"the session's {self.limit} tokens are used: post its reward",
+                          "context_length_exceeded")  # fmt: skip
+        return new, min(room, body["most"] or room)
+
+    def new_tokens(self, session: Session, body: dict[str, Any]) -> list[int]:
+        messages, known = body["messages"], session.messages
+        if not known:
+            ids = self.encode(self.rendered(messages, body["tools"]))
+            start = session.prompt
+            return ids[len(start) :] if ids[: len(start)] == start else ids
+        if messages[: len(known)] != known or len(messages) == len(known):
+            raise Refused(
+                409, "a session's messages only grow: repeat those so far, and add to them"
+            )
+        return self.encode(self.between(session, messages[len(known) :]))
+
+    def rendered(self, messages, tools=None) -> str:
+        if not self.tokenizer.chat_template:
+            return "".join(m["content"] for m in messages)
+        from jinja2.exceptions import TemplateError
+
+        try:
+            return self.tokenizer.apply_chat_template(
+                messages, tools=tools, tokenize=False, add_generation_prompt=True
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise Refused(400, f"the chat template refuses the messages: {error}") from None
+
+    def between(self, session: Session, new) -> str:
+        """The template's text after the policy's turn, up to its next one."""
+        if not self.tokenizer.chat_template:
+            return "".join(m["content"] for m in new)
+        opening = [{"role": "user", "content": "-"}, {"role": "assistant", "content": MARK}]
+        _, found, text = self.rendered([*opening, *new]).partition(MARK)
+        if not found:
+            raise Refused(400, "the chat template leaves the policy's text out")
+        if session.ids[-1] in self.policy.eos_ids:
+            for i in self.policy.eos_ids:
+                eos = self.tokenizer.convert_ids_to_tokens(i)
+                if text.startswith(eos):
+                    return text.removeprefix(eos)
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        ids = self.tokenizer(text, add_special_tokens=False)["input_ids"] if text else []
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and unknown in ids:
+            raise Refused(400, "the tokenizer has no token for a character of the messages")
+        return ids
+
+    def replied(self, job: Job, new: list[int], reply: list[int], log_probs: list[float]):
+        """Note a turn in its session; the answer to its request."""
+        session, body = job.session, job.body
+        if session.turns:
+            session.turns.append(self.tokenizer.decode(new, skip_special_tokens=False))
+        turn = max(session.turn_ids, default=0) + 1
+        before = len(session.prompt) + len(session.ids) + len(new)
+        session.ids += new + reply
+        session.turn_ids += [0] * len(new) + [turn] * len(reply)
+        session.log_probs += [0.0] * len(new) + log_probs
+        ended = reply[-1] in self.policy.eos_ids
+        text = self.tokenizer.decode(reply[:-1] if ended else reply, skip_special_tokens=False)
+        session.turns.append(text)
+        session.full = len(session.ids) >= self.limit
+        session.messages = [*body["messages"], {"role": "assistant", "content": text}]
+        told = [
+            {"token": self.tokenizer.decode([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
+            for i, lp in zip(reply, log_probs, strict=True)
+        ]
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": "stop" if ended else "length",
+            "logprobs": {"content": told},
+            "token_ids": reply,
+        }
+        usage = {"prompt_tokens": before, "completion_tokens": len(reply)}
+        answer = {
+            "id": f"{session.id}-{turn}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": "policy",
+            "choices": [choice],
+            "prompt_token_ids": (session.prompt + session.ids)[:before],
+            "usage": usage | {"total_tokens": before + len(reply)},
+        }
+        session.last = (body["messages"], answer)
+        return answer
+
+
+def columns(found: list[Session], policy, tokenizer) -> dict[str, Any]:
+    """The rollout's columns of finished sessions."""
+    width = max(len(s.ids) for s in found)
+
+    def padded(lists, pad):
+        return torch.tensor([x + [pad] * (width - len(x)) for x in lists], device=policy.device)
+
+    turn_ids = padded([s.turn_ids for s in found], 0)
+    full = torch.tensor([s.full for s in found], device=policy.device)
+    # The reward is the environment's last word.
+    turns = [s.turns + ([] if s.reward is None else [repr(s.reward)]) for s in found]
+    return {
+        "response_ids": padded([s.ids for s in found], policy.pad_id),
+        "response_mask": (turn_ids > 0).float(),
+        "response_attention": padded([[1.0] * len(s.ids) for s in found], 0.0),
+        "sampler_log_probs": padded([s.log_probs for s in found], 0.0),
+        "turn_ids": turn_ids,
+        "terminated": ~full,
+        "truncated": full,
+        "responses": ["".join(s.turns) for s in found],
+        "turns": turns,
+    }
+
+
+def listening(host: str, port: int, token_from: str) -> Server:
+    """The server of this process at an address; it starts with the first batch."""
+    if (host, port) not in SERVERS:
+        try:
+            SERVERS[host, port] = Server(host, port, secret(token_from))
+        except OSError as error:
+            raise RlzooError(
+                f"sampler sessions: cannot listen at {host}:{port}: {error.strerror}"
+            ) from None
+    return SERVERS[host, port]
+
+
+def check(*, host, token_from, **_):
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        raise ValueError(f"host must be an address, as 127.0.0.1. Got {host!r}") from None
+    if len(secret(token_from)) < 16:
+        raise ValueError(f"token_from: the token in {token_from} must have at least 16 characters")
+
+
+@hookimpl
+def register_samplers(register):
+    register(sessions, check=check)

@@ -1,0 +1,46 @@
+"""Sessions: episodes that agents outside of rlzoo play and judge; see `sampler=sessions`."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Example, Range, RlzooError, hookimpl
+
+
+class Sessions:
+    """The task of `sampler=sessions`: an agent plays each row's episode and posts its reward.
+
+    All rows have the prompt `prompt`. Answer and index are the episode's number below `episodes`,
+    by which an agent chooses its problem: the samples of a group have the same number. One number
+    in five is held out. Score (B,): the reward that was posted, else 0. Evaluations play no
+    session, so their score is 0: compare runs by their training reward.
+    Source: the agent that plays.
+    """
+
+    def __init__(self, *, prompt: str = "\n", episodes: Annotated[int, Range(5)] = 1000):
+        if not prompt:
+            raise RlzooError("task sessions: prompt must have a character")
+        self.prompt, self.episodes = prompt, episodes
+
+    def draw(self, split, n, generator):
+        numbers = [i for i in range(self.episodes) if (i % 5 == 0) == (split == "test")]
+        picks = torch.randint(len(numbers), (n,), generator=generator).tolist()
+        return [Example(self.prompt, str(numbers[i]), numbers[i]) for i in picks]
+
+    def score(self, turns, terminated):
+        # With a reward the turns end with the environment's.
+        posted = [float(t[-1]) if len(t) % 2 == 0 and t and number(t[-1]) else 0.0 for t in turns]
+        return torch.tensor(posted, device=terminated.device)
+
+
+def number(text):
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+@hookimpl
+def register_tasks(register):
+    register(Sessions)

@@ -1,0 +1,347 @@
+"""The policy served to agents: their rows, and what bad clients cannot do."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+import rlzoo
+from rlzoo import RlzooError
+from rlzoo_zoo.samplers import session_server
+from rlzoo_zoo.samplers import sessions as module
+from rlzoo_zoo.tasks.hi_lo import HiLo
+
+pytestmark = pytest.mark.process  # a server
+
+TOKEN = "a-token-for-these-tests"
+ONE = ("rollout.prompts=1", "rollout.samples=1")
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}<eos>{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+class World:
+    """A recipe that samples by sessions; `sample()` runs while agents play in threads."""
+
+    def __init__(self, zoo, *words):
+        given = {word.partition("=")[0] for word in words}
+        every = ["sampler=sessions", "sampler.port=0"]
+        if "task" not in given:
+            every += ["model=turns", "task=sessions", "task.prompt='1-15:'"]
+        every += ["rollout.prompts=2", "rollout.samples=2", "rollout.max_new_tokens=26"]
+        every += ["sampler.patience=20", "device=cpu", "train.minibatches=1", *words]
+        recipe = "ppo_gae" if set(ONE) <= set(words) else "grpo"  # groups need two samples
+        self.trainer = rlzoo.open_recipe(recipe, every, zoo=zoo)
+        self.server = module.listening("127.0.0.1", 0, "RLZOO_TOKEN")
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def sample(self, *agents):
+        """The batch, with agents (functions of the world) in threads."""
+        self.faults = []
+
+        def guarded(agent):
+            try:
+                agent(self)
+            except Exception as error:
+                self.faults.append(error)
+
+        threads = [threading.Thread(target=guarded, args=(a,), daemon=True) for a in agents]
+        for thread in threads:
+            thread.start()
+        experience = self.trainer.sample()
+        for thread in threads:
+            thread.join(10)
+        assert not self.faults
+        return experience
+
+    def ask(self, path, body=None, token=TOKEN, method=None, raw=None):
+        """(status, JSON) of a request."""
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, method=method)
+        request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return answer.status, json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, json.loads(error.read())
+
+    def begin(self):
+        status, session = self.ask("/v1/sessions", {})
+        assert status == 200
+        return session
+
+    def chat(self, session, messages, **more):
+        return self.ask(f"{session['path']}/chat/completions", {"messages": messages, **more})
+
+    def end(self, session, reward):
+        return self.ask(f"{session['path']}/reward", {"reward": reward})
+
+
+@pytest.fixture
+def world(zoo, monkeypatch):
+    monkeypatch.setenv("RLZOO_TOKEN", TOKEN)
+    monkeypatch.setenv("RLZOO_ALLOW_ENV", "RLZOO_TOKEN")
+    monkeypatch.setattr(module, "SERVERS", {})
+    yield lambda *words: World(zoo, *words)
+    for server in module.SERVERS.values():
+        server.shutdown()
+        server.server_close()
+
+
+def play(world, session, replies=None):
+    """An episode of hi-lo, which the agent judges; its reward."""
+    task, number = HiLo(), str(int(session["answer"]) % 15 + 1)
+    messages, turns = list(session["messages"]), []
+    while True:
+        status, answer = world.chat(session, messages)
+        if status != 200:
+            break
+        if replies is not None:
+            replies.append((session["index"], answer))
+        text = answer["choices"][0]["message"]["content"]
+        turns.append(text)
+        heard = task.answer(turns, int(number))
+        if heard is None:
+            break
+        turns.append(heard)
+        messages += [{"role": "assistant", "content": text}, {"role": "user", "content": heard}]
+    reward = float(turns[-1:] == [number])
+    assert world.end(session, reward)[0] == 200
+    return reward
+
+
+def player(rounds, replies=None, rewards=None):
+    def agent(world):
+        for _ in range(rounds):
+            reward = play(world, world.begin(), replies)
+            if rewards is not None:
+                rewards.append(reward)
+
+    return agent
+
+
+def test_rows_are_what_agents_played_and_log_probs_are_the_scored_ones(world):
+    w, replies, rewards = world(), [], []
+    experience = w.sample(player(2, replies, rewards), player(2, replies, rewards))
+    batch = experience.batch
+    mask = batch["response_mask"].bool()
+    gap = (batch["sampler_log_probs"] - batch["old_log_probs"]).abs()[mask].max()
+    assert gap < 1e-5
+    assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
+    served = [i for _, answer in replies for i in answer["choices"][0]["token_ids"]]
+    assert sorted(served) == sorted(batch["response_ids"][mask].tolist())
+    assert batch["turn_ids"].max() > 1
+    assert (batch["response_attention"].sum() > mask.sum()).item()  # observations are masked
+    said = {a["choices"][0]["logprobs"]["content"][0]["logprob"] for _, a in replies}
+    firsts = batch["sampler_log_probs"][:, 0].tolist()
+    assert {round(x, 5) for x in firsts} <= {round(x, 5) for x in said}
+    metrics = w.trainer.update(experience)
+    assert metrics["tokens/gen"] > 0
+
+
+def test_a_reply_continues_its_prompt_token_by_token(world):
+    w, replies = world("rollout.prompts=1"), []
+    batch = w.sample(player(2, replies)).batch
+    rows = [
+        (p[m.bool()].tolist() + r[a.bool()].tolist())
+        for p, m, r, a in zip(
+            batch["prompt_ids"], batch["prompt_mask"], batch["response_ids"],
+            batch["response_attention"], strict=True,
+        )
+    ]  # fmt: skip
+    for _, answer in replies:
+        whole = answer["prompt_token_ids"] + answer["choices"][0]["token_ids"]
+        assert any(row[: len(whole)] == whole for row in rows)
+
+
+def test_a_chat_template_writes_between_the_turns(world):
+    w = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90")
+    tokenizer = w.trainer.models.tokenizer
+    eos = tokenizer.eos_token
+    tokenizer.chat_template = TEMPLATE.replace("<eos>", eos)
+    seen = {}
+
+    def agent(w):
+        session = w.begin()
+        messages = [{"role": "user", "content": "3-4"}]
+        _, first = w.chat(session, messages, max_tokens=4)
+        messages += [first["choices"][0]["message"], {"role": "user", "content": "no"}]
+        _, second = w.chat(session, messages, max_tokens=4)
+        seen.update(first=first, second=second)
+        w.end(session, 1)
+
+    w.sample(agent)
+    first = tokenizer.decode(seen["first"]["prompt_token_ids"])
+    assert first == f"<user>3-4{eos}<assistant>"
+    second = tokenizer.decode(seen["second"]["prompt_token_ids"])
+    reply = tokenizer.decode(seen["first"]["choices"][0]["token_ids"])
+    closing = "" if reply.endswith(eos) else eos
+    assert second == f"{first}{reply}{closing}<user>no{eos}<assistant>"
+    assert len(seen["first"]["choices"][0]["token_ids"]) <= 4
+
+
+def test_repeated_requests_get_the_same_reply_and_changed_ones_none(world):
+    def agent(w):
+        session, other = w.begin(), w.begin()
+        first = w.chat(session, session["messages"])
+        assert w.chat(session, session["messages"]) == first
+        text = first[1]["choices"][0]["message"]["content"]
+        more = [*session["messages"], {"role": "assistant", "content": text + "!"}]
+        assert w.chat(session, [*more, {"role": "user", "content": " hi "}])[0] == 409
+        assert w.end(session, 0.5)[0] == 200
+        assert w.end(session, 1.0)[0] == 409
+        assert w.chat(session, session["messages"])[0] == 409
+        w.chat(other, other["messages"])
+        w.end(other, -0.5)
+
+    batch = world("rollout.prompts=1").sample(agent).batch
+    assert batch["sequence_scores"].tolist() == [0.5, -0.5]
+    assert batch["turn_ids"].max() == 1
+
+
+def test_the_verifier_of_another_task_scores_sessions_too(world):
+    seen = []
+
+    def agent(w):
+        for _ in range(2):
+            session = w.begin()
+            _, answer = w.chat(session, session["messages"])
+            text = answer["choices"][0]["message"]["content"]
+            seen.append((session["answer"] == text, w.end(session, None)[0]))
+
+    words = ["task=addition", "model=nano", "rollout.prompts=1"]
+    batch = world(*words).sample(agent).batch
+    assert seen == [(bool(x), 200) for x in batch["sequence_scores"].tolist()]
+
+
+def test_a_full_session_is_truncated_and_keeps_its_reward(world):
+    def agent(w):
+        session = w.begin()
+        messages = list(session["messages"])
+        for _ in range(30):
+            status, answer = w.chat(session, messages)
+            if status != 200:
+                assert answer["error"]["type"] == "context_length_exceeded"
+                break
+            messages += [answer["choices"][0]["message"], {"role": "user", "content": " hi "}]
+        w.end(session, 0.25)
+
+    batch = world(*ONE).sample(agent).batch
+    assert batch["truncated"].tolist() == [True]
+    assert batch["sequence_scores"].tolist() == [0.25]
+    assert batch["response_ids"].shape[1] <= 26
+
+
+def test_a_silent_agents_row_goes_to_another(world):
+    w = world("sampler.idle=0.3")
+
+    def silent(w):
+        w.chat(w.begin(), [{"role": "user", "content": "1-15:"}])
+
+    def leaves(w):
+        session = w.begin()
+        assert w.ask(session["path"], method="DELETE")[0] == 200
+
+    def late(w):
+        session = w.begin()
+        time.sleep(1.0)
+        assert w.end(session, 1e6)[0] in (409, 410)
+
+    rewards = []
+    batch = w.sample(silent, leaves, late, player(4, rewards=rewards)).batch
+    assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
+
+
+def test_without_agents_the_run_stops_with_a_line(world):
+    with pytest.raises(RlzooError, match="no agent"):
+        world("sampler.patience=0.2").sample()
+
+
+@pytest.mark.parametrize("count", [44, pytest.param(200, marks=pytest.mark.landing)])
+def test_hostile_requests_lose_nothing_and_stop_nothing(world, monkeypatch, count):
+    monkeypatch.setattr(session_server, "READ", 0.5)
+    monkeypatch.setattr(session_server.Handler, "timeout", 0.5)
+    rewards = []
+
+    def statuses(w):
+        """Bad requests, each refused with its own status."""
+        session = w.begin()
+        chat, end = f"{session['path']}/chat/completions", f"{session['path']}/reward"
+        good = session["messages"]
+        bad = [
+            (401, lambda: w.ask("/v1/models", token="guess")),
+            (401, lambda: w.ask(chat, {"messages": good}, token="")),
+            (404, lambda: w.ask("/v1/none", {})),
+            (404, lambda: w.ask("/../etc/passwd")),
+            (410, lambda: w.ask("/v1/sessions/none/reward", {"reward": 1})),
+            (400, lambda: w.ask(chat, raw=b"{")),
+            (400, lambda: w.ask(chat, raw=b"[" * 100_000)),
+            (400, lambda: w.ask(chat, raw=b"\xff\xfe")),
+            (400, lambda: w.ask(chat, [1])),
+            (400, lambda: w.ask(chat, {"messages": []})),
+            (400, lambda: w.ask(chat, {"messages": ["x"]})),
+            (400, lambda: w.ask(chat, {"messages": [{"role": "user", "content": 3}]})),
+            (400, lambda: w.ask(chat, {"messages": good * 3000})),
+            (400, lambda: w.ask(chat, {"messages": [{"role": "user", "content": "1" * 99}]})),
+            (400, lambda: w.ask(chat, {"messages": good, "stream": True})),
+            (400, lambda: w.ask(chat, {"messages": good, "n": 2})),
+            (400, lambda: w.ask(chat, {"messages": good, "max_tokens": -1})),
+            (409, lambda: w.ask(end, {"reward": 1})),  # before a turn
+            (400, lambda: w.ask(end, raw=b'{"reward": NaN}')),
+            (400, lambda: w.ask(end, raw=b'{"reward": 1e999}')),
+            (400, lambda: w.ask(end, {"reward": "9"})),
+            (400, lambda: w.ask(end, {"reward": True})),
+        ]
+        for i in range(count):
+            wanted, request = bad[i % len(bad)]
+            status, _ = request()
+            assert status == wanted, (i % len(bad), status)
+            if i % len(bad) == 13:  # too long for the row: this session is used up
+                w.ask(session["path"], method="DELETE")
+                session = w.begin()
+                chat, end = f"{session['path']}/chat/completions", f"{session['path']}/reward"
+        w.ask(session["path"], method="DELETE")
+
+    def sockets(w):
+        """Requests that are cut off, huge, or never end."""
+        place = ("127.0.0.1", w.server.server_port)
+        head = f"POST /v1/sessions HTTP/1.1\r\nAuthorization: Bearer {TOKEN}\r\n".encode()
+        for text in (
+            b"", b"\x00" * 5000, b"GET", b"GET / HTTP/9.9\r\n\r\n", head,
+            head + b"Content-Length: 50\r\n\r\n{",
+            head + b"Content-Length: 99999999999\r\n\r\n", head + b"Content-Length: x\r\n\r\n",
+            b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", head + b"A: b\r\n" * 300 + b"\r\n",
+        ):  # fmt: skip
+            with socket.create_connection(place) as client:
+                client.sendall(text)
+        slow = [socket.create_connection(place) for _ in range(20)]
+        for _ in range(4):  # a byte at a time, beyond the time for a request
+            time.sleep(0.2)
+            for client in slow:
+                with contextlib.suppress(OSError):
+                    client.send(b"G")
+        for client in slow:
+            client.settimeout(5)
+            with contextlib.suppress(ConnectionError):
+                assert client.recv(100) == b""  # cut
+            client.close()
+
+    w = world("sampler.idle=5")
+    batch = w.sample(statuses, sockets, player(4, rewards=rewards)).batch
+    assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
+    assert w.sample(player(4)).batch.rows == 4  # and the next round comes, too
+
+
+def test_a_weak_token_or_none_is_refused_before_a_model_loads(world, monkeypatch):
+    monkeypatch.setenv("RLZOO_TOKEN", "short")
+    with pytest.raises(RlzooError, match="16 characters"):
+        world()
+    monkeypatch.delenv("RLZOO_ALLOW_ENV")
+    with pytest.raises(RlzooError, match="RLZOO_TOKEN"):
+        world()
