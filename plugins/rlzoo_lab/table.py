@@ -131,3 +131,9 @@ reward = Verb(
         ("rlzoo reward train steps.jsonl --per-step --model start --out prm", "from judged steps"),
     ),
 )
+serve = Verb(
+    "RECIPE [key=value ...] [--port N]",
+    "train while agents play episodes over HTTP",
+    "rlzoo_lab.serve",
+    examples=(("rlzoo serve grpo model=turns", "an OpenAI-compatible endpoint that learns"),),
+)
