@@ -27,6 +27,7 @@ torch at its top.
     preview     what `rlzoo show` prints about a run before it begins: memory, time, prompts
     records     runs read back, and which of them can be compared
     report      one page of a run: its trend, a step's groups, a response's tokens
+    serve       training while agents play episodes over HTTP
     staged      a folder that is there whole or not at all
     stats       statistics of several runs
     strict      files of lines, read strictly

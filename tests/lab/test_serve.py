@@ -14,7 +14,7 @@ import pytest
 from rlzoo.errors import UsageError
 from rlzoo_lab.serve import words_of
 
-AGENT = Path(__file__).parents[2] / "docs/examples/agent.py"
+AGENT = Path(__file__).parents[2] / "docs/studies/agent.py"
 
 
 def arguments(*words):

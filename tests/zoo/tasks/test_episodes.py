@@ -112,8 +112,9 @@ def test_the_global_random_state_stays_as_it_was():
     random.seed(5)
     numpy.random.seed(5)
     wanted = random.Random(5).random(), numpy.random.RandomState(5).rand()
-    play(Dice(), "dice 1", ["+", "-", "+"])
+    first = play(Dice(), "dice 1", ["+", "-", "-"])
     assert (random.random(), numpy.random.rand()) == wanted
+    assert play(Dice(), "dice 1", ["+", "-", "-"]) == first  # which depends on it in no way
 
 
 def test_scores_per_turn_in_sum_and_of_the_last():
