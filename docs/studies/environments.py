@@ -3,19 +3,21 @@
     python docs/studies/environments.py ids textarena gem --out docs/assets/offline-games.txt
     python docs/studies/environments.py replays --games 1000
 
-`ids` makes a task of each id in a process of its own, in at most 20 seconds. `replays` plays random
-games, invalid moves included, and replays each history in another task.
+`ids` makes a task of the first id of each game in a process of its own, in 20 s of CPU.
+`replays` plays random games, invalid moves included, and replays each from its seed.
 """
 
 import argparse
+import contextlib
 import os
 import random
+import resource
 import signal
 import sys
 import time
 import warnings
 
-LIMIT = 20  # seconds for an id
+LIMIT, WAIT = 20, 240  # seconds of CPU and of time for an id
 TEXTARENA = (
     "GuessTheNumber-v0", "FrozenLake-v0", "LightsOut-v0", "PigDice-v0", "Blackjack-v0",
     "TowerOfHanoi-v0", "Mastermind-v0", "Nim-v0", "TicTacToe-v0", "KuhnPoker-v0",
@@ -35,21 +37,25 @@ def task_class(name):
 
 
 def registered(name):
-    """Ids without the variants that differ in wrappers only."""
+    """The first id of each game: others differ in size, level or wrappers."""
     if name == "textarena":
         import textarena  # noqa: F401
         from textarena.envs.registration import ENV_REGISTRY
     else:
         import gem  # noqa: F401
         from gem.envs.registration import ENV_REGISTRY
-    return [i for i in ENV_REGISTRY if not i.endswith(("-raw", "-train"))]
+    first: dict[str, str] = {}
+    for game in ENV_REGISTRY:
+        first.setdefault(game.partition("-v0")[0], game)
+    return list(first.values())
 
 
 def works(name, game):
     """Whether a task of this game can be made; in a fork, for some hang or print."""
     child = os.fork()
     if child == 0:
-        signal.alarm(LIMIT)
+        resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
+        signal.alarm(WAIT)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
@@ -64,18 +70,15 @@ def works(name, game):
 
 
 def ids(names, out):
-    lines = []
-    for name in names:
-        every = registered(name)
-        found = [game for game in every if works(name, game)]
-        print(f"{name}: {len(found)} of {len(every)} ids work offline", file=sys.stderr)
-        lines += [f"{name} {game}" for game in sorted(found)]
-    text = "\n".join(lines) + "\n"
-    if out:
-        with open(out, "w") as file:
-            file.write(text)
-    else:
-        print(text, end="")
+    with open(out, "w") if out else contextlib.nullcontext(sys.stdout) as file:
+        for name in names:
+            every = registered(name)
+            found = 0
+            for game in every:
+                if works(name, game):
+                    found += 1
+                    print(name, game, file=file, flush=True)
+            print(f"{name}: {found} of {len(every)} games work offline", file=sys.stderr)
 
 
 def replays(games):

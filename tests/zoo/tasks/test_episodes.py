@@ -2,7 +2,7 @@
 
 import math
 import random
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy
 import pytest
@@ -106,6 +106,13 @@ def test_a_row_is_not_disturbed_by_others_nor_by_the_bound_of_the_cache():
                 assert answer == (single[i] + [None])[2 * k + 1]
     assert len(task.live) <= 1
     assert len(task.seen) <= 16
+
+
+def test_branches_of_one_history_are_those_of_separate_games():
+    task = Dice()
+    for moves in product("+-", repeat=3):
+        for k in range(4):
+            assert task.position("dice 1", moves[:k]) == Dice().position("dice 1", moves[:k])
 
 
 def test_the_global_random_state_stays_as_it_was():
