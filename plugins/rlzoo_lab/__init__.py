@@ -23,6 +23,7 @@ torch at its top.
     numbers     numbers as text, and a curve in block characters
     oracle      token MDPs small enough to visit every prefix, so that the truth is exact
     pages       HTML pages and pictures
+    play        a page on which a reader moves lambda and sees what follows
     reward_models  outcome and process reward models and their scores
     preview     what `rlzoo show` prints about a run before it begins: memory, time, prompts
     records     runs read back, and which of them can be compared
