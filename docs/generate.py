@@ -1,9 +1,9 @@
 """Writes the parts of the docs that follow from the code: `python docs/generate.py [--check]`.
 
-Whole files: a page for each component under docs/components/, their index, and the gallery of
-recipes (docs/studies/gallery.py draws curves). Blocks, between `<!-- NAME -->` and `<!-- /NAME -->`
-in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes nothing, names
-what is stale, and exits 1 if anything is.
+Whole files: a page for each component under docs/components/, their index, the playground, and the
+gallery of recipes (docs/studies/gallery.py draws curves). Blocks, between `<!-- NAME -->` and
+`<!-- /NAME -->` in a file that is otherwise written by hand: `BLOCKS` lists them. `--check` writes
+nothing, names what is stale, and exits 1 if anything is.
 """
 
 import ast
@@ -29,6 +29,7 @@ from rlzoo.recipe.files import describe, read_layer
 from rlzoo.recipe.keys import COLLECTIONS, KEYS, MANY, SECTIONS, WEIGHT
 from rlzoo.runs.metrics import METRICS
 from rlzoo_lab.doctor.rules import RULES
+from rlzoo_lab.play.page import page as playground
 from rlzoo_lab.stats import t_interval
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "studies"))
@@ -741,6 +742,7 @@ def read(path: Path) -> str:
 def wanted(zoo: Zoo) -> dict[Path, str]:
     """file -> what it should hold, for every file with a generated part."""
     out = {DOCS / "components" / "README.md": index(zoo), gallery.PAGE: gallery.page(zoo)}
+    out[DOCS / "playground.html"] = playground(zoo)
     for c in shipped(zoo):
         out[DOCS / "components" / c.kind / f"{c.name}.md"] = page(c, zoo)
     for name, blocks in BLOCKS.items():

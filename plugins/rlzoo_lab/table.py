@@ -81,6 +81,12 @@ report = Verb(
     ),
     function="rlzoo_lab.api.verbs:report",
 )
+play = Verb(
+    "[--out FILE]",
+    "a page on which you move lambda and see what follows",
+    "rlzoo_lab.play.command",
+    examples=(("rlzoo play --open", "in your browser; it needs no network"),),
+)
 eval = Verb(
     "RUN | model=... task=...",
     "score a policy: accuracy, pass@k, samples",

@@ -327,7 +327,8 @@ def test_links_between_pages_resolve():
                 continue
             file, _, anchor = target.partition("#")
             path = (page.parent / file).resolve() if file else page
-            if not path.exists() or (anchor and anchor not in anchors(path)):
+            known = path.suffix == ".html" or not anchor  # there it is a state, not a heading
+            if not path.exists() or not (known or anchor in anchors(path)):
                 lost.append(f"{name_of(page)}: {target}")
     assert lost == []
 

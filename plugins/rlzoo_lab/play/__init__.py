@@ -1,9 +1,19 @@
-"""The zoo's arithmetic in JavaScript, for a page on which a reader moves numbers.
+"""`rlzoo play`: a page on which a reader moves lambda, a reward or a value and sees what follows.
 
-May import the layers below the verbs. The arithmetic is in files of its own, which tests compare
-with the zoo's components, `rlzoo trace` and the oracle:
+May import the layers below the verbs. No torch at the top.
 
-    advantage.js    estimators, losses and KL penalties, as pure functions
-    derive.js       the arithmetic in writing
-    world.js        a world of three tokens: exact advantages, bias and variance
+    command  the verb
+    page     the scripts, the style and what the zoo declares, as one page
+
+The scripts, in the order in which the page has them. Tests compare the first three with the zoo's
+components, `rlzoo trace` and the oracle.
+
+    advantage.js  estimators, losses and KL penalties, as pure functions
+    derive.js     the arithmetic in writing
+    world.js      a world of three tokens: exact advantages, bias and variance
+    state.js      the reader's choices, and their form in the address
+    parts.js      sliders, and numbers that open their arithmetic
+    charts.js     points to drag, bars and curves
+    response.js, worlds.js, groups.js   the three views
+    start.js      tabs, links and the first drawing
 """

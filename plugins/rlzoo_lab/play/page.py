@@ -1,0 +1,67 @@
+"""The page: its scripts and style, and what the zoo declares of its components."""
+
+from pathlib import Path
+from typing import Any
+
+from rlzoo.plugin.component import Component
+from rlzoo.plugin.registry import Zoo
+from rlzoo_lab.pages import page as html
+
+HERE = Path(__file__).parent
+SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "response", "worlds",
+           "groups", "start")  # fmt: skip
+KINDS = ("estimators", "policy_losses", "kl_penalties")
+TITLE = "Move lambda, see what follows"
+
+_BODY = """
+<p class="muted">The arithmetic of token-level reinforcement learning. Move a slider, drag a point
+or type a number; click a number to see where it comes from.</p>
+<noscript><p class="warn">This page computes in the browser: it needs scripts.</p></noscript>
+<div class="tabs" role="tablist" aria-label="views" id="tabs"></div>
+<main role="tabpanel" id="view" tabindex="-1">
+<form class="controls" id="controls"></form>
+<div class="layout">
+<div id="body"></div>
+<section id="panel" aria-labelledby="panel-title"><h2 id="panel-title">Arithmetic</h2>
+<div id="arithmetic" aria-live="polite"></div></section>
+</div>
+</main>
+<p class="foot"><a id="link" href="#">a link to what you see</a>
+<button type="button" id="again">start again</button></p>
+"""
+
+
+def page(zoo: Zoo) -> str:
+    """The whole document, of the components that the zoo itself ships."""
+    css = (HERE / "page.css").read_text(encoding="utf-8")
+    scripts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
+    read = 'const data = JSON.parse(document.getElementById("data").textContent);'
+    blocks = [_BODY.strip(), html.data_block("data", declared(zoo))]
+    return html.page(TITLE, blocks, css, script="\n".join([scripts[0], read, *scripts[1:]]))
+
+
+def declared(zoo: Zoo) -> dict[str, dict[str, Any]]:
+    """kind -> component -> its formula, and the range and default of its options."""
+    return {
+        kind: {
+            c.name: {"summary": c.summary, "options": _options(c)}
+            for c in zoo.shelves[kind].values()
+            if c.function.__module__.startswith("rlzoo_zoo.")
+        }
+        for kind in KINDS
+    }
+
+
+def _options(component: Component) -> dict[str, dict[str, Any]]:
+    """The options with a number for default, as a slider needs them."""
+    found = {}
+    for option in component.options.values():
+        if isinstance(option.default, int | float) and not isinstance(option.default, bool):
+            interval = option.range
+            found[option.name] = {
+                "default": option.default,
+                "low": interval.low if interval else None,
+                "high": interval.high if interval else None,
+                "whole": option.type is int,
+            }
+    return found
