@@ -14,6 +14,7 @@ components, `rlzoo trace` and the oracle.
     state.js      the reader's choices, and their form in the address
     parts.js      sliders, and numbers that open their arithmetic
     charts.js     points to drag, bars and curves
+    credit.js     the numbers of the first view
     response.js, worlds.js, groups.js   the three views
     start.js      tabs, links and the first drawing
 """

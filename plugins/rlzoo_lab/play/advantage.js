@@ -42,8 +42,19 @@ function tdLambda(rewards, values, end, mask, gamma, lam) {
 
 // All rows by tdLambda; `returns`, the critic's targets, are advantages + values.
 function tdFamily(batch, gamma, lam) {
-  return withReturns(batch, perRow(batch, (row, mask) =>
-    tdLambda(batch.rewards[row], batch.values[row], batch.bootstrap_values[row], mask, gamma, lam)));
+  return withReturns(
+    batch,
+    perRow(batch, (row, mask) =>
+      tdLambda(
+        batch.rewards[row],
+        batch.values[row],
+        batch.bootstrap_values[row],
+        mask,
+        gamma,
+        lam,
+      ),
+    ),
+  );
 }
 
 function withReturns(batch, advantages) {
@@ -52,7 +63,8 @@ function withReturns(batch, advantages) {
 
 // n rewards, then the critic's value; where fewer than n actions are left, the bootstrap value.
 function nStepRow(rewards, values, end, mask, gamma, n) {
-  const at = actions(mask), out = mask.map(() => 0);
+  const at = actions(mask),
+    out = mask.map(() => 0);
   at.forEach((t, i) => {
     const until = Math.min(i + n, at.length);
     let total = 0;
@@ -68,7 +80,8 @@ function turnsOf(ids, mask) {
   const turns = [];
   for (const t of actions(mask)) {
     const open = turns.at(-1);
-    if (open && ids[open[0]] === ids[t]) open.push(t); else turns.push([t]);
+    if (open && ids[open[0]] === ids[t]) open.push(t);
+    else turns.push([t]);
   }
   return turns;
 }
@@ -76,8 +89,10 @@ function turnsOf(ids, mask) {
 // GAE over turns: the tokens of a turn share its advantage; targets are what is left of the turn's
 // rewards, and what follows the turn.
 function turnGaeRow(rewards, values, end, mask, ids, gamma, lam) {
-  const advantages = mask.map(() => 0), returns = mask.map(() => 0);
-  let ahead = 0, value = end;
+  const advantages = mask.map(() => 0),
+    returns = mask.map(() => 0);
+  let ahead = 0,
+    value = end;
   for (const turn of turnsOf(ids, mask).reverse()) {
     const after = gamma * (value + lam * ahead);
     let left = after;
@@ -98,9 +113,11 @@ function groupsOf(x, ids) {
   ids.forEach((id, row) => members.set(id, [...(members.get(id) || []), row]));
   const out = new Array(x.length);
   for (const rows of members.values()) {
-    const xs = rows.map(row => x[row]), mean = sum(xs) / xs.length;
+    const xs = rows.map(row => x[row]),
+      mean = sum(xs) / xs.length;
     const square = sum(xs.map(v => (v - mean) ** 2));
-    const high = Math.max(...xs), low = Math.min(...xs);
+    const high = Math.max(...xs),
+      low = Math.min(...xs);
     const flat = high - low <= 4 * Number.EPSILON * Math.max(1, Math.abs(high), Math.abs(low));
     const std = Math.sqrt(square / Math.max(1, xs.length - 1));
     for (const row of rows) out[row] = { mean, std, size: xs.length, flat };
@@ -111,8 +128,9 @@ function groupsOf(x, ids) {
 // One advantage for each response, the same at all of its actions; 0 in a group without a spread.
 function groupFamily(batch, x, advantage) {
   const groups = groupsOf(x, batch.group_ids);
-  return { advantages: perToken(batch, row =>
-    (groups[row].flat ? 0 : advantage(x[row], groups[row]))) };
+  return {
+    advantages: perToken(batch, row => (groups[row].flat ? 0 : advantage(x[row], groups[row]))),
+  };
 }
 
 // ---------------------------------------------------------------- the estimators
@@ -120,36 +138,92 @@ function groupFamily(batch, x, advantage) {
 // `reads`: the columns that the advantages are computed from. `form`: how the arithmetic is
 // written: as a recursion, as a weighted sum, or as a centred and scaled reward.
 const ESTIMATORS = {
-  gae: { reads: ["rewards", "values", "bootstrap_values"], form: "recursion",
-         run: (b, { gamma, lam }) => tdFamily(b, gamma, lam) },
-  td0: { reads: ["rewards", "values", "bootstrap_values"], form: "recursion",
-         run: (b, { gamma }) => tdFamily(b, gamma, 0) },
-  mc: { reads: ["rewards", "values", "bootstrap_values"], form: "recursion",
-        run: (b, { gamma }) => tdFamily(b, gamma, 1) },
-  n_step: { reads: ["rewards", "values", "bootstrap_values"], form: "sum",
-            run: (b, { gamma, n }) => withReturns(b, perRow(b, (i, mask) =>
-              nStepRow(b.rewards[i], b.values[i], b.bootstrap_values[i], mask, gamma, n))) },
-  turn_gae: { reads: ["rewards", "values", "bootstrap_values"], form: "sum",
-              run: (b, { gamma, lam }) => {
-                const rows = perRow(b, (i, mask) => turnGaeRow(b.rewards[i], b.values[i],
-                  b.bootstrap_values[i], mask, b.turn_ids[i], gamma, lam));
-                return { advantages: rows.map(r => r.advantages),
-                         returns: rows.map(r => r.returns) };
-              } },
-  reinforce: { reads: ["rewards"], form: "recursion",
-               run: (b, { gamma }) => ({ advantages: perRow(b, (i, mask) =>
-                 tdLambda(b.rewards[i], mask.map(() => 0), 0, mask, gamma, 1)) }) },
-  grpo: { reads: ["sequence_rewards"], form: "scaled",
-          run: (b, { eps }) => groupFamily(b, b.sequence_rewards, (x, g) =>
-            (x - g.mean) / (g.std + eps)) },
-  rloo: { reads: ["sequence_rewards"], form: "sum",
-          run: b => groupFamily(b, b.sequence_rewards, (x, g) =>
-            (x - g.mean) * g.size / Math.max(1, g.size - 1)) },
-  dr_grpo: { reads: ["sequence_rewards"], form: "sum",
-             run: b => groupFamily(b, b.sequence_rewards, (x, g) => x - g.mean) },
-  maxrl: { reads: ["sequence_scores"], form: "scaled",
-           run: b => groupFamily(b, b.sequence_scores, (x, g) =>
-             (g.mean <= 0 ? 0 : (x - g.mean) / g.mean)) },
+  gae: {
+    reads: ["rewards", "values", "bootstrap_values"],
+    form: "recursion",
+    run: (b, { gamma, lam }) => tdFamily(b, gamma, lam),
+  },
+  td0: {
+    reads: ["rewards", "values", "bootstrap_values"],
+    form: "recursion",
+    run: (b, { gamma }) => tdFamily(b, gamma, 0),
+  },
+  mc: {
+    reads: ["rewards", "values", "bootstrap_values"],
+    form: "recursion",
+    run: (b, { gamma }) => tdFamily(b, gamma, 1),
+  },
+  n_step: {
+    reads: ["rewards", "values", "bootstrap_values"],
+    form: "sum",
+    run: (b, { gamma, n }) =>
+      withReturns(
+        b,
+        perRow(b, (i, mask) =>
+          nStepRow(b.rewards[i], b.values[i], b.bootstrap_values[i], mask, gamma, n),
+        ),
+      ),
+  },
+  turn_gae: {
+    reads: ["rewards", "values", "bootstrap_values"],
+    form: "sum",
+    run: (b, { gamma, lam }) => {
+      const rows = perRow(b, (i, mask) =>
+        turnGaeRow(
+          b.rewards[i],
+          b.values[i],
+          b.bootstrap_values[i],
+          mask,
+          b.turn_ids[i],
+          gamma,
+          lam,
+        ),
+      );
+      return { advantages: rows.map(r => r.advantages), returns: rows.map(r => r.returns) };
+    },
+  },
+  reinforce: {
+    reads: ["rewards"],
+    form: "recursion",
+    run: (b, { gamma }) => ({
+      advantages: perRow(b, (i, mask) =>
+        tdLambda(
+          b.rewards[i],
+          mask.map(() => 0),
+          0,
+          mask,
+          gamma,
+          1,
+        ),
+      ),
+    }),
+  },
+  grpo: {
+    reads: ["sequence_rewards"],
+    form: "scaled",
+    run: (b, { eps }) => groupFamily(b, b.sequence_rewards, (x, g) => (x - g.mean) / (g.std + eps)),
+  },
+  rloo: {
+    reads: ["sequence_rewards"],
+    form: "sum",
+    run: b =>
+      groupFamily(
+        b,
+        b.sequence_rewards,
+        (x, g) => ((x - g.mean) * g.size) / Math.max(1, g.size - 1),
+      ),
+  },
+  dr_grpo: {
+    reads: ["sequence_rewards"],
+    form: "sum",
+    run: b => groupFamily(b, b.sequence_rewards, (x, g) => x - g.mean),
+  },
+  maxrl: {
+    reads: ["sequence_scores"],
+    form: "scaled",
+    run: b =>
+      groupFamily(b, b.sequence_scores, (x, g) => (g.mean <= 0 ? 0 : (x - g.mean) / g.mean)),
+  },
 };
 const isGroupwise = name => ESTIMATORS[name].reads[0].startsWith("sequence");
 
@@ -165,13 +239,15 @@ const KL_PENALTIES = {
 // Rewards of a row: scores less coef times the penalty, at each token or summed at the last action.
 function lessPenalty(scores, penalty, mask, coef, spread) {
   if (spread !== "last") return scores.map((s, t) => s - coef * penalty[t]);
-  const last = actions(mask).at(-1), total = maskedSum(penalty, mask);
+  const last = actions(mask).at(-1),
+    total = maskedSum(penalty, mask);
   return scores.map((s, t) => (t === last ? s - coef * total : s));
 }
 
 // x of one response at mean 0 and variance 1 over its actions.
 function whiten(x, mask) {
-  const at = actions(mask), mean = maskedSum(x, mask) / Math.max(1, at.length);
+  const at = actions(mask),
+    mean = maskedSum(x, mask) / Math.max(1, at.length);
   const variance = sum(at.map(t => (x[t] - mean) ** 2)) / Math.max(1, at.length);
   const std = Math.sqrt(variance + 1e-8);
   return { mean, std, whitened: x.map((v, t) => (mask[t] ? (v - mean) / std : 0)) };
@@ -195,7 +271,8 @@ function clippedSurrogate(ratio, a, { clip_low, clip_high }) {
 const LOSSES = {
   ppo_clip: (b, i, t, a, o) => clippedSurrogate(ratioOf(b, i, t), a, o),
   ppo_dual_clip: (b, i, t, a, o) => {
-    const ratio = ratioOf(b, i, t), { loss, clipped } = clippedSurrogate(ratio, a, o);
+    const ratio = ratioOf(b, i, t),
+      { loss, clipped } = clippedSurrogate(ratio, a, o);
     return { loss: a < 0 && ratio > o.c ? -o.c * a : loss, clipped };
   },
   gspo: (b, i, t, a, o) => {
@@ -210,18 +287,20 @@ const LOSSES = {
     const at = actions(b.response_mask[i]);
     const log = s => b.log_probs[i][s] - b.old_log_probs[i][s];
     const bounded = at.map(s =>
-      (b.advantages[i][s] >= 0 ? Math.min(log(s), clip_high) : Math.max(log(s), -clip_low)));
+      b.advantages[i][s] >= 0 ? Math.min(log(s), clip_high) : Math.max(log(s), -clip_low),
+    );
     const over = (log(t) > clip_high && a > 0) || (log(t) < -clip_low && a < 0);
     const mean = sum(bounded) / Math.max(1, at.length);
     return { loss: -a * Math.exp(Math.min(mean, 20)), clipped: over ? 1 : 0 };
   },
   cispo: (b, i, t, a, { clip_low, clip_high }) => {
-    const ratio = ratioOf(b, i, t), bounded = clamp(ratio, 1 - clip_low, 1 + clip_high);
+    const ratio = ratioOf(b, i, t),
+      bounded = clamp(ratio, 1 - clip_low, 1 + clip_high);
     return { loss: -bounded * a * b.log_probs[i][t], clipped: bounded === ratio ? 0 : 1 };
   },
   sapo: (b, i, t, a, { tau_pos, tau_neg }) => {
     const tau = a > 0 ? tau_pos : tau_neg;
-    return { loss: -a * (4 / tau) / (1 + Math.exp(-tau * (ratioOf(b, i, t) - 1))) };
+    return { loss: (-a * (4 / tau)) / (1 + Math.exp(-tau * (ratioOf(b, i, t) - 1))) };
   },
   surrogate: (b, i, t, a) => ({ loss: -ratioOf(b, i, t) * a }),
 };
@@ -229,7 +308,8 @@ const LOSSES = {
 // loss (B, T), and `clipped` (B, T), 1 where the clip holds; no `clipped` for a loss without one.
 function policyLoss(name, batch, options) {
   const tokens = perToken(batch, (i, t) =>
-    LOSSES[name](batch, i, t, batch.advantages[i][t], options));
+    LOSSES[name](batch, i, t, batch.advantages[i][t], options),
+  );
   const out = { loss: tokens.map(row => row.map(x => (x ? x.loss : 0))) };
   if (tokens.some(row => row.some(x => x && x.clipped !== undefined))) {
     out.clipped = tokens.map(row => row.map(x => (x ? x.clipped : 0)));

@@ -8,8 +8,8 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo_lab.pages import page as html
 
 HERE = Path(__file__).parent
-SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "response", "worlds",
-           "groups", "start")  # fmt: skip
+SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "credit", "response",
+           "worlds", "groups", "start")  # fmt: skip
 KINDS = ("estimators", "policy_losses", "kl_penalties")
 TITLE = "Move lambda, see what follows"
 

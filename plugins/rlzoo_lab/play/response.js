@@ -1,98 +1,92 @@
 // The first view: one response, token by token.
 
-// All numbers of the response from what the reader set; row 0 of the batches is the response, the
-// other rows are the responses of its group.
-function computeResponse() {
-  const { mask, rewards: scores } = state, n = scores.length;
-  const options = optionsOf("estimator"), gamma = options.gamma ?? 1;
-  const penalty = KL_PENALTIES[state.kl];
-  const kl = mask.map((on, t) => (on ? penalty(state.old[t], state.ref[t]) : 0));
-  const inReward = state.coef > 0 && state.place === "reward";
-  const rewards = inReward ? lessPenalty(scores, kl, mask, state.coef, "token") : scores;
-  const lone = x => Array.from({ length: n }, (_, t) => (t ? 0 : x));
-  const batch = {
-    response_mask: [mask, ...state.peers.map(() => lone(1))], rewards: [rewards, ...state.peers.map(lone)],
-    values: [state.values, ...state.peers.map(() => lone(0))], turn_ids: [state.turns, ...state.peers.map(() => lone(0))],
-    bootstrap_values: [state.end, ...state.peers.map(() => 0)], group_ids: [0, ...state.peers.map(() => 0)],
-    sequence_rewards: [maskedSum(rewards, mask), ...state.peers],
-    sequence_scores: [maskedSum(scores, mask), ...state.peers],
-  };
-  const made = ESTIMATORS[state.estimator].run(batch, options), raw = made.advantages[0];
-  const white = whiten(raw, mask), advantages = state.whiten ? white.whitened : raw;
-  const losses = { log_probs: [state.now], old_log_probs: [state.old], response_mask: [mask],
-                   advantages: [advantages], turn_ids: [state.turns] };
-  const { loss: [loss], clipped } = policyLoss(state.loss, losses, optionsOf("loss"));
-  const inLoss = state.coef > 0 && state.place === "loss";
-  const added = mask.map((on, t) => (on && inLoss ? state.coef * penalty(state.now[t], state.ref[t]) : 0));
-  const delta = tdErrors(rewards, state.values, state.end, mask, gamma);
-  return {
-    n, batch, options, gamma, kl, inReward, inLoss, scores, rewards, delta, raw, white, advantages,
-    returns: made.returns && made.returns[0], losses, loss, clipped: clipped && clipped[0], added,
-    ratio: mask.map((on, t) => (on ? ratioOf(losses, 0, t) : 0)),
-    mean: (maskedSum(loss, mask) + maskedSum(added, mask)) / Math.max(1, actions(mask).length),
-  };
-}
-
-const mark = symbol => place => `${symbol}_${place} = `;
-
-function responseArithmetic() {
-  const m = () => computeResponse(), shared = "_t = ";
-  const of = (title, symbol, formula, lines) => () => ({
-    title, formula, lines: lines(m()),
-    mark: place => (lines(m()).some(x => x.includes(shared)) ? `${symbol}${shared}` : mark(symbol)(place)),
-  });
-  const summary = kind => infoOf[kind](state[kind]).summary;
-  return {
-    kl: of("KL", "KL", summary("kl"), x => actions(state.mask).map(t =>
-      equation(`KL_${t}`, `${state.kl}({p}, {q})`, x.kl[t],
-               { p: ["log-prob old", state.old[t]], q: ["log-prob ref", state.ref[t]] }))),
-    reward: of("reward", "r", `the score, less ${state.kl} times coef = ${plain(state.coef)}`,
-      x => deriveRewards(x.scores, x.kl, x.rewards, state.mask, state.coef, "token")),
-    delta: of("delta, the TD error", "delta",
-      `r_t + gamma * V_next - V_t, what the step was worth more than the critic expected; V_${endOf(state.mask)} = ${plain(state.end)} follows the last token`,
-      x => deriveDelta(x.batch, 0, x.gamma)),
-    advantage: of(`advantage by ${state.estimator}`, "A", summary("estimator"),
-      x => deriveAdvantages(state.estimator, x.batch, 0, x.options)),
-    white: of("whitened advantage", "whitened", "(A_t - mean) / std over the tokens of this response",
-      x => deriveWhitening(state.mask, x.raw, x.white)),
-    return: of("return, the critic's target", "return", "A_t + V_t, unless the estimator has targets of its own",
-      x => (x.returns ? deriveReturns(x.batch, 0, x.raw, x.returns) : [])),
-    ratio: of("ratio", "ratio", "the policy now over the policy at rollout", x => deriveRatios(x.losses, 0)),
-    loss: of(`policy loss by ${state.loss}`, "loss", summary("loss"), x => [
-      ...deriveLoss(x.losses, 0, x.loss),
-      ...(x.inLoss ? [`the KL penalty adds coef * ${state.kl} to each: in all ${plain(sum(x.added))}`] : []),
-      `mean over the tokens: ${plain(x.mean)}`]),
-  };
-}
-
 // ---------------------------------------------------------------- controls
 
 function responseControls() {
-  const set = name => value => { state[name] = value; };
+  const set = name => value => {
+    state[name] = value;
+  };
   const own = ["gamma", "lam", "eps"];
   const cases = choice({
-    id: "case", label: "Start from", value: "",
+    id: "case",
+    label: "Start from",
+    value: "",
     words: [["", "choose a case"], ...Object.entries(CASES).map(([name, [text]]) => [name, text])],
-    set: name => { if (name) startFrom(CASES[name][1]); },
+    set: name => {
+      if (name) startFrom(CASES[name][1]);
+    },
   });
   return [
-    h("fieldset", {}, h("legend", {}, "Advantages"), cases,
-      choice({ id: "estimator", label: "Estimator", value: state.estimator, set: switchTo("estimator"),
-               words: WORDS.estimator.map(x => [x, x]) }),
+    h(
+      "fieldset",
+      {},
+      h("legend", {}, "Advantages"),
+      cases,
+      choice({
+        id: "estimator",
+        label: "Estimator",
+        value: state.estimator,
+        set: switchTo("estimator"),
+        words: WORDS.estimator.map(x => [x, x]),
+      }),
       optionSliders("estimator", ["eps"]),
       isGroupwise(state.estimator) && peersField(),
-      check({ id: "whiten", label: "whiten over this response", value: state.whiten === 1,
-              set: on => { state.whiten = on ? 1 : 0; } })),
-    h("fieldset", {}, h("legend", {}, "KL penalty"),
-      choice({ id: "kl", label: "Penalty", value: state.kl, set: set("kl"), words: WORDS.kl.map(x => [x, x]) }),
-      slider({ id: "coef", label: "KL coefficient", value: state.coef, low: 0, high: 0.2, step: 0.005,
-               least: 0, most: 1, set: set("coef") }),
-      choice({ id: "place", label: "It enters", value: state.place, set: set("place"),
-               words: [["reward", "the reward (PPO)"], ["loss", "the loss (GRPO)"]] })),
-    h("fieldset", {}, h("legend", {}, "Policy loss"),
-      choice({ id: "loss", label: "Loss", value: state.loss, set: switchTo("loss"),
-               words: WORDS.loss.map(x => [x, x]) }),
-      optionSliders("loss", own)),
+      !isGroupwise(state.estimator) &&
+        check({
+          id: "whiten",
+          label: "whiten over this response",
+          value: state.whiten === 1,
+          set: on => {
+            state.whiten = on ? 1 : 0;
+          },
+        }),
+    ),
+    h(
+      "fieldset",
+      {},
+      h("legend", {}, "KL penalty"),
+      choice({
+        id: "kl",
+        label: "Penalty",
+        value: state.kl,
+        set: set("kl"),
+        words: WORDS.kl.map(x => [x, x]),
+      }),
+      slider({
+        id: "coef",
+        label: "KL coefficient",
+        value: state.coef,
+        low: 0,
+        high: 0.2,
+        step: 0.005,
+        least: 0,
+        most: 1,
+        set: set("coef"),
+      }),
+      choice({
+        id: "place",
+        label: "It enters",
+        value: state.place,
+        set: set("place"),
+        words: [
+          ["reward", "the reward (PPO)"],
+          ["loss", "the loss (GRPO)"],
+        ],
+      }),
+    ),
+    h(
+      "fieldset",
+      {},
+      h("legend", {}, "Policy loss"),
+      choice({
+        id: "loss",
+        label: "Loss",
+        value: state.loss,
+        set: switchTo("loss"),
+        words: WORDS.loss.map(x => [x, x]),
+      }),
+      optionSliders("loss", own),
+    ),
   ];
 }
 
@@ -108,8 +102,19 @@ function switchTo(kind) {
 
 function startFrom(changes) {
   const { view, loss, kl } = state;
-  state = aligned({ ...structuredClone(START), old: [], now: [], ref: [], mask: [], turns: [], view, loss, kl,
-                    estimator: state.estimator, ...structuredClone(changes) });
+  state = aligned({
+    ...structuredClone(START),
+    old: [],
+    now: [],
+    ref: [],
+    mask: [],
+    turns: [],
+    view,
+    loss,
+    kl,
+    estimator: state.estimator,
+    ...structuredClone(changes),
+  });
   if (state.rewards.length === START.rewards.length) {
     for (const name of ["old", "now", "ref"]) state[name] = [...START[name]];
   }
@@ -118,14 +123,24 @@ function startFrom(changes) {
 
 // The rewards of the other responses of the group, as a list of numbers.
 function peersField() {
-  const field = h("input", { type: "text", id: "peers", value: state.peers.join(", "), input: () => {
-    const list = field.value.split(",").map(x => x.trim());
-    const numbers = list.filter(x => x !== "").map(Number);
-    if (!numbers.every(Number.isFinite) || numbers.length > MOST.peers) return;
-    state.peers = numbers;
-    update();
-  } });
-  return h("div", { class: "control" }, h("label", { for: "peers" }, "Rewards of the others of its group"), field);
+  const field = h("input", {
+    type: "text",
+    id: "peers",
+    value: state.peers.join(", "),
+    input: () => {
+      const list = field.value.split(",").map(x => x.trim());
+      const numbers = list.filter(x => x !== "").map(Number);
+      if (!numbers.every(Number.isFinite) || numbers.length > MOST.peers) return;
+      state.peers = numbers;
+      update();
+    },
+  });
+  return h(
+    "div",
+    { class: "control" },
+    h("label", { for: "peers" }, "Rewards of the others of its group"),
+    field,
+  );
 }
 
 // ---------------------------------------------------------------- tables
@@ -139,13 +154,26 @@ function computed(column, t, what, of) {
 }
 
 function tokenField(name, t, what) {
-  return cellField({ id: `${name}-${t}`, label: `${what} of token ${t}`, value: state[name][t],
-                     set: x => { state[name][t] = x; } });
+  return cellField({
+    id: `${name}-${t}`,
+    label: `${what} of token ${t}`,
+    value: state[name][t],
+    set: x => {
+      state[name][t] = x;
+    },
+  });
 }
 
 function maskBox(t) {
-  const box = h("input", { type: "checkbox", id: `mask-${t}`, "aria-label": `token ${t} is the policy's own`,
-                           change: () => { state.mask[t] = box.checked ? 1 : 0; update(); } });
+  const box = h("input", {
+    type: "checkbox",
+    id: `mask-${t}`,
+    "aria-label": `token ${t} is the policy's own`,
+    change: () => {
+      state.mask[t] = box.checked ? 1 : 0;
+      update();
+    },
+  });
   box.checked = state.mask[t] === 1;
   return box;
 }
@@ -154,35 +182,70 @@ function creditTable(m) {
   const critic = ESTIMATORS[state.estimator].reads.includes("values");
   const extra = [
     m.inReward && ["KL", t => computed("kl", t, "KL", (x, i) => x.kl[i])],
-    m.inReward && ["reward - KL", t => computed("reward", t, "reward less KL", (x, i) => x.rewards[i])],
+    m.inReward && [
+      "reward - KL",
+      t => computed("reward", t, "reward less KL", (x, i) => x.rewards[i]),
+    ],
     ["delta", t => computed("delta", t, "TD error", (x, i) => x.delta[i])],
     ["advantage", t => computed("advantage", t, "advantage", (x, i) => x.raw[i])],
-    state.whiten && ["whitened", t => computed("white", t, "whitened advantage", (x, i) => x.white.whitened[i])],
+    isWhitened() && [
+      "whitened",
+      t => computed("white", t, "whitened advantage", (x, i) => x.white.whitened[i]),
+    ],
     critic && ["return", t => computed("return", t, "return", (x, i) => x.returns[i])],
   ].filter(Boolean);
   const rows = state.rewards.map((_, t) => [
-    `${t}`, maskBox(t), tokenField("turns", t, "turn"), tokenField("rewards", t, "reward"),
-    tokenField("values", t, "value"), ...extra.map(([, cell]) => (state.mask[t] ? cell(t) : "")),
+    `${t}`,
+    maskBox(t),
+    tokenField("turns", t, "turn"),
+    tokenField("rewards", t, "reward"),
+    tokenField("values", t, "value"),
+    ...extra.map(([, cell]) => (state.mask[t] ? cell(t) : "")),
   ]);
-  const end = cellField({ id: "end", label: "value after the last token", value: state.end,
-                          set: x => { state.end = x; } });
+  const end = cellField({
+    id: "end",
+    label: "value after the last token",
+    value: state.end,
+    set: x => {
+      state.end = x;
+    },
+  });
   rows.push(["end", "", "", "", end, ...extra.map(() => "")]);
-  return table("rewards, values and advantages",
-               ["token", "own", "turn", m.inReward ? "score" : "reward", "value", ...extra.map(x => x[0])], rows);
+  return table(
+    "rewards, values and advantages",
+    ["token", "own", "turn", m.inReward ? "score" : "reward", "value", ...extra.map(x => x[0])],
+    rows,
+  );
 }
 
 function lossTable(m) {
   const rows = state.rewards.map((_, t) => {
-    const cells = state.mask[t] ? [
-      computed("ratio", t, "ratio", (x, i) => x.ratio[i]),
-      computed("loss", t, "loss", (x, i) => x.loss[i]),
-      ...(m.clipped ? [computed("loss", `${t}.clipped`, "clipped", (x, i) => (x.clipped[i] ? "clipped" : "no"))] : []),
-    ] : ["", "", ...(m.clipped ? [""] : [])];
-    return [`${t}`, tokenField("old", t, "log-prob at rollout"), tokenField("now", t, "log-prob now"),
-            tokenField("ref", t, "log-prob of the reference"), ...cells];
+    const cells = state.mask[t]
+      ? [
+          computed("ratio", t, "ratio", (x, i) => x.ratio[i]),
+          computed("loss", t, "loss", (x, i) => x.loss[i]),
+          ...(m.clipped
+            ? [
+                computed("loss", `${t}.clipped`, "clipped", (x, i) =>
+                  x.clipped[i] ? "clipped" : "no",
+                ),
+              ]
+            : []),
+        ]
+      : ["", "", ...(m.clipped ? [""] : [])];
+    return [
+      `${t}`,
+      tokenField("old", t, "log-prob at rollout"),
+      tokenField("now", t, "log-prob now"),
+      tokenField("ref", t, "log-prob of the reference"),
+      ...cells,
+    ];
   });
-  return table("log-probs, ratios and losses",
-               ["token", "log-prob old", "now", "reference", "ratio", "loss", ...(m.clipped ? ["clip"] : [])], rows);
+  return table(
+    "log-probs, ratios and losses",
+    ["token", "log-prob old", "now", "reference", "ratio", "loss", ...(m.clipped ? ["clip"] : [])],
+    rows,
+  );
 }
 
 function lengthButtons() {
@@ -194,8 +257,13 @@ function lengthButtons() {
     }
     rebuild();
   };
-  return h("p", {}, h("button", { type: "button", id: "longer", click: grow(1) }, "one token more"), " ",
-           h("button", { type: "button", id: "shorter", click: grow(-1) }, "one token less"));
+  return h(
+    "p",
+    {},
+    h("button", { type: "button", id: "longer", click: grow(1) }, "one token more"),
+    " ",
+    h("button", { type: "button", id: "shorter", click: grow(-1) }, "one token less"),
+  );
 }
 
 // ---------------------------------------------------------------- the view
@@ -204,67 +272,108 @@ function buildResponse(body) {
   const m = computeResponse();
   responseParts.numbers = [];
   body.replaceChildren(
-    h("div", { id: "inputs", class: "chart" }), h("div", { id: "outputs", class: "chart" }),
-    h("h2", {}, "Credit"), creditTable(m), lengthButtons(),
-    h("h2", {}, "Loss"), lossTable(m), h("p", { id: "mean" }),
-    h("h2", {}, "The same in a terminal"), h("pre", { id: "command", tabindex: 0, "aria-label": "command" }));
+    h("div", { id: "inputs", class: "chart" }),
+    h("div", { id: "outputs", class: "chart" }),
+    h("h2", {}, "Credit"),
+    creditTable(m),
+    lengthButtons(),
+    h("h2", {}, "Loss"),
+    lossTable(m),
+    h(
+      "p",
+      {},
+      "Mean loss over the tokens: ",
+      opener("loss", "mean", "mean loss"),
+      " ",
+      h("span", { id: "share" }),
+    ),
+    h("h2", {}, "The same in a terminal"),
+    h("pre", { id: "command", tabindex: 0, "aria-label": "command" }),
+  );
 }
 
 // Rewards and values, to be dragged.
 function drawInputs(place) {
-  const n = state.rewards.length, y = spanOf([...state.rewards, ...state.values, state.end], [0, 1]);
-  const { svg, at } = frame(place, "rewards and values; drag a point, or move it with the arrow keys", {
-    xs: [-0.5, n + 0.5], y, xText: [...state.rewards.map((_, t) => [t, `${t}`]), [n, "end"]],
-    title: [...keyOf([["c0", "\u25cf", "value"], ["c1", "\u25a0", state.coef && state.place === "reward" ? "score" : "reward"]]),
-            "drag them, or use the arrow keys"] });
+  const n = state.rewards.length,
+    y = spanOf([...state.rewards, ...state.values, state.end], [0, 1]);
+  const { svg, at } = frame(
+    place,
+    "rewards and values; drag a point, or move it with the arrow keys",
+    {
+      xs: [-0.5, n + 0.5],
+      y,
+      xText: [...state.rewards.map((_, t) => [t, `${t}`]), [n, "end"]],
+      title: [
+        ...keyOf([
+          ["c0", "\u25cf", "value"],
+          ["c1", "\u25a0", state.coef && state.place === "reward" ? "score" : "reward"],
+        ]),
+        "drag them, or use the arrow keys",
+      ],
+    },
+  );
   const bound = name => t => x => {
-    if (name === "end") state.end = x; else state[name][t] = x;
+    if (name === "end") state.end = x;
+    else state[name][t] = x;
     by(name === "end" ? "end" : `${name}-${t}`).value = x;
   };
   for (let t = 0; t < n; t++) {
     if (!state.mask[t]) continue;
     svg.append(
-      handle(at, square, { id: `drag-rewards-${t}`, x: t - 0.12, value: state.rewards[t], kind: "c1",
-                           label: `reward of token ${t}`, set: bound("rewards")(t) }),
-      handle(at, circle, { id: `drag-values-${t}`, x: t + 0.12, value: state.values[t], kind: "c0",
-                           label: `value before token ${t}`, set: bound("values")(t) }));
+      handle(at, square, {
+        id: `drag-rewards-${t}`,
+        x: t - 0.12,
+        value: state.rewards[t],
+        kind: "c1",
+        label: `reward of token ${t}`,
+        set: bound("rewards")(t),
+      }),
+      handle(at, circle, {
+        id: `drag-values-${t}`,
+        x: t + 0.12,
+        value: state.values[t],
+        kind: "c0",
+        label: `value before token ${t}`,
+        set: bound("values")(t),
+      }),
+    );
   }
-  svg.append(handle(at, circle, { id: "drag-end", x: n, value: state.end, kind: "c0",
-                                  label: "value after the last token", set: bound("end")() }));
+  svg.append(
+    handle(at, circle, {
+      id: "drag-end",
+      x: n,
+      value: state.end,
+      kind: "c0",
+      label: "value after the last token",
+      set: bound("end")(),
+    }),
+  );
 }
 
 function updateResponse() {
-  const m = computeResponse(), held = document.activeElement;
+  const m = computeResponse(),
+    held = document.activeElement;
   if (!held || !held.classList.contains("handle")) drawInputs(by("inputs"));
-  for (const [button, of, t] of responseParts.numbers) setNumber(button, of(m, Number.parseInt(t, 10)));
+  for (const [button, of, t] of responseParts.numbers)
+    setNumber(button, of(m, Number.parseInt(t, 10)));
   const shown = x => x.map((v, t) => (state.mask[t] ? v : null));
-  bars(by("outputs"), "TD errors and advantages as bars; the table below has the numbers",
-       [{ kind: "c2", values: shown(m.delta) }, { kind: "c3", values: shown(m.advantages) }],
-       { xText: state.rewards.map((_, t) => [t, `${t}`]),
-         title: keyOf([["c2", "\u25a8", "delta, the TD error"],
-                       ["c3", "\u25ae", state.whiten ? "whitened advantage" : `advantage by ${state.estimator}`]]) });
-  by("mean").textContent = `Mean loss over the tokens: ${short(m.mean)}`
-    + (m.inLoss ? `, of which the KL penalty is ${short(sum(m.added) / Math.max(1, actions(state.mask).length))}` : "");
+  bars(
+    by("outputs"),
+    "TD errors and advantages as bars; the table below has the numbers",
+    [
+      { kind: "c2", values: shown(m.delta) },
+      { kind: "c3", values: shown(m.advantages) },
+    ],
+    {
+      xText: state.rewards.map((_, t) => [t, `${t}`]),
+      title: keyOf([
+        ["c2", "\u25a8", "delta, the TD error"],
+        ["c3", "\u25ae", isWhitened() ? "whitened advantage" : `advantage by ${state.estimator}`],
+      ]),
+    },
+  );
+  setNumber(by("number-loss.mean"), m.mean);
+  const share = sum(m.added) / Math.max(1, actions(state.mask).length);
+  by("share").textContent = m.inLoss ? `of which the KL penalty is ${short(share)}` : "";
   by("command").textContent = commandOf();
-}
-
-// `rlzoo trace` of the same numbers.
-function commandOf() {
-  const list = x => x.map(plain).join(","), rows = (own, other) => [list(own), ...state.peers.map(other)].join(";");
-  const grouped = isGroupwise(state.estimator), rest = x => `${plain(x)}${",0".repeat(state.rewards.length - 1)}`;
-  const of = (own, other) => `"${grouped ? rows(own, other) : list(own)}"`;
-  const inReward = state.coef > 0 && state.place === "reward";
-  const parts = ["rlzoo trace", `--${inReward ? "scores" : "rewards"} ${of(state.rewards, rest)}`,
-                 `--values ${of(state.values, () => rest(0))}`];
-  if (state.end) parts.push(`--bootstrap "${[state.end, ...(grouped ? state.peers.map(() => 0) : [])].map(plain).join(";")}"`);
-  if (state.mask.includes(0)) parts.push(`--response-mask ${of(state.mask, () => rest(1))}`);
-  if (state.estimator === "turn_gae") parts.push(`--turn-ids ${of(state.turns, () => rest(0))}`);
-  if (inReward) {
-    const kl = computeResponse().kl;
-    parts.push(`--kl ${of(kl, () => rest(0))}`, `kl.coef=${plain(state.coef)}`);
-  }
-  parts.push(`--estimator ${state.estimator}`);
-  for (const [name, x] of Object.entries(optionsOf("estimator"))) parts.push(`--${name} ${plain(x)}`);
-  if (state.whiten) parts.push("whiten=batch");
-  return parts.join(" \\\n    ");
 }

@@ -1,12 +1,30 @@
 // The views as tabs, the link, and the first drawing.
 
 const VIEWS = {
-  response: { title: "A response", controls: responseControls, build: buildResponse,
-              refresh: updateResponse, arithmetic: responseArithmetic, first: "advantage.0" },
-  world: { title: "A small world", controls: worldControls, build: buildWorld,
-           refresh: updateWorld, arithmetic: worldArithmetic, first: "a.0r" },
-  groups: { title: "A group", controls: () => [], build: buildGroups,
-            refresh: updateGroups, arithmetic: groupsArithmetic, first: "grpo.0" },
+  response: {
+    title: "A response",
+    controls: responseControls,
+    build: buildResponse,
+    refresh: updateResponse,
+    arithmetic: responseArithmetic,
+    first: "advantage.0",
+  },
+  world: {
+    title: "A small world",
+    controls: worldControls,
+    build: buildWorld,
+    refresh: updateWorld,
+    arithmetic: worldArithmetic,
+    first: "a.0r",
+  },
+  groups: {
+    title: "A group",
+    controls: () => [],
+    build: buildGroups,
+    refresh: updateGroups,
+    arithmetic: groupsArithmetic,
+    first: "grpo.0",
+  },
 };
 
 // The controls are built again where another component has other options, the tables where they
@@ -14,8 +32,15 @@ const VIEWS = {
 let shapes = {};
 function shapesOf() {
   const controls = [state.view, state.estimator, state.loss];
-  const body = [...controls, state.rewards.length, state.scores.length, state.mask, state.whiten,
-                state.coef > 0, state.place];
+  const body = [
+    ...controls,
+    state.rewards.length,
+    state.scores.length,
+    state.mask,
+    state.whiten,
+    state.coef > 0,
+    state.place,
+  ];
   return { controls: JSON.stringify(controls), body: JSON.stringify(body) };
 }
 
@@ -26,7 +51,9 @@ function rebuild() {
 
 // Everything follows from the state.
 function update() {
-  const view = VIEWS[state.view], wanted = shapesOf(), { id, type } = document.activeElement || {};
+  const view = VIEWS[state.view],
+    wanted = shapesOf(),
+    { id, type } = document.activeElement || {};
   arithmetic = view.arithmetic();
   by("view").setAttribute("aria-labelledby", `tab-${state.view}`);
   if (shapes.controls !== wanted.controls) by("controls").replaceChildren(...view.controls());
@@ -57,17 +84,36 @@ function openView(name, focus) {
 
 function buildTabs() {
   const names = Object.keys(VIEWS);
-  by("tabs").replaceChildren(...names.map((name, i) => h("a", {
-    role: "tab", id: `tab-${name}`, href: `#view=${name}`, "aria-controls": "view",
-    click: event => { event.preventDefault(); openView(name, true); },
-    keydown: event => {
-      const to = { ArrowRight: (i + 1) % names.length, ArrowLeft: (i + names.length - 1) % names.length,
-                   Home: 0, End: names.length - 1, " ": i }[event.key];
-      if (to === undefined) return;
-      event.preventDefault();
-      openView(names[to], true);
-    },
-  }, VIEWS[name].title)));
+  by("tabs").replaceChildren(
+    ...names.map((name, i) =>
+      h(
+        "a",
+        {
+          role: "tab",
+          id: `tab-${name}`,
+          href: `#view=${name}`,
+          "aria-controls": "view",
+          click: event => {
+            event.preventDefault();
+            openView(name, true);
+          },
+          keydown: event => {
+            const to = {
+              ArrowRight: (i + 1) % names.length,
+              ArrowLeft: (i + names.length - 1) % names.length,
+              Home: 0,
+              End: names.length - 1,
+              " ": i,
+            }[event.key];
+            if (to === undefined) return;
+            event.preventDefault();
+            openView(names[to], true);
+          },
+        },
+        VIEWS[name].title,
+      ),
+    ),
+  );
 }
 
 function follow(link) {

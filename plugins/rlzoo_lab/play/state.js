@@ -2,24 +2,49 @@
 // what differs from the start.
 
 const START = {
-  view: "response", estimator: "gae", loss: "ppo_clip", kl: "k1", coef: 0, place: "reward",
-  whiten: 0, show: "", end: 0,
-  rewards: [-0.01, -0.01, -0.01, -0.01, -0.01, 0.99], values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
-  mask: [1, 1, 1, 1, 1, 1], turns: [0, 0, 0, 0, 0, 0],
-  old: [-1, -1, -1, -1, -1, -1], now: [-0.9, -1, -0.7, -1.3, -1, -0.95],
-  ref: [-1.5, -1.5, -1.5, -1.5, -1.5, -1.5], peers: [1, 0, 0],
-  task: "outcome", p: 0.6, critic: "errors", size: 0.2, group: 4,
+  view: "response",
+  estimator: "gae",
+  loss: "ppo_clip",
+  kl: "k1",
+  coef: 0,
+  place: "reward",
+  whiten: 0,
+  show: "",
+  end: 0,
+  rewards: [-0.01, -0.01, -0.01, -0.01, -0.01, 0.99],
+  values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
+  mask: [1, 1, 1, 1, 1, 1],
+  turns: [0, 0, 0, 0, 0, 0],
+  old: [-1, -1, -1, -1, -1, -1],
+  now: [-0.9, -1, -0.7, -1.3, -1, -0.95],
+  ref: [-1.5, -1.5, -1.5, -1.5, -1.5, -1.5],
+  peers: [1, 0, 0],
+  task: "outcome",
+  p: 0.6,
+  critic: "errors",
+  size: 0.2,
+  group: 4,
   scores: [1, 0, 0, 0, 0, 0, 0, 0],
 };
 const PER_TOKEN = { rewards: 0, values: 0, mask: 1, turns: 0, old: -1, now: -1, ref: -1 };
 const MOST = { tokens: 16, peers: 15, scores: 16 }; // how long a list may be
 const WORDS = {
-  view: ["response", "world", "groups"], estimator: Object.keys(ESTIMATORS),
-  loss: Object.keys(LOSSES), kl: Object.keys(KL_PENALTIES), place: ["reward", "loss"],
-  task: Object.keys(TASKS), critic: ["exact", "zero", "errors"],
+  view: ["response", "world", "groups"],
+  estimator: Object.keys(ESTIMATORS),
+  loss: Object.keys(LOSSES),
+  kl: Object.keys(KL_PENALTIES),
+  place: ["reward", "loss"],
+  task: Object.keys(TASKS),
+  critic: ["exact", "zero", "errors"],
 };
-const LIMITS = { coef: [0, 1], whiten: [0, 1], end: [-100, 100], p: [0.05, 0.95], size: [0, 1],
-                 group: [2, 6] };
+const LIMITS = {
+  coef: [0, 1],
+  whiten: [0, 1],
+  end: [-100, 100],
+  p: [0.05, 0.95],
+  size: [0, 1],
+  group: [2, 6],
+};
 
 let state = structuredClone(START);
 let chosen = {}; // options that the reader set, by name; the others have the zoo's defaults
@@ -28,28 +53,58 @@ let chosen = {}; // options that the reader set, by name; the others have the zo
 const CASES = {
   recompute: ["a case to recompute", {}],
   untrained: ["an untrained critic", { rewards: [0, 0, 0, 0, 0, 1], values: [0, 0, 0, 0, 0, 0] }],
-  truncated: ["a response that was cut off", { rewards: [0, 0, 0], values: [0.3, 0.4, 0.6], end: 0.7 }],
-  turns: ["two turns, with a tool's answer between", {
-    rewards: [0, 0, 0.2, 0, 0, 0, 1], values: [0.4, 0.5, 0.5, 0, 0, 0.6, 0.8],
-    mask: [1, 1, 1, 0, 0, 1, 1], turns: [0, 0, 0, 0, 0, 1, 1], estimator: "turn_gae" }],
-  right: ["a right answer among three wrong ones", {
-    rewards: [0, 0, 1], values: [0.3, 0.4, 0.6], peers: [0, 0, 0], estimator: "grpo" }],
-  penalty: ["a KL penalty in the reward", {
-    rewards: [0, 0, 0, 0, 0, 1], values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99], coef: 0.02 }],
+  truncated: [
+    "a response that was cut off",
+    { rewards: [0, 0, 0], values: [0.3, 0.4, 0.6], end: 0.7 },
+  ],
+  turns: [
+    "two turns, with a tool's answer between",
+    {
+      rewards: [0, 0, 0.2, 0, 0, 0, 1],
+      values: [0.4, 0.5, 0.5, 0, 0, 0.6, 0.8],
+      mask: [1, 1, 1, 0, 0, 1, 1],
+      turns: [0, 0, 0, 0, 0, 1, 1],
+      estimator: "turn_gae",
+    },
+  ],
+  right: [
+    "a right answer among three wrong ones",
+    {
+      rewards: [0, 0, 1],
+      values: [0.3, 0.4, 0.6],
+      peers: [0, 0, 0],
+      estimator: "grpo",
+    },
+  ],
+  penalty: [
+    "a KL penalty in the reward",
+    {
+      rewards: [0, 0, 0, 0, 0, 1],
+      values: [0.85, 0.88, 0.9, 0.93, 0.96, 0.99],
+      coef: 0.02,
+    },
+  ],
 };
 
 const infoOf = {
-  estimator: name => data.estimators[name], loss: name => data.policy_losses[name],
+  estimator: name => data.estimators[name],
+  loss: name => data.policy_losses[name],
   kl: name => data.kl_penalties[name],
 };
 
 // All options of the chosen estimator or loss.
 function optionsOf(kind, name = state[kind]) {
-  return Object.fromEntries(Object.entries(infoOf[kind](name).options)
-    .map(([key, option]) => [key, chosen[key] ?? option.default]));
+  return Object.fromEntries(
+    Object.entries(infoOf[kind](name).options).map(([key, option]) => [
+      key,
+      chosen[key] ?? option.default,
+    ]),
+  );
 }
-const isOption = name => [data.estimators, data.policy_losses].some(kind =>
-  Object.values(kind).some(component => Object.hasOwn(component.options, name)));
+const isOption = name =>
+  [data.estimators, data.policy_losses].some(kind =>
+    Object.values(kind).some(component => Object.hasOwn(component.options, name)),
+  );
 
 // Every column of tokens as long as the rewards.
 function aligned(found) {
@@ -61,7 +116,8 @@ function aligned(found) {
 }
 
 function readLink(text) {
-  const found = structuredClone(START), options = {};
+  const found = structuredClone(START),
+    options = {};
   for (const [name, value] of new URLSearchParams(text.replace(/^#/, ""))) {
     if (!Object.hasOwn(START, name) && !isOption(name)) continue;
     const number = value.trim() === "" ? NaN : Number(value);
@@ -83,7 +139,8 @@ function readLink(text) {
 }
 
 function linkOf() {
-  const given = { ...state, ...chosen }, parts = [];
+  const given = { ...state, ...chosen },
+    parts = [];
   for (const [name, value] of Object.entries(given)) {
     const text = String(value);
     if (name in START && text === String(START[name])) continue;

@@ -1,7 +1,8 @@
 // A world of three tokens with two choices each: 7 states, 8 responses, all of them enumerated. So
 // what an estimator gives on average, and how far it scatters, is exact. As rlzoo_lab/oracle does.
 
-const STEPS = 3, CHOICES = 2;
+const STEPS = 3,
+  CHOICES = 2;
 const STATES = 2 ** STEPS - 1; // state 0 is the prompt; 2 s + 1 and 2 s + 2 follow state s
 const childOf = (s, a) => (2 * s + 1 + a < STATES ? 2 * s + 1 + a : -1);
 const depthOf = s => Math.floor(Math.log2(s + 1));
@@ -24,7 +25,8 @@ const TASKS = {
 
 // Exact numbers of a policy pi (S, 2) with rewards (S, 2): v, visits (S,), q, advantages (S, 2).
 function solve(pi, rewards, gamma) {
-  const q = rewards.map(r => [...r]), v = new Array(STATES).fill(0);
+  const q = rewards.map(r => [...r]),
+    v = new Array(STATES).fill(0);
   for (let s = STATES - 1; s >= 0; s--) {
     for (let a = 0; a < CHOICES; a++) if (childOf(s, a) >= 0) q[s][a] += gamma * v[childOf(s, a)];
     v[s] = sum(q[s].map((x, a) => pi[s][a] * x));
@@ -43,7 +45,8 @@ function solve(pi, rewards, gamma) {
 // the critic's values (S,).
 function responses(pi, rewards, critic) {
   const rows = Array.from({ length: CHOICES ** STEPS }, (_, i) => {
-    const states = [], choices = [];
+    const states = [],
+      choices = [];
     for (let t = 0, s = 0; t < STEPS; t++) {
       states.push(s);
       choices.push((i >> (STEPS - 1 - t)) & 1);
@@ -61,8 +64,10 @@ function columnsOf(rows, critic) {
     response_mask: rows.map(row => row.states.map(() => 1)),
     rewards: rows.map(row => row.paid),
     values: rows.map(row => row.states.map(s => critic[s])),
-    bootstrap_values: rows.map(() => 0), group_ids: rows.map(() => 0),
-    sequence_rewards: totals, sequence_scores: totals,
+    bootstrap_values: rows.map(() => 0),
+    group_ids: rows.map(() => 0),
+    sequence_rewards: totals,
+    sequence_scores: totals,
   };
 }
 
@@ -79,12 +84,19 @@ function estimatesOf(name, { rows, batch }, options, size) {
     const found = kinds.get(key) || { first: i, p: 0 };
     kinds.set(key, { first: found.first, p: found.p + row.probability });
   });
-  const partners = groupsOfKinds([...kinds.values()], size - 1), made = new Map();
+  const partners = groupsOfKinds([...kinds.values()], size - 1),
+    made = new Map();
   for (const { first } of kinds.values()) {
-    made.set(batch.sequence_rewards[first], partners.map(({ members, weight }) => {
-      const group = columnsOf([first, ...members].map(i => rows[i]), batch.values[0]);
-      return { a: run(group, options).advantages[0], weight };
-    }));
+    made.set(
+      batch.sequence_rewards[first],
+      partners.map(({ members, weight }) => {
+        const group = columnsOf(
+          [first, ...members].map(i => rows[i]),
+          batch.values[0],
+        );
+        return { a: run(group, options).advantages[0], weight };
+      }),
+    );
   }
   const firstOf = i => kinds.get(Math.round(batch.sequence_rewards[i] * 1e9)).first;
   return rows.map((_, i) => made.get(batch.sequence_rewards[firstOf(i)]));
@@ -103,19 +115,23 @@ function groupsOfKinds(kinds, size) {
     for (let n = 0; n <= left; n++) {
       const more = new Array(n).fill(kinds[k].first);
       extend(k + 1, left - n, [...members, ...more], weight * ways * kinds[k].p ** n);
-      ways = ways * (left - n) / (n + 1);
+      ways = (ways * (left - n)) / (n + 1);
     }
   };
   extend(0, size, [], 1);
   return out;
 }
 
-// Bias and variance of an estimator against the exact advantages, weighted as tokens are visited:
-// mean (S, 2) of A^; b_perp2, the squared bias less what a baseline adds; bias2; variance, and the
-// variance over scale squared; the cosine of the expected gradient with the true one.
+// Bias and variance of an estimator against the exact advantages, weighted as tokens are visited.
+// For each choice (S, 2): the mean of A^, its bias, the bias less its mean in the state (perp), its
+// variance (spread), and the choice's weight among all tokens. Over all: b_perp2, bias2, variance,
+// the variance over scale squared, and the cosine of the expected gradient with the true one, with
+// the products that it is made of.
 function judge(name, world, options, size) {
   const { pi, truth, all } = world;
-  const mass = eachChoice(() => 0), mean = eachChoice(() => 0), square = eachChoice(() => 0);
+  const mass = eachChoice(() => 0),
+    mean = eachChoice(() => 0),
+    square = eachChoice(() => 0);
   estimatesOf(name, all, options, size).forEach((estimates, i) => {
     const { states, choices, probability } = all.rows[i];
     for (const { a, weight } of estimates) {
@@ -129,21 +145,37 @@ function judge(name, world, options, size) {
   });
   for (const s of mass.keys()) for (let a = 0; a < CHOICES; a++) mean[s][a] /= mass[s][a];
   const centred = x => x.map((row, s) => row.map(v => v - sum(row.map((u, a) => pi[s][a] * u))));
-  const bias = eachChoice((s, a) => mean[s][a] - truth.advantages[s][a]), perp = centred(bias);
-  const over = f => sum(eachChoice((s, a) => mass[s][a] * f(s, a)).flat());
-  const tokens = over(() => 1);
-  const [squares, bias2, b_perp2] = [
-    over((s, a) => square[s][a] / mass[s][a] - mean[s][a] ** 2),
-    over((s, a) => bias[s][a] ** 2), over((s, a) => perp[s][a] ** 2)].map(x => x / tokens);
-  const gradient = x => eachChoice((s, a) => mass[s][a] * x[s][a]).flat();
+  const bias = eachChoice((s, a) => mean[s][a] - truth.advantages[s][a]),
+    perp = centred(bias);
+  const spread = eachChoice((s, a) => square[s][a] / mass[s][a] - mean[s][a] ** 2);
+  const tokens = sum(mass.flat()),
+    weight = eachChoice((s, a) => mass[s][a] / tokens);
+  const over = f => sum(eachChoice((s, a) => weight[s][a] * f(s, a)).flat());
+  const variance = over((s, a) => spread[s][a]);
   const later = truth.advantages.map((row, s) => row.map(x => world.gamma ** depthOf(s) * x));
-  const g = gradient(centred(mean)), star = gradient(later);
+  const gradient = x => eachChoice((s, a) => mass[s][a] * x[s][a]).flat();
+  const g = gradient(centred(mean)),
+    star = gradient(later);
   const dot = (x, y) => sum(x.map((v, i) => v * y[i]));
-  const scale = dot(g, star) / Math.max(dot(star, star), 1e-300);
+  const gs = dot(g, star),
+    gg = dot(g, g),
+    ss = dot(star, star);
+  const scale = gs / Math.max(ss, 1e-300);
   return {
-    mean, b_perp2, bias2, variance: squares, scale,
-    relative_variance: Math.abs(scale) > 1e-9 ? squares / scale ** 2 : null,
-    cosine: dot(g, star) / Math.max(Math.sqrt(dot(g, g) * dot(star, star)), 1e-300),
+    mean,
+    bias,
+    perp,
+    spread,
+    weight,
+    gs,
+    gg,
+    ss,
+    scale,
+    variance,
+    b_perp2: over((s, a) => perp[s][a] ** 2),
+    bias2: over((s, a) => bias[s][a] ** 2),
+    relative_variance: Math.abs(scale) > 1e-9 ? variance / scale ** 2 : null,
+    cosine: gs / Math.max(Math.sqrt(gg * ss), 1e-300),
   };
 }
 
@@ -151,12 +183,14 @@ const ERRORS = [0.5, -1.2, 0.8, 0.3, -0.6, 1.4, -0.9]; // of a critic, one for e
 
 // A critic's values: "exact", "zero", or "errors": exact plus size times a fixed error.
 function criticOf(kind, v, size) {
-  return v.map((x, s) => ({ exact: x, zero: 0 }[kind] ?? x + size * ERRORS[s]));
+  return v.map((x, s) => ({ exact: x, zero: 0 })[kind] ?? x + size * ERRORS[s]);
 }
 
 // A world as the page shows it: a policy that chooses the right token with probability p.
 function makeWorld(task, p, gamma, critic, size) {
-  const pi = eachState(() => [1 - p, p]), rewards = eachState(TASKS[task]);
-  const truth = solve(pi, rewards, gamma), values = criticOf(critic, truth.v, size);
+  const pi = eachState(() => [1 - p, p]),
+    rewards = eachState(TASKS[task]);
+  const truth = solve(pi, rewards, gamma),
+    values = criticOf(critic, truth.v, size);
   return { pi, rewards, truth, values, gamma, all: responses(pi, rewards, values) };
 }

@@ -6,6 +6,7 @@ Pictures go to `$PLAY_PICTURES` where that is set.
 import json
 import os
 import re
+import shlex
 import time
 from pathlib import Path
 
@@ -13,7 +14,9 @@ import pytest
 
 from helpers import ROOT
 from helpers.browser import CHROMIUM, browser
+from rlzoo.cli import _joined, parser_of
 from rlzoo_lab.play.page import page
+from rlzoo_lab.trace import command
 
 pytestmark = [pytest.mark.landing, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
 
@@ -96,7 +99,7 @@ def quiet(driver, file):
 # Links under which each control is there.
 STARTS = {
     "response": ["#", "#estimator=grpo&loss=sapo&coef=0.1", "#estimator=n_step&loss=ppo_dual_clip",
-                 "#whiten=1&place=loss&coef=0.1&kl=k3&loss=gspo", "#estimator=turn_gae&loss=gmpo"],
+                 "#whiten=1&place=loss&coef=0.1&kl=k3&loss=gspo", "#estimator=turn_gae&loss=gmpo&turns=0,0,0,1,1,1"],
     "world": ["#view=world", "#view=world&estimator=rloo&critic=zero&task=dense"],
     "groups": ["#view=groups", "#view=groups&scores=0.5,0,2,0"],
 }  # fmt: skip
@@ -205,6 +208,28 @@ def test_the_keyboard_reaches_everything_and_everything_has_a_name(chromium, wri
     chromium.press("ArrowUp")
     assert chromium.ask("state.values[0]") == pytest.approx(before + 0.1)
     assert chromium.ask("document.activeElement.id") == "drag-values-0"
+
+
+@pytest.mark.parametrize("estimator", ["gae", "n_step", "reinforce", "rloo", "maxrl"])
+def test_the_command_below_gives_the_same_numbers(zoo, chromium, written, estimator):
+    opened(chromium, written)
+    for case in chromium.ask("Object.keys(CASES)"):
+        go(chromium, f"#estimator={estimator}&lam=0.5")
+        # KL as typed in the command has six digits.
+        chromium.ask(
+            f"startFrom(CASES['{case}'][1]); state.estimator = '{estimator}';"
+            "state.whiten = 1; update()"
+        )
+        words = shlex.split(chromium.ask("by('command').textContent").replace("\\\n", " "))
+        assert words[:2] == ["rlzoo", "trace"]
+        arguments, rest = parser_of("trace").parse_known_args(_joined(words[2:]))
+        command.sort_out(arguments, rest)
+        columns = command.trace(arguments, zoo).credits[0].columns
+        shown = chromium.ask("computeResponse()")
+        for name, mine in (("raw_advantages", "raw"), ("advantages", "advantages")):
+            pairs = zip(shown[mine], columns.get(name, columns["advantages"]), strict=True)
+            own = [pair for pair, on in zip(pairs, chromium.ask("state.mask"), strict=True) if on]
+            assert all(a == pytest.approx(b, abs=1e-4) for a, b in own)
 
 
 # Question of docs/questions.md -> what the page shows under its link.
