@@ -3,15 +3,19 @@
 import json
 from pathlib import Path
 
+import rlzoo_lab.pages
 import rlzoo_lab.play
 from helpers.javascript import run_javascript
 
 HOME = Path(rlzoo_lab.play.__file__).parent
+SHARED = Path(rlzoo_lab.pages.__file__).parent
 
 
 def source_of(*names):
     """The named scripts, one after the other."""
-    return "\n".join((HOME / f"{name}.js").read_text(encoding="utf-8") for name in names)
+    homes = [SHARED if (SHARED / f"{name}.js").is_file() else HOME for name in names]
+    paths = [home / f"{name}.js" for home, name in zip(homes, names, strict=True)]
+    return "\n".join(path.read_text(encoding="utf-8") for path in paths)
 
 
 def answers(source, function, arguments):

@@ -6,4 +6,6 @@ May import `format` and the layers below. No torch.
     figure  a matplotlib figure as SVG that follows a page's light or dark
     page    one HTML page that needs nothing else, light and dark
     shade   colours that stand for numbers
+
+advantage.js and derive.js are the zoo's arithmetic, for pages that compute: `page.arithmetic`.
 """

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from rlzoo.format.text import printable
@@ -207,6 +208,17 @@ def data_block(name: str, data: Any) -> str:
     for char in "<>&":
         text = text.replace(char, f"\\u{ord(char):04x}")
     return f'<script type="application/json" id="{name}">{text}</script>'
+
+
+def arithmetic() -> str:
+    """JavaScript that computes what the zoo's components compute, and writes how.
+
+    advantage.js: estimators, losses and KL penalties, as pure functions; derive.js: their lines, as
+    `rlzoo trace` writes them. Tests compare both with the zoo and with traces.
+    """
+    here = Path(__file__).parent
+    scripts = (here / f"{name}.js" for name in ("advantage", "derive"))
+    return "\n".join(path.read_text(encoding="utf-8") for path in scripts)
 
 
 def _class(kind: str) -> str:

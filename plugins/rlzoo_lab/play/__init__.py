@@ -5,11 +5,9 @@ May import the layers below the verbs. No torch at the top.
     command  the verb
     page     the scripts, the style and what the zoo declares, as one page
 
-The scripts, in the order in which the page has them. Tests compare the first three with the zoo's
+The scripts come after the arithmetic of `rlzoo_lab.pages`. Tests compare both with the zoo's
 components, `rlzoo trace` and the oracle.
 
-    advantage.js  estimators, losses and KL penalties, as pure functions
-    derive.js     the arithmetic in writing
     world.js      a world of three tokens: exact advantages, bias and variance
     state.js      the reader's choices, and their form in the address
     parts.js      sliders, and numbers that open their arithmetic

@@ -8,7 +8,7 @@ from rlzoo.plugin.registry import Zoo
 from rlzoo_lab.pages import page as html
 
 HERE = Path(__file__).parent
-SCRIPTS = ("advantage", "derive", "world", "state", "parts", "charts", "credit", "response",
+SCRIPTS = ("world", "state", "parts", "charts", "credit", "response",
            "worlds", "groups", "start")  # fmt: skip
 KINDS = ("estimators", "policy_losses", "kl_penalties")
 TITLE = "Move lambda, see what follows"
@@ -37,7 +37,7 @@ def page(zoo: Zoo) -> str:
     scripts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
     read = 'const data = JSON.parse(document.getElementById("data").textContent);'
     blocks = [_BODY.strip(), html.data_block("data", declared(zoo))]
-    return html.page(TITLE, blocks, css, script="\n".join([scripts[0], read, *scripts[1:]]))
+    return html.page(TITLE, blocks, css, script="\n".join([html.arithmetic(), read, *scripts]))
 
 
 def declared(zoo: Zoo) -> dict[str, dict[str, Any]]:

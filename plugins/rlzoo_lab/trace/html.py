@@ -1,7 +1,12 @@
-"""A trace as one page that needs nothing else: each token shaded by its advantage."""
+"""A trace as one page that needs nothing else: each token shaded by its advantage.
+
+A token under the pointer shows its row; where `gae` made the advantages, a slider recomputes them
+at another lambda.
+"""
 
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from rlzoo_lab.numbers import aligned, number
@@ -9,7 +14,7 @@ from rlzoo_lab.pages import page as html
 from rlzoo_lab.pages.page import folded, tag
 from rlzoo_lab.pages.shade import BLUE, ORANGE, largest, paint, style
 from rlzoo_lab.trace.tables import SHARED, all_derivations, legend, own_columns
-from rlzoo_lab.trace.trace import Credit, Numbers, Trace
+from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
 
 _CSS = """
 .tokens, .prompt { font: 1.15rem/2.1 ui-monospace, "Noto Sans Mono", monospace;
@@ -24,6 +29,12 @@ tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
 pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
   border-left: 3px solid var(--faint); padding-left: .8rem; }
 .key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
+.lambda { display: flex; gap: .8rem; align-items: center; } .lambda input { width: 16rem;
+  accent-color: var(--c0); } td.stale { opacity: .3; text-decoration: line-through; }
+tr.on { outline: 2px solid var(--c0); }
+#row-of { position: fixed; inset: auto 0 0 0; padding: .5rem 1rem; background: var(--card);
+  border-top: 1px solid var(--muted); font-variant-numeric: tabular-nums; }
+@media print { #row-of, .lambda { display: none !important; } }
 """
 
 
@@ -53,16 +64,69 @@ def page(traced: Trace) -> str:
     if len(traced.credits) != 1:
         blocks += ["<h2>What went in</h2>", _table(traced, shared, "")]
         shared = []
+    movable = {}
     for i, credit in enumerate(traced.credits):
         blocks += [tag("h2", credit.label), _tokens(traced, credit, str(i))]
-        blocks.append(_table(traced, [*shared, *_own_columns(credit)], str(i)))
+        columns = [*shared, *_own_columns(credit)]
+        if (numbers := _movable(traced, credit, [header for header, _, _ in columns])) is not None:
+            movable[str(i)] = numbers
+            blocks.append(_slider(str(i), credit.options["lam"]))
+        blocks.append(_table(traced, columns, str(i)))
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
     blocks.append("<h2>Where the numbers come from</h2>")
     for where, derivation in all_derivations(traced):
         head = tag("b", where) + escape(derivation.formula)
-        blocks.append(folded(head, tag("pre", "\n".join(derivation.lines)), shown=True))
+        lines = (
+            f"<pre{_place_of(traced, derivation)}>{escape(chr(10).join(derivation.lines))}</pre>"
+        )
+        blocks.append(folded(head, lines, shown=True))
+    blocks += ['<output id="row-of" hidden></output>', html.data_block("data", movable)]
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
-    return html.page(title, blocks, _CSS)
+    read = 'const data = JSON.parse(document.getElementById("data").textContent);'
+    own = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
+    return html.page(title, blocks, _CSS, script="\n".join([html.arithmetic(), read, own]))
+
+
+def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any] | None:
+    """The numbers of which `gae` makes its advantages at any lambda, and the cells that hold them
+    in the table; None for another estimator, or where a number is missing.
+
+    depends: cells of what follows from them over the whole batch, which the page cannot recompute.
+    """
+    names = ("rewards", "values")
+    if credit.name != "gae" or traced.bootstrap is None or not set(names) <= set(traced.columns):
+        return None
+    own = own_columns(credit)
+    cells = {name: 2 + headers.index(header) for name, header in own.items()}
+    columns = {"advantage": cells["raw_advantages"]}
+    if "returns" in cells:
+        columns["return"] = cells["returns"]
+    at = [traced.columns[name] for name in names]
+    found = [[x or 0.0 for x in numbers] for numbers in at]
+    depends = [cells[name] for name in ("advantages", "policy_loss") if name in cells]
+    return {
+        **dict(zip(names, found, strict=True)),
+        "mask": [int(token.action) for token in traced.tokens],
+        "end": traced.bootstrap, "gamma": credit.options["gamma"], "lam": credit.options["lam"],
+        "columns": columns, "depends": depends,
+    }  # fmt: skip
+
+
+def _slider(name: str, lam: float) -> str:
+    """Hidden until a script can follow it."""
+    return (
+        f'<p class="lambda" hidden><label for="lam-{name}">lambda</label> <input type="range" '
+        f'id="lam-{name}" data-credit="{name}" min="0" max="1" step="0.01" value="{lam:g}">'
+        f'<output id="lam-{name}-now">{lam:g}, as saved</output></p>'
+    )
+
+
+def _place_of(traced: Trace, derivation: Derivation) -> str:
+    """The id of a derivation's lines, by its estimator's place and its column."""
+    for i, credit in enumerate(traced.credits):
+        if any(derivation is d for d in credit.derivations):
+            return f' id="lines-{i}-{derivation.column.replace(" ", "-")}"'
+    return ""
 
 
 def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
