@@ -572,7 +572,8 @@ def bridges_block(zoo: Zoo) -> str:
     def said(c: Component, host: Any) -> str:
         if host.refusal(c, zoo.columns):
             missing = [f"`{name}`" for name in host.missing(c, zoo.columns)]
-            return "no: " + (", ".join(missing) or "not proportional")
+            why = "one response at a time" if host.separate else "not proportional"
+            return "no: " + (", ".join(missing) or why)
         needs = c.needs if c.kind == "estimators" else ()
         asked = [f"`{n}`" for n in needs if n in host.asks and n != "scores"]
         return f"with {', '.join(asked)}" if asked else "yes"
@@ -589,7 +590,7 @@ def bridges_block(zoo: Zoo) -> str:
     asked = [[h.title, f"`{c}`", text] for h in every for c, text in h.asks.items()]
     columns = ", ".join(f"`{name}`" for name in LOSS_COLUMNS)
     return "\n\n".join([
-        components("estimators", every),
+        components("estimators", [h for h in every if h.estimates]),
         f"A policy loss receives {columns}.",
         components("policy_losses", [h for h in every if h.losses]),
         "`with COLUMN` requires a setting:",

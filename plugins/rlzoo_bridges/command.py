@@ -1,4 +1,4 @@
-"""the zoo in verl, SkyRL, slime and TRL: what each can take, and the lines that start a recipe
+"""the zoo in verl, SkyRL, slime, TRL, prime-rl and rLLM: what each supports, and lines to start
 
 Without a recipe: what the trainer can be given and what not, and why.
 """
@@ -11,7 +11,7 @@ from rlzoo.cli.verb import Result
 from rlzoo.format.text import folded
 from rlzoo_bridges.hosts import HOSTS, find_host
 
-USAGE = "verl|skyrl|slime|trl [recipe=NAME key=value ...]"
+USAGE = "verl|skyrl|slime|trl|prime-rl|rllm [recipe=NAME key=value ...]"
 EXAMPLES = (
     ("rlzoo bridge trl", "what TRL can take of the zoo"),
     ("rlzoo bridge verl recipe=grpo", "the lines that start grpo in verl"),
@@ -66,6 +66,9 @@ def _table(host: Any, zoo: Any) -> Result:
         if not host.losses:
             refused = [why for why in refused if "policy loss of its own" not in why]
             refused.append(f"policy losses: {host.title} has its own")
+        if not host.estimates:
+            refused = [why for why in refused if "advantages of its own" not in why]
+            refused.append(f"estimators: {host.title} has its own")
         for line in [*out, "", "and cannot be given:", *(f"  {why}" for why in refused)]:
             yield folded(line)
 

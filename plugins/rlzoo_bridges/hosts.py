@@ -37,6 +37,8 @@ class Host:
     lacks:   column -> why it is missing, where a user may expect it.
     asks:    column -> the setting that provides it.
     losses:  whether the zoo's policy losses can run there.
+    estimates: whether its estimators can.
+    separate: whether a loss gets one response at a time.
     scaled:  whether advantages reach a loss multiplied by the weights of its mean: then only a loss
              that is proportional to them is itself.
     """
@@ -48,6 +50,8 @@ class Host:
     lacks: Mapping[str, str]
     asks: Mapping[str, str] = field(default_factory=dict)
     losses: bool = True
+    estimates: bool = True
+    separate: bool = False
     scaled: bool = False
 
     @property
@@ -77,6 +81,8 @@ class Host:
         cannot = f"{component.label} cannot run in {self.title}"
         if component.kind == "policy_losses" and not self.losses:
             return f"{cannot}, which has a policy loss of its own"
+        if component.kind == "estimators" and not self.estimates:
+            return f"{cannot}, which has advantages of its own"
         if missing := self.missing(component, plugins):
             whys: dict[str, list[str]] = {}  # a shared reason is given once
             for column in missing:
@@ -84,6 +90,8 @@ class Host:
                 whys.setdefault(why, []).append(repr(column))
             told = "; ".join(f"{', '.join(names)} ({why})" for why, names in whys.items())
             return f"{cannot}: it needs {told}"
+        if component.kind == "policy_losses" and self.separate and component.couples != "row":
+            return f"{cannot}: it compares responses, and a loss there gets one at a time"
         if component.kind == "policy_losses" and self.scaled:
             from rlzoo_bridges.proportional import proportional  # imports torch
 
@@ -217,6 +225,40 @@ HOSTS: dict[str, Host] = {
                 "old_entropy": "it is not computed before advantages are made",
                 "greedy_scores": "it samples no greedy response",
             },
+        ),
+        Host(
+            "prime-rl",
+            "prime-rl",
+            "559b447, 2026-08-21",
+            feeds={},
+            lacks={},
+            asks={},
+            estimates=False,
+            separate=True,
+        ),
+        Host(
+            "rllm",
+            "rLLM",
+            "0.3.0-pre, 9beb6e0 of 2026-08-15",
+            feeds={
+                "rewards": "a trajectory's `reward`, at its last token",
+                "scores": "the same: there is no KL in the reward",
+                "response_mask": "one for each of a trajectory's `response_ids`",
+                "group_ids": "the `TrajectoryGroup`",
+            },
+            lacks={
+                "turn_ids": "one advantage is kept for a whole trajectory",
+                "values": "it has no critic",
+                "bootstrap_values": "it has no critic",
+                "old_log_probs": "estimators are handed no log-probabilities",
+                "sampler_log_probs": "estimators are handed no log-probabilities",
+                "sum_pi_squared": "it is not computed",
+                "old_entropy": "it is not computed",
+                "greedy_scores": "it samples no greedy response",
+                "score_components": "a trajectory has one reward",
+                "score_weights": "a trajectory has one reward",
+            },
+            losses=False,
         ),
     )
 }

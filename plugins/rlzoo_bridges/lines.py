@@ -6,6 +6,7 @@ other trainer lacks is refused; model, data and rewards are its own business, an
 reader.
 """
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,9 @@ from rlzoo.recipe.plan import Plan, make_plan
 from rlzoo_bridges.hosts import PREFIX, Host, find_host
 
 Words = list[str]
+
+OWN_LOSS = ("slime",)  # lines carry the loss over to one of the trainer's own
+UNSIZED = ("prime-rl", "rllm")  # lines carry no sizes over
 
 # Sizes that fit a task and a model: a default or a preset of rlzoo's is of its own small ones.
 SIZES = ("rollout.prompts", "rollout.samples", "rollout.max_new_tokens", "train.minibatches",
@@ -49,7 +53,8 @@ def lines(host: str, words: Sequence[str], zoo: Any) -> Lines:
     found = find_host(host)
     plan = make_plan(compose(list(words), zoo), zoo)
     for bound in (plan.estimator, plan.policy_loss):
-        own = bound.component.kind == "estimators" or found.losses
+        estimator = bound.component.kind == "estimators"
+        own = found.estimates if estimator else found.losses
         if own and (text := found.refusal(bound.component, zoo.columns)):
             raise UsageError(text)
     start, said, files = WRITERS[host](found, plan)
@@ -60,11 +65,20 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
     """Settings that are left to the other trainer's own ways."""
     config = plan.recipe.config
     out = ["model, data and reward function: the trainer's own keys, yours to add"]
+    if not host.estimates:
+        out.append(
+            f"estimator={plan.estimator.name}, temperature, entropy bonus: the trainer's own"
+        )
+    if host.estimates and not host.losses and host.name not in OWN_LOSS:
+        out.append("policy loss, its mean, KL, epochs, temperature: the trainer's own")
     own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
     if own:
         out.append(
             f"{', '.join(own)}: defaults for small models; give what your model and data need"
         )
+    chosen = [f"{key}={plan.recipe.value(key)}" for key in SIZES if given(plan, key)]
+    if chosen and host.name in UNSIZED:
+        out.append(f"{', '.join(chosen)}: by the trainer's own keys")
     if host.losses and plan.policy_loss.component.couples == "batch":
         out.append(
             f"policy_loss={plan.policy_loss.name} over a mini-batch: it is handed a micro-batch"
@@ -286,11 +300,38 @@ def trl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     return "python train.py", [], {"train.py": text}
 
 
+def prime_rl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    config = plan.recipe.config
+    _theirs(host, plan.aggregation, {"token_mean": ""})
+    if plan.kl and config.kl.place == "reward":
+        raise UsageError("prime-rl has no KL in the reward; put kl.place=loss or kl.place=none")
+    if (epochs := config.train.epochs) > 1:
+        raise UsageError(f"prime-rl takes each rollout once; the recipe has train.epochs={epochs}")
+    said = {"loss": plan.policy_loss.name, **plan.policy_loss.options}
+    if plan.kl:
+        said |= {"kl": plan.kl.name, "kl_coef": config.kl.coef}
+    pairs = ", ".join(f"{k} = {_toml(v)}" for k, v in said.items() if v is not None)
+    text = '[trainer.loss]\ntype = "custom"\nimport_path = "rlzoo_bridges.prime_rl.policy_loss"\n'
+    return "uv run rl @ rl.toml @ rlzoo.toml", [], {"rlzoo.toml": f"{text}kwargs = {{{pairs}}}\n"}
+
+
+def rllm(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
+    options = "".join(f", {k}={v!r}" for k, v in _estimator_options(plan).items())
+    text = "from rllm.trainer import AgentTrainer\n\nfrom rlzoo_bridges.rllm import register\n\n"
+    text += (
+        f"name = register({plan.estimator.name!r}{options})\ntrainer = AgentTrainer(\n    ...,\n"
+    )
+    text += '    traj_group_adv_estimator_map={"default": name},  # a role of your workflow\n)\n'
+    return "python train.py", [], {"train.py": text + "trainer.train()\n"}
+
+
 WRITERS: dict[str, Callable[[Host, Plan], tuple[str, Words, dict[str, str]]]] = {
     "verl": verl,
     "skyrl": skyrl,
     "slime": slime,
     "trl": trl,
+    "prime-rl": prime_rl,
+    "rllm": rllm,
 }
 
 
@@ -321,6 +362,12 @@ def _value(value: Any) -> str:
     return (
         "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def _flags(words: Words) -> Words:

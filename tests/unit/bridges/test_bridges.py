@@ -10,6 +10,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,7 @@ from rlzoo.ops import at_last_action, whiten
 from rlzoo.plugin.columns import COLUMNS
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.files import list_configs
-from rlzoo_bridges import calls, columns, command, hosts, slime
+from rlzoo_bridges import calls, columns, command, hosts, prime_rl, rllm, slime
 from rlzoo_bridges.hosts import HOSTS, Host, find_host
 from rlzoo_bridges.lines import WRITERS, lines
 from rlzoo_bridges.proportional import proportional
@@ -62,7 +63,14 @@ def test_what_a_host_says_of_a_column_is_about_a_column(zoo):
 
 @pytest.mark.parametrize(
     ("host", "estimators", "losses"),
-    [("verl", 20, 17), ("skyrl", 15, 14), ("slime", 17, 0), ("trl", 10, 17)],
+    [
+        ("verl", 20, 17),
+        ("skyrl", 15, 14),
+        ("slime", 17, 0),
+        ("trl", 10, 17),
+        ("prime-rl", 0, 22),
+        ("rllm", 9, 0),
+    ],
 )
 def test_how_much_of_the_zoo_runs_where(zoo, host, estimators, losses):
     """At least what ran there when this was written; who takes something away sees it here."""
@@ -294,6 +302,89 @@ def test_slime_s_context_parallelism_is_refused(monkeypatch):
         slime.advantages(slimes("gae"), rollout())
 
 
+def test_sizes_that_are_given_are_named_where_they_are_not_carried(zoo):
+    for host in ("prime-rl", "rllm"):
+        told = lines(host, ["recipe=grpo", "aggregation=token_mean", "actor.lr=3e-6"], zoo).left
+        assert any("actor.lr=3e-06: by the trainer's own keys" in text for text in told)
+
+
+# ---------------------------------------------------------------- rLLM: no package is needed
+
+
+def trajectories(*lengths):
+    """A group with a trajectory of one step for each length."""
+    return Namespace(
+        trajectories=[Namespace(steps=[Namespace(response_ids=[0] * n)]) for n in lengths]
+    )
+
+
+def test_rllms_groups_get_one_number_for_each_trajectory():
+    rewards = [np.array([1.0, 0.0, 0.0]), np.array([1.0, 1.0])]
+    groups = [trajectories(3, 1, 2), trajectories(2, 2)]
+    advantages, returns = rllm.estimate("rloo", rewards, groups, {})
+    assert [a.tolist() for a in advantages] == [[1.0, -0.5, -0.5], [0.0, 0.0]]
+    assert [r.shape for r in returns] == [(3,), (2,)]
+
+
+def test_rllms_lengths_reach_the_estimator():
+    """opo's baseline weighs by length: (3 * 1 + 1 * 0) / 4; without groups all have one token."""
+    rewards = [np.array([1.0, 0.0])]
+    [long], _ = rllm.estimate("opo", rewards, [trajectories(3, 1)], {})
+    [even], _ = rllm.estimate("opo", rewards, None, {})
+    assert long.tolist() == [0.25, -0.75]
+    assert even.tolist() == [0.5, -0.5]
+
+
+def test_rllm_keeps_no_advantages_that_differ_within_a_trajectory():
+    groups = [trajectories(3, 2)]
+    with pytest.raises(ComponentError, match="rLLM keeps one"):
+        rllm.estimate("reinforce", [np.array([1.0, 0.0])], groups, {"gamma": 0.5})
+
+
+# ---------------------------------------------------------------- prime-rl: its LossOutputs
+
+
+@pytest.fixture
+def primes(monkeypatch):
+    """prime-rl's module of losses, with its class of results."""
+    for name in ("prime_rl", "prime_rl.trainer", "prime_rl.trainer.rl", "prime_rl.trainer.rl.loss"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    sys.modules["prime_rl.trainer.rl.loss"].LossOutputs = Namespace
+
+    def call(row, ref=None, weights=None, **kwargs):
+        inputs = Namespace(
+            trainer_logprobs=VALUES[row] - 1, inference_logprobs=VALUES[row] - 1.1,
+            ref_logprobs=ref, advantages=REWARDS[row], loss_mask=MASK[row].bool(),
+            loss_weights=weights,
+        )  # fmt: skip
+        return prime_rl.policy_loss(inputs, **kwargs)
+
+    return call
+
+
+def test_prime_rls_loss_is_the_sum_over_the_mask(primes):
+    found = primes(0, loss="surrogate")
+    ratio = torch.tensor(0.1).double().exp()
+    assert found.loss.item() == pytest.approx(-ratio.item())  # the rewards on the mask add up to 1
+    assert all(isinstance(x, torch.Tensor) for x in found.metrics.values())
+    half = primes(0, loss="surrogate", weights=torch.full((4,), 0.5))
+    assert half.loss.item() == pytest.approx(found.loss.item() / 2)
+
+
+def test_prime_rls_kl_needs_a_reference(primes):
+    plain = primes(2, loss="ppo_clip").loss
+    kl = primes(2, ref=VALUES[2] - 1.5, loss="ppo_clip", kl="k1", kl_coef=0.1).loss
+    assert (kl - plain).item() == pytest.approx(0.1 * 4 * 0.5)
+    with pytest.raises(ComponentError, match="ref_logprobs"):
+        primes(2, loss="ppo_clip", kl="k1", kl_coef=0.1)
+
+
+def test_prime_rl_has_losses_and_no_estimators(primes, zoo):
+    with pytest.raises(ComponentError, match="one at a time"):
+        primes(0, loss="kl_cov")
+    assert "advantages of its own" in HOSTS["prime-rl"].refusal(zoo.estimators["grpo"], zoo.columns)
+
+
 # ---------------------------------------------------------------- verl: its functions stand in
 
 
@@ -388,7 +479,7 @@ def test_every_recipe_has_its_lines_or_a_reason(zoo, monkeypatch):
                 reasons.append(str(error))
                 continue
             ran += 1
-            assert found.text.endswith((*found.words[-1:], "train.py"))
+            assert found.text.endswith((*found.words[-1:], "train.py", "@ rlzoo.toml"))
         assert ran >= 10, host
         others = [why for why in reasons if HOSTS[host].title not in why]
         assert [why for why in others if not why.startswith("teacher: ")] == []  # to be named first
