@@ -584,7 +584,10 @@ def bridges_block(zoo: Zoo) -> str:
             link = f"[`{c.name}`](components/{kind}/{c.name}.md)"
             rows.setdefault(tuple(said(c, h) for h in hosts), []).append(link)
         head = [TITLES[kind].lower(), *(h.title for h in hosts)]
-        return table(head, [[", ".join(links), *cells] for cells, links in rows.items()])
+        nowhere = {cells: x for cells, x in rows.items() if {*cells} == {cells[0]} != {"yes"}}
+        some = [[", ".join(x), *cells] for cells, x in rows.items() if cells not in nowhere]
+        rest = [f"{', '.join(x)} ({cells[0][4:]})" for cells, x in nowhere.items()]  # after "no: "
+        return f"{table(head, some)}\n\nNo trainer supplies the columns of {'; '.join(rest)}."
 
     every = list(HOSTS.values())
     asked = [[h.title, f"`{c}`", text] for h in every for c, text in h.asks.items()]

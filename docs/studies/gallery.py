@@ -151,8 +151,7 @@ INTRO = """\
 # Gallery of recipes
 
 Which recipes ship, how does each learn, and which should you try first? `rlzoo run NAME` runs one,
-`rlzoo show recipe=NAME` prints its settings. The linked components have the formulas.
-"One update": one optimizer step per batch, where most recipes take four.
+`rlzoo show recipe=NAME` prints its settings. Links lead to the formulas.
 
 **Curves**: mean score of training batches over tokens drawn. Blue is the recipe with the range of
 its seeds, dashed is the task's best recipe. (DAPO filters its batches, so its curve looks better
@@ -160,10 +159,9 @@ than the policy is.)
 
 **Advice** comes from the [league](league.md): short untuned runs. It suggests where to start, not
 what is best at your scale. *Level with the best*: these seeds show no difference at 95 %. *Behind*
-comes with the share of the best row's gain. *Try first*: level with the best on every task, and the
-95 % interval of the mean rank is in the first third. Failed runs are counted
-([definitions](league.md#what-went-wrong)). Recipes are sorted by mean rank over the tasks (with its
-95 % interval), among those that apply to every task.
+is followed by the row's share of the best row's gain. *Try first*: level with the best on every
+task, and the 95 % interval of the mean rank is in the first third. The league has the ranks, by
+which recipes are sorted, and the [failed runs](league.md#what-went-wrong).
 """
 
 
@@ -204,23 +202,19 @@ def made_of(plan: Plan) -> str:
     def link(bound: Any) -> str:
         return f"[{bound.name}](components/{bound.component.kind}/{bound.name}.md)"
 
-    parts = [link(plan.estimator), f"loss {link(plan.policy_loss)}", link(plan.aggregation)]
+    parts = [link(plan.estimator), link(plan.policy_loss)]
     if plan.kl is not None:
-        parts.append(f"KL {link(plan.kl)} in the {plan.recipe.config.get('kl')['place']}")
+        parts.append(f"{plan.recipe.config.get('kl')['place']} KL {link(plan.kl)}")
     if plan.sampler is not plan.base_sampler:
         parts.append(f"sampler {link(plan.sampler)}")
     parts += [f"column {link(column)}" for column in plan.columns]
-    config = plan.recipe.config
     parts += [f"reward `{name}`" for name in plan.rewards if name != "verifier"]
     parts += [f"correction `{plan.correction}`"] if plan.correction else []
-    parts += [f"critic warm-up {config.train.critic_warmup}"] if config.train.critic_warmup else []
-    parts += [f"whitened by {config.whiten}"] if config.whiten != "none" else []
-    parts += ["one update"] if config.train.epochs * config.train.minibatches == 1 else []
     return ", ".join(parts) + "."
 
 
 def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """What the league suggests: try it first? Where was it behind? How often did it fail?"""
+    """What the league suggests: try it first? Where was it behind?"""
     if not row:
         apart = league.NOT_PLAYED.get(name)
         return f"Measured [separately]({apart})." if apart else "This recipe was not measured yet."
@@ -235,13 +229,6 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         text = f"**{text}.** Behind on {where}: {' to '.join(low_high)}."
     else:
         text = f"**{text}.** Level with the best on every task."
-    counts = {how: sum(n.values()) for how, n in row["failures"].items()}
-    failed = [f"{count} {how}" for how, count in counts.items()]
-    runs = sum(facts["tasks"][task]["seeds"] for task in tasks)
-    text += f" In {runs} runs {listed(failed)}." if failed else ""
-    if "rank" in row:
-        interval = f"({row['low']:.1f} to {row['high']:.1f})"
-        text += f" Rank {row['rank']:.1f} {interval}."
     return text
 
 

@@ -113,11 +113,11 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
     may have written a URL there, too, so that it counts only where the caller gives it."""
     if not is_url(path):
         if dir is not None:
-            raise UsageError(f"--dir: is for the run of a URL, and {path} is a folder")
+            raise UsageError(f"--dir: requires the URL of a run. {path} is a folder")
         if store is None and (noted := kept_at(Path(path))):
             name = shlex.quote(str(path))
             raise UsageError(
-                f"{path} is kept at {noted}, as its note {NOTE} has it: if you keep it there, "
+                f"{path} is kept at {noted}, according to its note {NOTE}. If that is right, "
                 f"`rlzoo resume {name} --store {shlex.quote(noted)}` continues it; if not, remove "
                 f"{Path(path) / NOTE}"
             )
@@ -127,7 +127,7 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
-        raise RunError(f"--dir: {local} is there already, and is not kept at {url}; give another")
+        raise RunError(f"--dir: {local} exists and is not stored at {url}; name another")
     return local, url
 
 

@@ -90,7 +90,7 @@ class Run:
         """`steps`, `evaluations` or `samples` as a pandas DataFrame, a row each. Raises UsageError
         where pandas is not installed."""
         if what not in ("steps", "evaluations", "samples"):
-            raise UsageError(f"frame: of steps, evaluations or samples. Got {what!r}")
+            raise UsageError(f"frame: must be steps, evaluations or samples. Got {what!r}")
         try:
             import pandas
         except ImportError:
@@ -170,7 +170,7 @@ def load_run(path: str | os.PathLike[str]) -> Run:
     path = copy_of(path)
     if (path / "sweep.json").is_file():
         runs = sorted(p.parent.name for p in path.glob("*/recipe.yaml"))
-        raise RunError(f"{path} is a sweep: compare reads it whole, load_run one of {runs}")
+        raise RunError(f"{path} is a sweep: pass it to compare, or one of {runs} to load_run")
     folder = open_folder(path)
     return Run(folder.path, folder.summary())
 

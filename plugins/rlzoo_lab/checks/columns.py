@@ -56,7 +56,7 @@ class _Reference:
     device = torch.device("cpu")
 
     def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"reads reference.{name}; ask reference.log_probs(columns) or logits")
+        raise AssertionError(f"reads reference.{name}; call reference.log_probs(columns) or logits")
 
     def precision(self) -> Any:
         return nullcontext()

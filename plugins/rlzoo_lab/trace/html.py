@@ -30,7 +30,7 @@ pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: 
   border-left: 3px solid var(--faint); padding-left: .8rem; }
 .key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
 .lambda { display: flex; gap: .8rem; align-items: center; } .lambda input { width: 16rem;
-  accent-color: var(--c0); } td.stale { opacity: .3; text-decoration: line-through; }
+  accent-color: var(--c0); } td.stale { opacity: 0.3; text-decoration: line-through; }
 tr.on { outline: 2px solid var(--c0); }
 #row-of { position: fixed; inset: auto 0 0 0; padding: .5rem 1rem; background: var(--card);
   border-top: 1px solid var(--muted); font-variant-numeric: tabular-nums; }

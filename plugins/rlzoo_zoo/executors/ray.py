@@ -269,7 +269,7 @@ def _knock(address):
         if not os.environ.get("RAY_USE_TLS"):  # it speaks gRPC, which is HTTP/2
             head.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + SETTINGS)
             if head.recv(9)[3:4] != SETTINGS[3:4]:
-                raise ConnectionError("what answers there is no head of a cluster")
+                raise ConnectionError("the server at that address is not the head of a cluster")
 
 
 def _fits(wants, node):

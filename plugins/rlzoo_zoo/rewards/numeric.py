@@ -52,7 +52,7 @@ def numeric(
 def equal(response: str, answer: str, find: str, tolerance: float, relative: float) -> bool:
     want = last_number(answer)
     if want is None:
-        raise ValueError(f"the answer {answer!r} holds no number")
+        raise ValueError(f"the answer {answer!r} contains no number")
     box = None if find == "last" else last_box(response)
     if box is None and find == "boxed":
         return False

@@ -68,7 +68,7 @@ class Dataset:
         if test_path and test_split:
             raise ValueError("test_path and test_split exclude each other")
         if answer is None and checker != "none":
-            raise ValueError("without an answer there is no right: answer=null needs checker=none")
+            raise ValueError("answer=null requires checker=none: no answer can be checked")
         if checker == "math":
             refuse_missing()
         for pattern in (answer_pattern, response_pattern):
@@ -282,7 +282,7 @@ class Dataset:
             if not text.strip():
                 raise ValueError("empty answer")
             if self.checker == "numeric" and last_number(text) is None:
-                raise ValueError(f"the answer {text!r} holds no number")
+                raise ValueError(f"the answer {text!r} contains no number")
 
 
 def counting(count, limit):

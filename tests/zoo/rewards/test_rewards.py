@@ -181,7 +181,7 @@ def test_numbers_are_compared_exactly_within_the_tolerance():
     assert scores(numeric, ["0.3333"], ["1/3"], tolerance=1e-3) == [1]
     assert scores(numeric, ["99", "101.1"], [100, 100], relative=0.01) == [1, 0]
     assert scores(numeric, ["so 42"], [["7", 42]]) == [1]
-    with pytest.raises(ValueError, match="'forty' holds no number"):
+    with pytest.raises(ValueError, match="'forty' contains no number"):
         numeric(["42"], ["forty"])
 
 

@@ -272,7 +272,7 @@ def test_any_bytes_are_rows_or_faults(content):
 
 def test_options_that_cannot_be_are_refused(sums):
     faults = [
-        ({"answer": None}, "needs checker=none"),
+        ({"answer": None}, "requires checker=none"),
         ({"answer_pattern": "("}, "not a pattern"),
         ({"response_pattern": "*"}, "not a pattern"),
         ({"test_path": sums, "test_split": "test"}, "exclude each other"),
@@ -318,7 +318,7 @@ def test_the_final_answer_is_taken_out_of_a_solution(tmp_path):
     assert task.is_correct(["so $3000.00", "3"], ["3,000"] * 2).tolist() == [True, False]
     with pytest.raises(DataError, match=r":1: answer_pattern finds nothing in \.\.\."):
         made(path, answer_pattern="=> (.*)")
-    with pytest.raises(DataError, match="'is wrong' holds no number"):
+    with pytest.raises(DataError, match="'is wrong' contains no number"):
         made(path, answer_pattern="#### 0 (.*),", checker="numeric")
 
 
