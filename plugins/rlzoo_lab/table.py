@@ -66,10 +66,13 @@ trace = Verb(
     function="rlzoo_lab.api.verbs:trace",
 )
 doctor = Verb(
-    "RUN",
+    "RUN | --environment",
     "what is wrong with a run, in words",
     "rlzoo_lab.doctor.command",
-    examples=(("rlzoo doctor runs/a", "finished or not"),),
+    examples=(
+        ("rlzoo doctor runs/a", "finished or not"),
+        ("rlzoo doctor --environment", "versions and devices, for a bug report"),
+    ),
 )
 report = Verb(
     "RUN [--out FILE]",

@@ -231,12 +231,16 @@ def evaluate(
     return perform("eval", [*subject, *as_words(overrides)], asked)
 
 
-def doctor(run: PathOrRun) -> Document:
-    """What is wrong with a run, and what to try: `rlzoo doctor`. Findings, most severe first.
+def doctor(run: PathOrRun | None = None, *, environment: bool = False) -> Document:
+    """Faults in a run's numbers, most severe first, and what to try: `rlzoo doctor`.
 
-    Raises RunError if the folder is not a run.
+    Raises RunError if the folder is not a run, UsageError unless one of the two is given.
+
+    Options:
+        environment: instead of a run: versions, devices, plugins and terminal, for a bug report
     """
-    return perform("doctor", [_place(run)], ())
+    words = [] if run is None else [_place(run)]
+    return perform("doctor", words, [("environment", environment)])
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:

@@ -7,6 +7,7 @@ May import `train` and below, and no other verb. No torch, no model.
     command   the arguments, and what is printed
     critic    rules: does the critic learn, what does it explain, does that matter
     data      rules: prompts, answers, and how a response is read
+    environment  versions, devices, plugins and terminal, for a bug report
     learning  rules: is there a signal, and does the policy learn it
     outcome   rules: gamed, memorized, risen and fallen
     rule      the form of a rule, and which findings it explains

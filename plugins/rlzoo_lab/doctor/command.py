@@ -1,4 +1,7 @@
-"""`rlzoo doctor`: names the faults of a run. This module does not import torch."""
+"""`rlzoo doctor`: names the faults of a run, or describes the environment.
+
+This module does not import torch.
+"""
 
 import argparse
 from collections.abc import Iterator, Mapping
@@ -6,8 +9,9 @@ from dataclasses import asdict
 from typing import Any
 
 from rlzoo.cli.verb import Result
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, UsageError
 from rlzoo.runs.folder import open_folder
+from rlzoo_lab.doctor.environment import environment, lines_of
 from rlzoo_lab.doctor.rules import RULES, SEVERITIES
 from rlzoo_lab.doctor.series import Finding, read_run
 from rlzoo_lab.records.record import Record
@@ -49,10 +53,20 @@ def examine(run: Record) -> tuple[list[Finding], list[str]]:
 
 
 def add_arguments(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("path", metavar="RUN", help="a run folder, finished or not")
+    sub.add_argument("path", metavar="RUN", nargs="?", help="a run folder, finished or not")
+    sub.add_argument(
+        "--environment",
+        action="store_true",
+        help="instead of a run: versions, devices, plugins and terminal, for a bug report",
+    )
 
 
 def run(arguments: argparse.Namespace) -> Result:
+    if arguments.environment == (arguments.path is not None):
+        raise UsageError("doctor: needs either a RUN or --environment")
+    if arguments.environment:
+        facts = environment()
+        return Result(facts, lambda _: lines_of(facts))
     folder = open_folder(arguments.path, large=False)
     try:
         record = read_run(folder)
