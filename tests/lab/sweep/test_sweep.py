@@ -288,7 +288,7 @@ def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, troub
     assert main(["sweep", *words, "--dir", str(trouble / "s"), "--jobs", "1"]) == 1
     *warned, err = capsys.readouterr().err.strip().splitlines()
     assert "no space left on device" in err
-    assert "the same command goes on" in err
+    assert "the same command continues" in err
     assert all(line.startswith("rlzoo: warning: ") for line in warned)
     assert sweep(*words, dir=trouble / "s", jobs=1) == 0
     assert scores(trouble / "s") == scores(whole)
