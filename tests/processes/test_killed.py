@@ -57,7 +57,10 @@ def in_a_terminal(tty, words):
     os._exit(main(words))
 
 
-@pytest.mark.parametrize("how", ["SIGTERM", "SIGHUP", "SIGXCPU", "SIGINT", "hang-up"])
+@pytest.mark.parametrize(
+    "how", ["SIGTERM", *(pytest.param(x, marks=pytest.mark.landing)
+                        for x in ("SIGHUP", "SIGXCPU", "SIGINT", "hang-up"))]
+)  # fmt: skip
 def test_a_signal_to_the_whole_group_changes_no_score(how, words, tmp_path):
     """Also to the process that the reward judges in; then on to the end."""
     draw = random.Random(how)
@@ -168,7 +171,9 @@ def swept(said, group, words):
     sys.exit(main(words))
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGINT"])
+@pytest.mark.parametrize(
+    "name", ["SIGTERM", *(pytest.param(x, marks=pytest.mark.landing) for x in ("SIGHUP", "SIGINT"))]
+)
 @pytest.mark.parametrize("group", [True, False])
 def test_a_signal_to_a_sweep_stops_its_runs_with_checkpoints(name, group, words, tmp_path):
     """To its process, or to the group with the workers, as a terminal and a scheduler do."""

@@ -317,6 +317,7 @@ def test_processes_are_timed_from_step_to_step_and_compared_with_one(nano, capsy
     assert "| dr_grpo, 2 processes |" in text
 
 
+@pytest.mark.landing
 @pytest.mark.process
 def test_processes_that_fail_are_a_row_with_the_last_word(tmp_path, monkeypatch):
     asked = bench.Bench(parse(["bench"]), tmp_path)
