@@ -94,7 +94,7 @@ def export(
         else:
             _save_whole(source, aside, recipe, dtype, trust_remote_code)
         what = "adapter" if adapter else "model"
-        card = model_card(folder, weights, recipe, adapter=adapter, dtype=dtype)
+        card = model_card(folder, weights, recipe, aside, dtype=dtype)
         (aside / "README.md").write_text(card, encoding="utf-8")
         shutil.rmtree(scratch, ignore_errors=True)
     return {
@@ -164,12 +164,12 @@ def model_card(
     folder: RunFolder,
     weights: Weights,
     recipe: Mapping[str, Any],
+    place: Path,
     *,
-    adapter: bool,
     dtype: str | None,
 ) -> str:
-    """README.md: what the model is, how it was trained, what it scored, how to load it."""
-    base, task = _base(recipe), recipe["task"]["name"]
+    """README.md: what the model in `place` is, how it was trained, its scores, how to load it."""
+    base, task, adapter = _base(recipe), recipe["task"]["name"], (place / ADAPTER).is_file()
     estimator = recipe["estimator"]["name"]
     front = {
         "base_model": base,
@@ -185,7 +185,7 @@ def model_card(
         "---\n" + yaml.safe_dump(front, sort_keys=False) + "---",
         f"# {name}",
         f"`{base}` trained on `{task}` with the estimator `{estimator}` by rlzoo; "
-        f"the weights of {at}" + (f", in {dtype}." if dtype else "."),
+        f"the weights of {at}" + (f", in {dtype}." if dtype else ".") + _quantized(place, adapter),
         "## Results\n\n" + _results(folder, weights),
         "## Training\n\n" + _training(folder, weights, recipe),
         "## How to load it\n\n" + _loading(adapter),
@@ -194,6 +194,17 @@ def model_card(
         + "```",
     ]
     return "\n\n".join(sections) + "\n"
+
+
+def _quantized(place: Path, adapter: bool) -> str:
+    """A sentence on weights that come from a GGUF file; "" for others."""
+    said = json.loads((place / (ADAPTER if adapter else "config.json")).read_text("utf-8"))
+    if adapter:
+        base = str(said.get("base_model_name_or_path"))
+        from_gguf = base.startswith("package:") or base.endswith(".gguf")
+        return f" The base model is the GGUF file of `{base}`." if from_gguf else ""
+    note = said.get("rlzoo_gguf")
+    return f" The weights before training: {note}." if note else ""
 
 
 def _results(folder: RunFolder, weights: Weights) -> str:

@@ -92,7 +92,7 @@ def _converted(file: Path, source: str, told: str, key: str) -> Path:
     import transformers
 
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rlzoo" / "gguf"
-    same = f"{source} {checksum(file)} {transformers.__version__}"
+    same = f"2 {source} {checksum(file)} {transformers.__version__}"  # 2: the form of the folder
     folder = cache / f"{file.stem}-{hashlib.sha256(same.encode()).hexdigest()[:16]}"
     if folder.is_dir():
         return folder
@@ -102,6 +102,7 @@ def _converted(file: Path, source: str, told: str, key: str) -> Path:
     with silent, reading(f"{key}: {file} cannot be read as GGUF"):
         model, tokenizer, types = _read(file)
     note = {"source": source, "note": f"{told}: {_quantized(types)}"}
+    model.config.rlzoo_gguf = note["note"]  # saved with whatever is trained from it
     cache.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=".partial-", dir=cache))
     try:

@@ -172,6 +172,12 @@ def test_it_is_saved_resumed_and_exported(file, llama, tmp_path, more):
     assert not close(a, llama)
     export.export(str(whole.path), str(tmp_path / "out"), merge=bool(more))
     assert close(AutoModelForCausalLM.from_pretrained(tmp_path / "out"), a)
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert f"The weights before training: {file}: GGUF (F32), not quantized" in card
+    if more:
+        export.export(str(whole.path), str(tmp_path / "adapter"))
+        card = (tmp_path / "adapter" / "README.md").read_text()
+        assert f"The base model is the GGUF file of `{file}`." in card
 
 
 def test_an_adapter_names_the_file_not_the_copy(file):
