@@ -267,7 +267,8 @@ def pick(p: Tensor, u: Tensor) -> Tensor:
     cost as much as the softmax.
     """
     width = p.shape[1] if p.shape[1] <= BLOCK else BLOCK
-    blocks = F.pad(p, (0, -p.shape[1] % width)).view(len(p), -1, width)
+    short = -p.shape[1] % width
+    blocks = (F.pad(p, (0, short)) if short else p).view(len(p), -1, width)
     sums = blocks.sum(-1).double()
     block, left = _passes(sums, u.double() * sums.sum(1))
     inner = blocks[torch.arange(len(p), device=p.device), block].double()
