@@ -16,6 +16,8 @@ from rlzoo_lab.doctor.rules import RULES, SEVERITIES
 from rlzoo_lab.doctor.series import Finding, read_run
 from rlzoo_lab.records.record import Record
 
+LISTED = 12  # names of rules that a terminal still shows
+
 
 def examine(run: Record) -> tuple[list[Finding], list[str]]:
     """(findings, most severe first and causes before symptoms; names of rules that could not run).
@@ -112,6 +114,7 @@ def diagnosis(document: Mapping[str, Any]) -> Iterator[Any]:
     verdict = f"{wrong} found a fault" if wrong else "no fault found"
     yield Text(f"\n{len(document['judged'])} rules: {verdict}.")
     if document["not_judged"]:
-        names = ", ".join(name.replace("_", " ") for name in document["not_judged"])
+        names = [name.replace("_", " ") for name in document["not_judged"]]
+        what = ", ".join(names) if len(names) <= LISTED else f"{len(names)} rules (--json: which)"
         why = "too few steps, or the metric is missing"
-        yield Text(f"Not judged ({why}): {names}.", style="dim")
+        yield Text(f"Not judged ({why}): {what}.", style="dim")

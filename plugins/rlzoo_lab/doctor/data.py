@@ -46,7 +46,9 @@ def data_differ_before_training(run: Record) -> Finding | None:
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if held is None or run.evaluations[0]["step"] != 0 or not samples_alike(run):
         return None
-    first = fmean(run.series(names.RIGHT)[:FIRST_STEPS])
+    start, first = run.series(names.RIGHT)[0], fmean(run.series(names.RIGHT)[:FIRST_STEPS])
+    if start == held or (first - held) / (start - held) > 2 or (first > held) != (start > held):
+        return None  # the first updates made the difference
     prompts = run.key("rollout.prompts", 16)
     n, m = FIRST_STEPS * min(64, prompts), max(1, run.key("eval.samples", 64))
     middle = (n * first + m * held) / (n + m)  # samples of a prompt are alike: count prompts

@@ -198,16 +198,19 @@ def kl_exploding(run: Record) -> Finding | None:
     values = run.series(names.REF_KL)
     n = max(1, len(values) // 3)
     middle, tail = fmean(values[-2 * n : -n]), fmean(last(values))
-    if not (tail > 1.0 or (tail > 0.5 and tail > 2 * middle)) or well(run):
+    most = max(fmean(values[i : i + n]) for i in range(len(values) - n + 1))
+    far = tail > 1.0 or (tail > 0.5 and tail > 2 * middle) or most > 2.0
+    if not far or well(run):
         return None
     best = run.improved and fallen(run) is None  # a move that pays, held out as well
     return Finding(
         "note" if best and learning(run) else "warning" if learning(run) else "problem",
         f"KL to the reference is {tail:.3g} nats per token in {span}, after "
-        f"{middle:.3g} in the third before: the policy writes texts that the reference hardly "
-        f"ever would. Reward {course(run)}.{'' if learning(run) else unknown(run)}",
+        f"{middle:.3g} in the third before (at most {max(values):.3g}): the policy writes texts "
+        f"that the reference hardly ever would. Reward {course(run)}."
+        f"{'' if learning(run) else unknown(run)}",
         f"Raise kl.coef (it is {run.key('kl.coef')})." if learning(run) else compare_first(run),
-        {"middle": middle, "last": tail, "kl_coef": run.key("kl.coef")},
+        {"middle": middle, "last": tail, "most": max(values), "kl_coef": run.key("kl.coef")},
     )
 
 

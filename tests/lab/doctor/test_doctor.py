@@ -789,3 +789,25 @@ def test_unfinished_and_half_written_folders_are_named(healthy, tmp_path, capsys
 def test_a_critic_without_error_is_not_cut_off():
     run = record({"critic/grad_norm": 0.0, "critic/vf_loss": 0.0})
     assert "critic_does_not_learn" not in names(run)
+
+
+def test_a_policy_that_the_first_update_breaks_is_not_taken_for_other_data():
+    rate = {"actor.lr": 6e-3, "rollout.prompts": 64}
+    broken = record(
+        {"response/right": [0.35] + [0.03] * (N - 1)}, accuracy=(0.39, 0.02), recipe=rate
+    )
+    other = record({"response/right": [0.03] * N}, accuracy=(0.39, 0.02), recipe=rate)
+    assert "data_differ_before_training" not in names(broken)
+    assert "data_differ_before_training" in names(other)
+
+
+def test_a_policy_that_went_far_and_came_half_back_has_gone_far():
+    far = [0.0] + [3.0] * (N // 2) + [0.9] * (N - 1 - N // 2)
+    lost = {"actor/ref_kl": far, "reward/mean": lambda x: 0.4 - 0.4 * x}
+
+    def all_of(changes):
+        found = names(record(changes, accuracy=(0.4, 0.02))).values()
+        return {name for f in found for name in (f.rule, *f.so_too)}
+
+    assert "kl_exploding" in all_of(lost)
+    assert "kl_exploding" not in all_of({**lost, "actor/ref_kl": [x / 4 for x in far]})
