@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rlzoo.errors import UsageError
@@ -71,6 +72,12 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
         )
     if host.estimates and not host.losses and host.name not in OWN_LOSS:
         out.append("policy loss, its mean, KL, epochs, temperature: the trainer's own")
+    for bound in (plan.estimator, plan.policy_loss):
+        if (file := Path(bound.component.origin)).suffix == ".py":
+            out.append(
+                f"{bound.name}, your plugin: set RLZOO_PLUGINS={file.resolve()} for all of the "
+                "trainer's processes (with Ray: env_vars of its runtime_env), or install it"
+            )
     own = [f"{key}={plan.recipe.value(key)}" for key in SIZES if not given(plan, key)]
     if own:
         out.append(
@@ -105,8 +112,16 @@ def left(host: Host, plan: Plan, plugins: Mapping[str, Any]) -> Words:
 
 
 def given(plan: Plan, key: str) -> bool:
-    """Whether the recipe's own file or the command line sets it."""
-    return not NOT_GIVEN.search(plan.recipe.origins[key])
+    """Whether the recipe's own file or the command line sets it, or its algorithm needs it: an
+    estimator of groups is another one with a trainer's single sample."""
+    groups = (
+        key == "rollout.samples"
+        and plan.recipe.config.rollout.samples > 1
+        and any(
+            "group_ids" in bound.component.needs for bound in (plan.estimator, plan.policy_loss)
+        )
+    )
+    return groups or not NOT_GIVEN.search(plan.recipe.origins[key])
 
 
 def _sizes(plan: Plan, theirs: Mapping[str, str]) -> dict[str, Any]:

@@ -94,9 +94,8 @@ def _component(zoo: Zoo, kind: str, name: str, key: str, origins: Mapping[str, s
     try:
         return zoo.shelves[kind][name]
     except RlzooError as error:
-        known = (
-            f" (there are: {', '.join(zoo.shelves[kind])})" if "did you" not in str(error) else ""
-        )
+        there = f"there are: {', '.join(zoo.shelves[kind])}; your own: RLZOO_PLUGINS=FILE.py"
+        known = f" ({there})" if "did you" not in str(error) else ""
         line = f"{key} ({origins.get(key, '?')}): {error}{known}"
         raise RecipeError(line, key=key, kind="unknown-component") from None
 

@@ -147,9 +147,9 @@ def test_a_plugins_own_column_travels_where_the_trainer_has_what_it_is_made_of(
     text = HOSTS["trl"].refusal(zoo.estimators["by_surprise"], zoo.columns)
     assert "'surprise' (a plugin makes it of 'old_log_probs'" in text
     told = lines("verl", ["recipe=grpo", "estimator=by_surprise"], zoo).left
-    assert [text for text in told if "surprise" in text] == [
-        "columns surprise: the bridge makes them, by their default options"
-    ]
+    mine, column = [text for text in told if "surprise" in text]
+    assert column == "columns surprise: the bridge makes them, by their default options"
+    assert f"RLZOO_PLUGINS={tmp_path / 'mine.py'} for all" in mine
 
 
 def test_an_unknown_trainer_is_told():
@@ -514,11 +514,15 @@ SIZES = {
 @pytest.mark.parametrize("host", SIZES)
 def test_sizes_of_small_models_are_not_carried_over(zoo, host):
     """A preset's and a default's are neither the recipe's nor the reader's."""
-    found = lines(host, ["recipe=grpo", "model=qwen2.5-0.5b"], zoo)
+    found = lines(host, ["recipe=grpo", "model=qwen2.5-0.5b", "estimator=reinforce"], zoo)
     assert not [size for size in SIZES[host] if size in found.text]
     (text,) = [x for x in found.left if "rollout.prompts=64" in x]
     for size in ("max_new_tokens=5", "samples=4", "minibatches=4", "actor.lr=1e-06"):
         assert size in text
+    grouped = lines(host, ["recipe=grpo", "model=qwen2.5-0.5b"], zoo)
+    kept = [size for size in SIZES[host] if size in grouped.text]
+    assert len(kept) == 1, "an estimator of groups keeps their size"
+    assert {x for x in SIZES[host] if "n=" in x or "samples" in x or "generations" in x} == {*kept}
     words = ["recipe=grpo", "rollout.prompts=96", "rollout.samples=8", "train.minibatches=3",
              "rollout.max_new_tokens=777", "actor.lr=3e-6"]  # fmt: skip
     said = lines(host, words, zoo)
