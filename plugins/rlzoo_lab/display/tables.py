@@ -29,8 +29,8 @@ def closing_tables(summary: dict[str, Any], folder: RunFolder, width: int) -> li
     parts: list[Any] = [title, table, samples_table(folder)]
     if others:
         text = (
-            f"{others} more run{'s' * (others > 1)} in {folder.path.parent} of another task, data, "
-            "model, budget or evaluation."
+            f"Not shown: {others} run{'s' * (others > 1)} in {folder.path.parent} with another "
+            "task, data, model, budget or evaluation."
         )
         parts.insert(2, Text(text, style="dim"))
     return [*parts, Text(f"run folder: {folder.path}", overflow="fold")]

@@ -159,7 +159,7 @@ def test_the_closing_table_shows_what_compares_by_what_differs(columns, tmp_path
     for row in (["a", "lam=0.9", "0"], ["b", "lam=1", "0"], ["mine", "lam=0.9", "1"]):
         assert row in rows
     assert "other-" not in out.replace(str(tmp_path), "")
-    assert "4 more runs" in " ".join(out.split())
+    assert "Not shown: 4 runs in" in " ".join(out.split())
 
 
 FLAT_LINE = {"score/std": 0.0, "group/no_signal": 1.0, "reward/mean": 0.0}
