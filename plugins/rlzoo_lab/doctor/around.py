@@ -51,15 +51,18 @@ def evaluated_otherwise(run: Record) -> Finding | None:
     before = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if not differ or before is None:
         return None
-    first = fmean(run.series(names.RIGHT)[:2])
+    first, when = fmean(run.series(names.RIGHT)[:2]), "Before any learning"
     n = rows(run)
     error = math.sqrt(0.25 / n + 0.25 / max(1, run.key("eval.samples", n)))
+    if abs(first - before) < max(0.1, 3 * error):
+        first, when = late(run, names.RIGHT), "At the end"
+        before = run.evaluations[-1].get(names.ACCURACY, first)
     if abs(first - before) < max(0.1, 3 * error):
         return None
     return Finding(
         "note" if before > first else "warning",  # sharper samples are a common choice
         f"The evaluation samples differently from training: {', '.join(differ)}. "
-        f"Before any learning, held-out accuracy is {before:.0%} and training accuracy "
+        f"{when}, held-out accuracy is {before:.0%} and training accuracy "
         f"{first:.0%}: the evaluation does not measure the policy that is trained.",
         "Set eval.temperature, eval.top_k and eval.top_p to the values of rollout.*.",
         {"held_out": before, "training": first},

@@ -11,7 +11,7 @@ from zlib import crc32
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SYMPTOMS, rule
-from rlzoo_lab.doctor.series import Finding, late, right_or_wrong, samples_alike
+from rlzoo_lab.doctor.series import Finding, course, late, right_or_wrong, samples_alike
 from rlzoo_lab.doctor.suspects import own_data
 from rlzoo_lab.numbers import option_text
 from rlzoo_lab.records.record import Record
@@ -44,6 +44,8 @@ def texts(run: Record) -> list[dict[str, Any]]:
 def data_differ_before_training(run: Record) -> Finding | None:
     """Before any learning, training prompts and held-out prompts are answered equally well."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
+    if run.key("sampler.name") not in (None, "transformers"):  # it may replace groups
+        return None
     if held is None or run.evaluations[0]["step"] != 0 or not samples_alike(run):
         return None
     start, first = run.series(names.RIGHT)[0], fmean(run.series(names.RIGHT)[:FIRST_STEPS])
@@ -236,4 +238,39 @@ def held_out_prompts_are_trained_on(run: Record) -> Finding | None:
         "held-out accuracy shows what was learned, not that it carries over.",
         "Split the data so that no prompt is in both parts (task.test_path, task.test_fraction).",
         {"both": len(held & seen), "training": len(seen), "held_out": len(held)},
+    )
+
+
+@rule(names.REWARD, explains=(*SYMPTOMS, *HARD, "data_differ_before_training"))
+def prompts_are_cut(run: Record) -> Finding | None:
+    """Nearly all prompts are as long as the limit to which longer ones are cut."""
+    limit, how = run.key("task.max_prompt"), str(run.key("task.too_long", ""))
+    length = fmean(run.series("prompt_length/mean") or [0.0])
+    if not limit or not how.startswith("cut") or length < 0.9 * limit:
+        return None
+    side = "start" if how == "cut_start" else "end"
+    return Finding(
+        "problem" if not run.improved else "warning",
+        f"Prompts are cut: task.max_prompt={limit} (task.too_long={how}), and the mean prompt has "
+        f"{length:.1f} tokens, so most have lost their {side}, held-out ones too. Reward "
+        f"{course(run)}.",
+        "Raise task.max_prompt, or drop longer prompts (task.too_long=drop).",
+        {"limit": limit, "mean": length},
+    )
+
+
+@rule(names.TRUNCATED, least=3, explains=("no_signal_in_groups", "training_and_held_out_part"))
+def training_is_cut_shorter(run: Record) -> Finding | None:
+    """Responses are longer in evaluations than training lets them be."""
+    limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")
+    cut = fmean(run.series(names.TRUNCATED))
+    if not limit or not longer or longer <= limit or cut < 0.05:
+        return None
+    return Finding(
+        "warning",
+        f"rollout.max_new_tokens={limit} cuts {cut:.0%} of the training responses, while "
+        f"evaluations allow {longer} tokens: answers that take more than {limit} are never paid, "
+        f"so the policy learns to avoid them. Reward {course(run)}.",
+        f"Set rollout.max_new_tokens={longer}.",
+        {"limit": limit, "evaluation": longer, "truncated": cut},
     )

@@ -24,6 +24,18 @@ from rlzoo_lab.doctor.suspects import compare_first, default, unknown
 from rlzoo_lab.records.record import Record
 
 WELL = 0.85  # held-out accuracy, or a reward of at most 1, above which little is left to learn
+# Estimators of the zoo that compare a response neither with its group nor with a critic.
+WITHOUT_GROUPS = (
+    "a_star_po",
+    "iw_opd",
+    "opd",
+    "raft",
+    "reinforce",
+    "remax",
+    "sdpo",
+    "vineppo",
+    "vopd",
+)
 
 
 def well(run: Record) -> bool:
@@ -133,6 +145,8 @@ def no_signal_in_groups(run: Record) -> Finding | None:
     span = spans(run, names.NO_SIGNAL)[1]
     if run.has("critic/vf_loss") or run.key("rollout.samples", 2) < 2:
         return None  # a critic compares with its own prediction, not with the group
+    if run.key("estimator.name") in WITHOUT_GROUPS:
+        return None
     tail = fmean(last(run.series(names.NO_SIGNAL)))
     if tail < 0.7:
         return None

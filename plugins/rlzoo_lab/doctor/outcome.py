@@ -3,7 +3,9 @@
 They compare training with held-out prompts, and the end with the start and the best evaluation.
 """
 
+from collections.abc import Mapping
 from statistics import fmean
+from typing import Any
 
 from rlzoo.runs import metrics as names
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, rule
@@ -34,6 +36,22 @@ def held_out(run: Record) -> str:
     return f", held-out accuracy {values[0]:.2f} to {values[-1]:.2f}" if len(values) > 1 else ""
 
 
+def _from_best(gone: tuple[str, Mapping[str, Any], Mapping[str, Any]] | None) -> str:
+    """`, held out 0.98 at step 10 to 0.76`."""
+    if gone is None:
+        return ""
+    what, best, final = gone
+    return f", held out {best[what]:.2f} at step {best['step']} to {final[what]:.2f}"
+
+
+def _paid_on(run: Record, gone: tuple[str, Mapping[str, Any], Mapping[str, Any]] | None) -> bool:
+    """Whether the training reward is as high as at the best evaluation, or higher."""
+    at, values = run.steps_of(names.REWARD), run.series(names.REWARD)
+    best = gone[1]["step"] if gone else 0
+    around = [v for step, v in zip(at, values, strict=True) if abs(step - best) <= 3]
+    return bool(around) and late(run, names.REWARD) > fmean(around)
+
+
 @rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "update_too_large"))
 def reward_is_gamed(run: Record) -> Finding | None:
     """The training reward rises and accuracy does not."""
@@ -45,7 +63,8 @@ def reward_is_gamed(run: Record) -> Finding | None:
     size = max(late(run, names.SCORE_STD, 0.0), 1e-9)
     now, error_now = trend(run.series(names.RIGHT)) if run.has(names.RIGHT) else (0.0, 0.0)
     rising = now > 2 * error_now
-    falls = now < -3 * error_now or (gone is not None and gone[0] == names.ACCURACY and not rising)
+    lost = gone is not None and gone[0] == names.ACCURACY
+    falls = now < -3 * error_now or (lost and (not rising or (corr < 0.9 and _paid_on(run, gone))))
     stuck = change > max(4 * error, 0.3 * size) and not rising and not run.improved
     if not falls and not (stuck and corr < 0.8):
         return None
@@ -53,7 +72,8 @@ def reward_is_gamed(run: Record) -> Finding | None:
         "problem",
         f"The policy games the reward: it rises from {course(run)}, while accuracy "
         f"{'falls' if falls else 'does not rise'} (training "
-        f"{early(run, names.RIGHT):.2f} to {late(run, names.RIGHT):.2f}{held_out(run)}). The "
+        f"{early(run, names.RIGHT):.2f} to {late(run, names.RIGHT):.2f}"
+        f"{_from_best(gone) if lost else held_out(run)}). The "
         f"score's correlation with correctness is {corr:.2f} in the last third.",
         "Read samples.jsonl: what else does the reward pay for?",
         {"correlation": corr, "right": now, "reward": change},

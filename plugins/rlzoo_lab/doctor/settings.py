@@ -42,14 +42,15 @@ def kl_too_strong(run: Record) -> Finding | None:
         noise = max(0.0, 1 - (score / reward) ** 2)
     grown = run.key("kl.controller") == "adaptive" and coef > 3 * start
     held = far < 0.02 and coef >= 0.3 and (coef >= 1 or grown or not learning(run))
+    held = held or (grown and coef > 30 * start and coef >= 0.3)  # and rising still
     if not (noise > 0.3 or held):
         return None
     key = f"kl.target={run.key('kl.target'):g}" if grown else against_default(run, "kl.coef")
     by = f", which kl.controller=adaptive has raised to {coef:.3g}" if grown else ""
-    share = f"{noise:.0%} of the variance of the rewards is KL, not score; " if noise else ""
+    share = f"{noise:.0%} of the variance of the rewards is KL, not score. " if noise else ""
     return Finding(
         "problem",
-        f"{key}{by}: the KL term outweighs the reward. {share}the policy ends {far:.2g} nats per "
+        f"{key}{by}: the KL term outweighs the reward. {share}The policy ends {far:.2g} nats per "
         f"token from the reference; reward {course(run)}.",
         "Raise kl.target." if grown else "Set kl.coef near 0.01.",
         {"kl_coef": coef, "share_of_variance": noise, "ref_kl": far},
@@ -61,12 +62,13 @@ def entropy_bonus_too_strong(run: Record) -> Finding | None:
     """The entropy bonus outweighs the reward: the policy becomes noise."""
     coef, values = run.key("actor.entropy_coef", 0.0), run.series(names.ENTROPY)
     start, end = fmean(values[:2]), late(run, names.ENTROPY)
-    if coef < 0.02 or end < 1.1 * start or rises(run):
+    high = coef >= 0.1 and end > 0.9 * start and not run.solved  # it learns, and stays as random
+    if coef < 0.02 or not (high or (end > 1.1 * start and not rises(run))):
         return None
     return Finding(
-        "problem",
+        "warning" if rises(run) else "problem",
         f"{against_default(run, 'actor.entropy_coef')}: the bonus outweighs the reward. Entropy "
-        f"rises from {start:.2g} to {end:.2g} nats per token; reward {course(run)}.",
+        f"goes from {start:.2g} to {end:.2g} nats per token; reward {course(run)}.",
         "Set actor.entropy_coef=0, or 0.001.",
         {"coef": coef, "first": start, "last": end},
     )

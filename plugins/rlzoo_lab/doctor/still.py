@@ -112,7 +112,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
     return "No single setting explains it", f"{spent}.{unknown(run)}", compare_first(run)
 
 
-@rule(names.PPO_KL, "actor/lr", least=3, explains=SYMPTOMS)
+@rule(names.PPO_KL, "actor/lr", least=3, explains=(*SYMPTOMS, "epsilon_shortens_steps"))
 def policy_does_not_move(run: Record) -> Finding | None:
     """After all updates the policy is where it began."""
     moved = movement(run)
@@ -193,6 +193,40 @@ def steps_are_rounded_away(run: Record) -> Finding | None:
         "Set model.dtype=float32 model.autocast=bfloat16: it computes in half precision and keeps "
         "the weights.",
         {"weight": weight, "rate": rate},
+    )
+
+
+@rule("actor/lr", names.REWARD, explains=(*SYMPTOMS, "policy_does_not_move", "rate_ends_early"))
+def rate_never_reached(run: Record) -> Finding | None:
+    """The learning rate warms up over more steps than the run has."""
+    rate, top, steps = run.key("actor.lr", 0.0), max(run.series("actor/lr")), len(run.steps)
+    warmup = run.key("actor.lr_warmup", 0)
+    if not 0 < top < 0.5 * rate or warmup < steps or not run.summary:
+        return None
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"{against_default(run, 'actor.lr_warmup')}: the learning rate never exceeds {top:.2g} in "
+        f"{steps} steps, though actor.lr={rate:g}. Reward {course(run)}.",
+        f"Set actor.lr_warmup to at most a tenth of the run: {max(1, steps // 10)}.",
+        {"highest": top, "lr": rate, "steps": steps},
+    )
+
+
+@rule("actor/grad_norm", names.REWARD, explains=SYMPTOMS)
+def epsilon_shortens_steps(run: Record) -> Finding | None:
+    """AdamW divides by sqrt(v) + eps: an eps above the gradient's entries shortens every step."""
+    eps = run.key("actor.eps", 0.0)
+    norm = min(median(run.series("actor/grad_norm")), run.key("actor.max_grad_norm") or math.inf)
+    typical = norm / 100  # of an entry, at most: a model has more than 10,000
+    if eps < 1e-5 or eps < typical:
+        return None
+    return Finding(
+        "warning" if learning(run) else "problem",
+        f"{against_default(run, 'actor.eps')}: AdamW divides by sqrt(v) + eps, and the gradient "
+        f"(norm {norm:.2g}) has entries below {typical:.1g}, so each step is at least "
+        f"{eps / typical:.0f} times shorter than actor.lr. Reward {course(run)}.",
+        f"Set actor.eps={default('actor.eps'):g}.",
+        {"eps": eps, "grad_norm": norm},
     )
 
 

@@ -1,0 +1,347 @@
+"""A third blind examination of `rlzoo doctor`: 50 faults and 23 healthy runs by an author who had
+seen neither its rules nor the earlier sets.
+
+    python tests/benchmarks/doctor_blind_3.py RUNS           # train what is not there yet
+    python tests/benchmarks/doctor_blind_3.py RUNS --judge   # what the doctor finds in each run
+
+The first sitting, judged by a reader: of 44 faults that did harm, 36 were noticed and 29 causes
+right; no remedy would have done harm; 4 of 23 healthy runs were alarmed. A fault's control is the
+same run without the fault. A fault counts if it ends HARM below its control, or if what it
+measures is false by construction. To train two at a time, start the first line twice.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from doctor_blind import curve, train
+
+HARM = 0.1  # of held-out accuracy, or score
+SMALL = ["eval.samples=256", "device=cpu", "checkpoint.every=0", "run.threads=1"]
+ADD = "task=addition rollout.prompts=32 train.steps=40 actor.lr=3e-4 eval.every=10"
+MARK = "model=blind rollout.prompts=16 train.steps=60 actor.lr=5e-4 eval.every=15"
+FILE = (
+    "model=novice task=dataset rollout.max_new_tokens=5 rollout.prompts=32 train.steps=40 "
+    "actor.lr=3e-4 eval.every=10"
+)
+BASES = {  # of the controls: recipe and words
+    "grpo": ("grpo", f"{ADD} model=novice"),
+    "ppo": ("ppo_gae", f"{ADD} model=novice"),
+    "shared": ("ppo_gae", f"{ADD} model=novice critic.trunk=shared"),
+    "marks": ("grpo", f"{MARK} task=marks"),
+    "ppo_marks": ("ppo_gae", f"{MARK} task=marks"),
+    "td_marks": ("ppo_gae", f"{MARK} task=marks estimator.lam=0.5 actor.lr=1e-3"),
+    "long": ("grpo", f"{MARK} task=marks_long"),
+    "spell": ("ppo_gae", "task=spelling model=speller estimator.lam=0.8 train.steps=24 "
+              "eval.every=8"),
+    "hi_lo": ("grpo", "task=hi_lo model=turns actor.lr=1e-3 rollout.prompts=16 train.steps=40 "
+              "eval.every=10"),
+    "file": ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl"),
+    "spaced": ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl"),
+    "teach": ("opd", "task=addition model=novice teacher.name=nano rollout.prompts=32 "
+              "train.steps=40 actor.lr=1e-3 eval.every=10"),
+    "bf16": ("grpo", f"{ADD} model=novice actor.lr=1e-4 train.steps=60"),
+}  # fmt: skip
+
+
+class Case(NamedTuple):
+    """`fault` is added to the words of BASES[base]. `cause`: the truth, written before judging.
+    `false`: what the run measures is false by construction, whatever its curve."""
+
+    name: str
+    base: str
+    fault: str
+    cause: str
+    false: bool = False
+
+
+CASES = [
+    # rewards
+    Case("stale answers", "grpo", "rewards=[by_group]",
+         "The reward caches answers by group id, and group ids begin again at each step: rows are "
+         "scored against answers of the first batch."),
+    Case("late judge", "grpo", "rewards=[judged]",
+         "The reward returns the scores of the previous batch, one batch late."),
+    Case("majority", "grpo", "rewards=[agreement]",
+         "The reward pays agreement with the group's majority, not rightness, and the majority "
+         "answer is wrong."),
+    Case("partial credit", "grpo",
+         "rewards=[partial] rollout.max_new_tokens=8",
+         "The reward counts which characters of the answer occur, in any order: many digits pay."),
+    Case("lenient", "grpo", "rewards=[numeric] rewards.numeric.tolerance=10",
+         "The reward's tolerance of 10 accepts the forgotten carry: wrong answers are paid."),
+    Case("format", "grpo", "rewards.regex.pattern=^[0-9]{3}$ rewards.regex.weight=2",
+         "A format reward of weight 2 pays any number of three digits, right or wrong."),
+    Case("effort", "hi_lo", "rewards.effort.weight=1",
+         "A bonus for each turn pays more than ending early: the policy prolongs the episode."),
+    Case("brevity", "grpo", "rewards=[brevity]",
+         "The length penalty of 0.5 a character outweighs the reward of 1 for right answers."),
+    # estimators
+    Case("reward so far", "marks", "estimator=to_go whiten=batch",
+         "The estimator sums rewards from the start, not from the end: only the last token gets "
+         "credit."),
+    Case("ranks", "grpo", "estimator=ranked",
+         "argsort is taken for ranks: advantages do not follow the rewards."),
+    Case("shifted", "spell", "estimator=next_token estimator.lam=0.8",
+         "Advantages are shifted by one token: each token gets its predecessor's credit."),
+    Case("best as baseline", "grpo", "estimator=from_best",
+         "The baseline is the group's best reward: no advantage is positive, the policy only "
+         "unlearns."),
+    Case("summed baseline", "grpo", "estimator=moving",
+         "The moving baseline averages sums over the batch, not means: all advantages are "
+         "negative."),
+    # losses, masks, KL
+    Case("clamped loss", "marks", "policy_loss=clamped",
+         "log pi is clamped at -1, which removes the gradient of every less likely token."),
+    Case("ratio to reference", "grpo", "policy_loss=from_reference",
+         "The loss clips the ratio to the reference, not to the rollout policy: learning ends once "
+         "tokens have left 0.8 .. 1.2 of the reference."),
+    Case("pi, not log pi", "marks", "policy_loss=expected",
+         "The loss weighs by pi, not by pi / pi_old: unlikely tokens have almost no gradient."),
+    Case("start masked", "marks", "correction=skip_start",
+         "A mask drops the first two tokens from the loss, with them the command that decides."),
+    Case("sure only", "marks", "correction=confident",
+         "A mask drops tokens under probability 0.5 from the loss: what is to be learned is never "
+         "trained."),
+    Case("KL turned", "ppo", "kl.name=turned kl.coef=0.2",
+         "The KL penalty has the wrong sign: it pays for leaving the reference."),
+    Case("KL adapts up", "grpo", "kl.controller=adaptive kl.target=0.001 kl.horizon=200",
+         "The adaptive KL target is far too low: the coefficient grows until the policy is held at "
+         "the reference."),
+    # critics
+    Case("shared, heavy", "shared", "critic.coef=200",
+         "The value loss with coefficient 200 dominates the shared trunk and its gradient clip."),
+    Case("warm-up", "ppo", "train.critic_warmup=36",
+         "Critic warm-up takes 36 of 40 steps: the actor is hardly trained."),
+    Case("critic of one step", "td_marks", "value_loss=one_step",
+         "The critic is fitted to the immediate reward, not to the return."),
+    Case("slow critic", "td_marks", "critic.lr=1e-7 estimator.lam=0",
+         "The critic's learning rate is the actor's of a large model: it learns nothing, and at "
+         "lam=0 credit depends on it."),
+    # samplers
+    Case("one seed a prompt", "grpo", "sampler=seeded",
+         "All samples of a group use the same noise: they are equal, no group has a signal."),
+    Case("engine not synced", "marks", "sampler=engine",
+         "The sampler keeps the first weights: rollouts never come from the trained policy.",
+         True),
+    Case("nucleus", "grpo", "rollout.top_p=0.5",
+         "top_p=0.5 removes the rarer right continuation: nothing is explored."),
+    Case("cold", "marks", "rollout.temperature=0.1",
+         "Sampling at temperature 0.1 makes groups nearly equal: no exploration."),
+    # data and tasks
+    Case("labels without carry", "file", "task.path={data}/nocarry.jsonl",
+         "The training labels forget the carry: wrong answers are paid, right ones are not."),
+    Case("easy prompts", "file", "task.path={data}/easy.jsonl",
+         "The training prompts need no carry, the held-out prompts do."),
+    Case("few prompts", "file", "task.path={data}/few.jsonl",
+         "Eight training prompts: the policy fits them and does not generalise."),
+    Case("cut prompts", "file", "task.max_prompt=5 task.too_long=cut_start",
+         "Prompts are cut at their start to 5 tokens: the first digit is lost, also when scored."),
+    Case("other format", "file", "task.path={data}/spaced.jsonl",
+         "Training prompts have another format (spaces) than held-out prompts."),
+    Case("repeated prompts", "grpo", "task=repeated rollout.prompts=8",
+         "The task seeds its own generator: each step has the same eight prompts."),
+    # evaluation
+    Case("prefix is right", "grpo", "task=prefix",
+         "The verifier accepts any beginning of the answer, also nothing: the policy ends at once "
+         "and accuracy is false.", True),
+    Case("tested on train", "file", "task.path={data}/few.jsonl task.test_path={data}/few.jsonl",
+         "The held-out file is the training file: accuracy is that of memorised prompts.", True),
+    Case("hot evaluation", "grpo", "eval.temperature=2.5",
+         "Evaluation samples at temperature 2.5: accuracy is that of another distribution.", True),
+    Case("short evaluation", "grpo", "eval.max_new_tokens=3",
+         "The evaluation's length limit cuts right answers of three digits before EOS.", True),
+    # configuration
+    Case("short rollouts", "grpo", "rollout.max_new_tokens=3 eval.max_new_tokens=5",
+         "The rollout's length limit cuts answers of three digits before EOS: they are never "
+         "paid."),
+    Case("weight decay", "grpo", "actor.weight_decay=10",
+         "Weight decay of 10 shrinks the weights and destroys the policy."),
+    Case("epsilon", "marks", "actor.eps=0.1",
+         "AdamW's epsilon of 0.1 is far above the gradients: steps are almost zero."),
+    Case("long warm-up", "marks", "actor.lr_warmup=1000",
+         "The learning rate warms up over 1000 steps, the run has 60."),
+    Case("many epochs", "ppo", "train.epochs=8 train.minibatches=8 actor.lr=3e-3 "
+         "policy_loss.clip_low=1 policy_loss.clip_high=10",
+         "64 unclipped updates at a high rate on each batch: far off-policy, the policy breaks."),
+    Case("entropy bonus", "grpo", "actor.entropy_coef=0.3",
+         "The entropy bonus of 0.3 outweighs the reward: the policy becomes random."),
+    Case("bfloat16 weights", "bf16", "model.dtype=bfloat16",
+         "Steps of 1e-4 are lost in bfloat16 weights."),
+    Case("max_kl", "marks", "stop.max_kl=0.05",
+         "stop.max_kl=0.05 ends the run after few steps."),
+    Case("discount", "marks", "estimator=reinforce estimator.gamma=0.3 whiten=batch",
+         "gamma=0.3 leaves the command, five tokens before the reward, without credit."),
+    # references and teachers
+    Case("teacher is student", "teach", "teacher.name=novice",
+         "The teacher is the student's own base: there is nothing to learn."),
+    Case("foreign teacher", "teach", "teacher.name=speller",
+         "The teacher was trained on another task and cannot add: its log-probs pull away from "
+         "right answers."),
+]  # fmt: skip
+
+ANNEALED = "actor.lr_schedule=linear"
+NOVICE = f"task=addition model=novice {ANNEALED}"
+HEALTHY = [
+    ("dr_grpo", f"{MARK} task=marks rollout.samples=8 train.steps=50 eval.every=25 {ANNEALED}"),
+    ("rloo", f"{NOVICE} rollout.prompts=48 train.steps=30 actor.lr=5e-4 eval.every=15"),
+    ("dapo", f"{NOVICE} rollout.prompts=24 train.steps=40 actor.lr=5e-4 eval.every=20"),
+    ("gspo", f"{MARK} task=marks rollout.prompts=24 actor.lr=1e-3 {ANNEALED}"),
+    ("ppo_gae", "task=marks_dense model=blind rollout.prompts=16 train.steps=45 actor.lr=8e-4"),
+    ("reinforce_pp_baseline", "task=local_search model=turns rollout.prompts=16 train.steps=24 "
+     "actor.lr=1e-3 eval.every=8"),
+    ("opd", f"{NOVICE} teacher.name=nano rollout.prompts=24 train.steps=36 actor.lr=1e-3 "
+     "eval.every=12"),
+    ("remax", f"{NOVICE} rollout.prompts=64 rollout.samples=2 train.steps=36 actor.lr=4e-4 "
+     "eval.every=12"),
+    ("vapo", f"{NOVICE} rollout.prompts=32 train.steps=40 actor.lr=4e-4 eval.every=20"),
+    ("ppo_mc", "task=spelling model=speller task.pay=end train.steps=30 rollout.prompts=24 "
+     f"eval.every=15 {ANNEALED}"),
+    ("gigpo", "task=hi_lo model=turns rollout.samples=8 rollout.prompts=12 train.steps=40 "
+     f"actor.lr=1e-3 eval.every=20 {ANNEALED}"),
+    ("maxrl", "task=addition_mixed model=novice rollout.samples=8 rollout.prompts=24 "
+     f"train.steps=30 actor.lr=3e-4 eval.every=10 {ANNEALED}"),
+    ("gmpo", f"{NOVICE} rollout.prompts=20 rollout.samples=6 train.steps=40 actor.lr=4e-4 "
+     "eval.every=10"),
+    ("hl_gauss_ppo", f"{NOVICE} rollout.prompts=32 train.steps=40 actor.lr=4e-4 eval.every=20"),
+    ("raft", f"{NOVICE} rollout.prompts=64 train.steps=30 actor.lr=5e-4 eval.every=10"),
+    ("impala", f"{NOVICE} rollout.prompts=40 train.steps=40 actor.lr=4e-4 eval.every=20"),
+    ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl "
+     f"rollout.samples=6 {ANNEALED}"),
+    ("grpo", "task=addition model=tiny model.lora.rank=4 actor.lr=2e-3 rollout.prompts=16 "
+     f"train.steps=20 eval.every=10 {ANNEALED}"),
+    ("vopd", f"{NOVICE} teacher.name=nano train.steps=40 rollout.prompts=16 actor.lr=1e-3"),
+    ("gpg", f"{NOVICE} rollout.temperature=0.9 rollout.prompts=40 train.steps=40 actor.lr=5e-4"),
+    ("cfpo", f"task=reverse model=nano train.steps=30 rollout.prompts=24 actor.lr=3e-4 {ANNEALED} "
+     "eval.every=15"),
+    ("pkpo", f"{MARK} task=marks rollout.samples=8 rollout.prompts=12 {ANNEALED}"),
+    ("softmax_grpo", f"{NOVICE} task.min_digits=1 rollout.prompts=32 train.steps=30 actor.lr=4e-4"),
+]  # fmt: skip
+
+
+def prepare(out: Path) -> Path:
+    """The plugin and the data that the cases name."""
+    data = out / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    shutil.copy(Path(__file__).with_name("doctor_blind_3_plugin.py"), out / "house3.py")
+    pairs = [(a, b) for a in range(100) for b in range(100)]
+    random.Random(3).shuffle(pairs)
+    test, rows = pairs[:1000], pairs[1000:5000]
+
+    def forget(a, b):
+        return sum((a // p + b // p) % 10 * p for p in (1, 10))
+
+    def write(name, pairs, prompt="{}+{}=", add=lambda a, b: a + b):
+        lines = [json.dumps({"prompt": prompt.format(a, b), "answer": str(add(a, b))})
+                 for a, b in pairs]  # fmt: skip
+        (data / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+
+    write("train", rows)
+    write("test", test)
+    write("nocarry", rows, add=forget)
+    write("easy", [r for r in rows if forget(*r) == sum(r)])
+    write("few", rows[:8])
+    write("spaced", rows, prompt="{} + {} = ")
+    return data
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^\w.=-]+", "_", text)
+
+
+def jobs(out: Path) -> dict[Path, tuple[str, str]]:
+    found: dict[Path, tuple[str, str]] = {}
+    for c in CASES:
+        recipe, words = BASES[c.base]
+        found[out / "controls" / c.base] = (recipe, f"{words} seed=47")
+        found[out / "faults" / slug(c.name)] = (recipe, f"{words} {c.fault} seed=47")
+    for i, (recipe, words) in enumerate(HEALTHY):
+        found[out / "healthy" / f"{i:02}_{recipe}"] = (recipe, f"{words} seed={100 + i}")
+    return found
+
+
+def claimed(folder: Path) -> bool:
+    """Whether this process is the first to take the run."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.close(os.open(folder.with_name(f".{folder.name}"), os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def train_all(out: Path, which: str) -> None:
+    data = prepare(out)
+    os.environ["RLZOO_PLUGINS"] = str(out / "house3.py")
+    import torch
+    import transformers.models.auto.tokenization_auto
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    import rlzoo
+    import rlzoo.train.loop
+
+    torch.set_num_threads(1)
+    zoo = rlzoo.load_zoo()
+    for folder, (recipe, words) in jobs(out).items():
+        if not re.search(which, str(folder.relative_to(out))) or not claimed(folder):
+            continue
+        began = sum(os.times()[:4])
+        train(folder, recipe, [*SMALL, *words.replace("{data}", str(data)).split()], zoo)
+        spent = sum(os.times()[:4]) - began
+        print(f"{spent:5.1f} s  {folder.relative_to(out)}  {ends(folder)}", flush=True)
+
+
+def ends(folder: Path) -> object:
+    try:
+        return curve(folder)
+    except (OSError, IndexError) as error:
+        return repr(error)
+
+
+def judge(out: Path, which: str) -> list[dict]:
+    os.environ["RLZOO_PLUGINS"] = str(out / "house3.py")
+    report = []
+    for folder in jobs(out):
+        kind = folder.parent.name
+        if kind == "controls" or not re.search(which, str(folder.relative_to(out))):
+            continue
+        command = [sys.executable, "-m", "rlzoo", "doctor", str(folder), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        document = json.loads(done.stdout)
+        found = [f for f in document["findings"] if f["severity"] != "note"]
+        row = {"run": f"{kind}/{folder.name}", "ends": ends(folder), "findings": found}
+        for c in CASES:
+            if kind == "faults" and slug(c.name) == folder.name:
+                row |= {"cause": c.cause, "control": ends(out / "controls" / c.base)}
+        report.append(row)
+    return report
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("--judge", action="store_true", help="train nothing")
+    parser.add_argument("--only", default="", help="runs that match")
+    parser.add_argument("--json", type=Path, help="write the findings there")
+    asked = parser.parse_args()
+    if not asked.judge:
+        train_all(asked.runs.resolve(), asked.only)
+        return
+    report = judge(asked.runs.resolve(), asked.only)
+    for row in report:
+        print(f"\n{row['run']} {row['ends']} {row.get('control', '')}\n  {row.get('cause', '')}")
+        for f in row["findings"]:
+            print(f"  {f['severity']} {f['rule']}: {f['what']}\n      try: {f['advice']}")
+    if asked.json:
+        asked.json.write_text(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
