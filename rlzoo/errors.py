@@ -5,6 +5,7 @@ import errno
 import os
 import traceback
 from collections.abc import Iterable
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -110,6 +111,12 @@ def nearest(word: str, words: Iterable[str]) -> str:
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, or its class's name."""
     return (words_of(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def need(module: str, what: str) -> None:
+    """Raise RlzooError, which names the extra, if a module that `what` needs is not installed."""
+    if find_spec(module) is None:
+        raise RlzooError(f"{what}: needs {module}: pip install 'rlzoo-llm[lab]'")
 
 
 def in_short(value: object, most: int = 60) -> str:

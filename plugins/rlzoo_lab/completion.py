@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rlzoo.errors import RlzooError
+from rlzoo.errors import RlzooError, need
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import sketch
@@ -24,6 +24,7 @@ from rlzoo.recipe.words import name_recipe
 
 def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -> None:
     """Answer the shell, whose question is in the environment, and end the process."""
+    need("argcomplete", "completion")
     import argcomplete  # here: no other command needs it
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])

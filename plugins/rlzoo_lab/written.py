@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError, UsageError, typed_path
+from rlzoo.errors import RlzooError, UsageError, need, typed_path
 from rlzoo.runs.disk import DEVICES
 
 
@@ -15,14 +15,24 @@ class Written(argparse.Action):
     """For an option that names a file to write: raises UsageError if it cannot be written, before
     the verb begins.
 
-    folder: it names a folder. suffixes: what the name must end in. The rest is argparse's.
+    folder: it names a folder. suffixes: what the name must end in. figures: the file has figures,
+    so matplotlib is needed. The rest is argparse's.
     """
 
-    def __init__(self, *args: Any, folder: bool = False, suffixes: Sequence[str] = (), **more: Any):
+    def __init__(
+        self,
+        *args: Any,
+        folder: bool = False,
+        suffixes: Sequence[str] = (),
+        figures: bool = False,
+        **more: Any,
+    ):
         super().__init__(*args, **more)
-        self.folder, self.suffixes = folder, suffixes
+        self.folder, self.suffixes, self.figures = folder, suffixes, figures
 
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if self.figures:
+            need("matplotlib", option_string or self.dest)
         refuse_unwritable(values, option_string, folder=self.folder, suffixes=self.suffixes)
         setattr(namespace, self.dest, values)
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from rlzoo.accel.device import pick_device
 from rlzoo.accel.shard import is_shard
-from rlzoo.errors import RunError, first_line
+from rlzoo.errors import RunError, first_line, need
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,7 @@ def open_ranks(device: str) -> Ranks:
     """The ranks of this run, by what the launcher put into the environment."""
     if int(os.environ.get("WORLD_SIZE", 1)) == 1:
         return ALONE
+    need("accelerate", f"{os.environ['WORLD_SIZE']} processes of one run")
     from accelerate import PartialState
 
     state = PartialState(cpu=pick_device(device).type == "cpu")

@@ -15,7 +15,7 @@ from urllib.parse import urlparse
 
 import torch
 
-from rlzoo.errors import ModelError, typed_path
+from rlzoo.errors import ModelError, need, typed_path
 from rlzoo.lm.weights import load_weights, reading, refuse_non_finite, said_by
 from rlzoo.plugin.installed import face, names
 from rlzoo.recipe.files import config_dirs
@@ -178,8 +178,8 @@ def load_causal_lm(
     logging.disable_progress_bar()
     asked = {"dtype": dtype, "attention": attention, "trust_remote_code": trust_remote_code}
     if not (folder / "config.json").is_file():
-        base = load_causal_lm(_under(folder), **asked)  # type: ignore[arg-type]
-        return _with_adapter(base, folder)
+        need("peft", str(folder))
+        return _with_adapter(load_causal_lm(_under(folder), **asked), folder)  # type: ignore[arg-type]
     config = load_config(folder, trust_remote_code=trust_remote_code)
     if quantized_by(config) in DEQUANTIZED:
         # On a GPU, too: what is trained has masters.

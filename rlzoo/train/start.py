@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, of_the_machine
+from rlzoo.errors import RlzooError, RunError, Unfinished, UsageError, need, of_the_machine
 from rlzoo.plugin.protocols import Display
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.recipe.compose import TRUST, Recipe, compose
@@ -50,6 +50,8 @@ def prepare(recipe: Recipe, zoo: Zoo, *, training: bool = True) -> Plan:
     if training and plan.critic and (path := critic_folder(plan)):
         resolve_path(path, recipe.blame("critic.init"))
     pick_device(recipe.config.device, recipe.blame("device"))
+    if recipe.config.model.lora.rank:
+        need("peft", recipe.blame("model.lora.rank"))
     return plan
 
 

@@ -45,7 +45,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     add("--against", metavar="DIR", help="another checkout of rlzoo, measured as well")
     add("--peer", choices=["trl"], help="measure steps in TRL as well")
     add("--peer-python", action="append", metavar="PATH", help="a Python that has it; repeatable")
-    add("--plot", action=Written, suffixes=(".svg", ".png"), metavar="FILE",
+    add("--plot", action=Written, figures=True, suffixes=(".svg", ".png"), metavar="FILE",
         help="of scaling: .svg or .png")  # fmt: skip
     add("--out", action=Written, metavar="FILE",
         help="write the JSON document there, and tables next to it as .md")  # fmt: skip

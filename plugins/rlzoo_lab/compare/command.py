@@ -91,8 +91,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--markdown", action="store_true", help="tables as markdown")
     add("--csv", action="store_true", help="a line for each row, comma-separated")
     add("--latex", action="store_true", help="the table of outcomes in LaTeX")
-    add("--html", action=Written, metavar="FILE", help="write a report with plots")
-    add("--plots", action=Written, folder=True, metavar="DIR",
+    add("--html", action=Written, figures=True, metavar="FILE", help="write a report with plots")
+    add("--plots", action=Written, folder=True, figures=True, metavar="DIR",
         help="write the plots as SVG and PNG")  # fmt: skip
 
 

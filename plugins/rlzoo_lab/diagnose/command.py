@@ -21,9 +21,9 @@ from rlzoo_lab.written import Written
 def add_arguments(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("words", nargs="*", metavar="RUN | key=value")
     add = sub.add_argument
-    add("--plot", action=Written, suffixes=(".png", ".svg"), metavar="FILE",
+    add("--plot", action=Written, figures=True, suffixes=(".png", ".svg"), metavar="FILE",
         help="frontier and cosine curves, .png or .svg")  # fmt: skip
-    add("--html", action=Written, metavar="FILE",
+    add("--html", action=Written, figures=True, metavar="FILE",
         help="table and plots in one self-contained page")  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from rlzoo.errors import RlzooError
+from rlzoo.errors import need
 
 # name -> (placeholder in the drawing, light, dark)
 INK = {
@@ -57,10 +57,9 @@ def line(i: int) -> dict[str, Any]:
 
 def new_figure(width: float = 9.0, height: float = 4.0) -> Any:
     """An empty figure, in inches; raises RlzooError where matplotlib is not installed."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise RlzooError("figures are drawn with matplotlib: pip install matplotlib") from None
+    need("matplotlib", "figures")
+    from matplotlib.figure import Figure
+
     return Figure(figsize=(width, height), layout="constrained")
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import warnings
+from importlib.util import find_spec
 
 from rlzoo.cli.verb import WORDS_HELP, Result
 from rlzoo.errors import RecipeError, Unfinished, disk_is_full
@@ -110,13 +111,17 @@ def _run(sweep: Sweep, executor: Bound, arguments: argparse.Namespace) -> Result
     comparison = compare(
         [sweep.path], reference=arguments.reference, threshold=arguments.threshold, force=True
     )
-    report = sweep.path / "report.html"
-    write_report(comparison, report)
+    page, report = sweep.path / "report.html", None
+    if find_spec("matplotlib") is None:
+        said = "not written, it needs matplotlib: pip install 'rlzoo-llm[lab]'"
+    else:
+        write_report(comparison, page)
+        said = report = str(page)
     return Result(
-        {"path": str(sweep.path), "report": str(report), **document(comparison)},
+        {"path": str(sweep.path), "report": report, **document(comparison)},
         lambda console: [
             *view(comparison, console.width),
-            f"report: {report}",
+            f"report: {said}",
             *([f"every pair: rlzoo compare {sweep.path} --details"] * bool(comparison.pairs)),
         ],
         status=1 if failed else 0,
