@@ -6,13 +6,15 @@ Switched on by `eval "$(register-python-argcomplete rlzoo)"`; see docs/recipes.m
 import glob
 import os
 import re
+import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from rlzoo.errors import RlzooError, need
+from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import KINDS
 from rlzoo.plugin.registry import Zoo
 from rlzoo.plugin.sketch import sketch
@@ -24,7 +26,8 @@ from rlzoo.recipe.words import name_recipe
 
 def complete(verbs: Iterable[str], parser_of: Callable[[str], ArgumentParser]) -> None:
     """Answer the shell, whose question is in the environment, and end the process."""
-    need("argcomplete", "completion")
+    if find_spec("argcomplete") is None:
+        sys.exit("rlzoo: completion needs argcomplete: pip install 'rlzoo-llm[lab]'")
     import argcomplete  # here: no other command needs it
 
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])

@@ -87,7 +87,7 @@ def test_completion_and_figures_name_the_extra(monkeypatch):
     for module in ("argcomplete", "matplotlib"):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setenv("_ARGCOMPLETE", "1")
-    with pytest.raises(RlzooError, match=r"rlzoo-llm\[lab\]"):
+    with pytest.raises(SystemExit, match=r"rlzoo-llm\[lab\]"):
         main(["sho"])
     with pytest.raises(RlzooError, match=r"rlzoo-llm\[lab\]"):
         new_figure()
