@@ -1,8 +1,13 @@
 """Types reach a user: the stub has the public names, each is what it is at run time, and installed
-packages say that they are typed. mypy reads tests/house/typed_user.py."""
+packages say that they are typed. mypy reads tests/house/typed_user.py, with the project's settings
+and, as a user does, with `--strict` and without them."""
 
 import ast
 import inspect
+import re
+import shutil
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -48,6 +53,33 @@ def test_its_signature_is_typed(name):
     assert signature.return_annotation is not signature.empty
     bare = [p.name for p in signature.parameters.values() if p.annotation is p.empty]
     assert bare == []
+
+
+def test_the_users_script_has_each_public_name():
+    script = (ROOT / "tests" / "house" / "typed_user.py").read_text(encoding="utf-8")
+    assert {n for n in set(rlzoo.__all__) - OTHERS if not re.search(rf"\b{n}\b", script)} == set()
+
+
+@pytest.mark.landing
+def test_the_users_script_passes_strict_mypy(tmp_path):
+    pytest.importorskip("mypy")
+    shutil.copy(ROOT / "tests" / "house" / "typed_user.py", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "typed_user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["run", "sweep", "diagnose"])
+def test_an_editor_completes_the_keywords(name, tmp_path):
+    jedi = pytest.importorskip("jedi")
+    script = jedi.Script(f"import rlzoo\nrlzoo.{name}(", project=jedi.Project(tmp_path))
+    offered = {c.name.rstrip("=") for c in script.complete(2) if c.name.endswith("=")}
+    named = inspect.signature(getattr(rlzoo, name)).parameters.values()
+    assert offered == {p.name for p in named if p.kind is not p.VAR_KEYWORD}
 
 
 def test_the_wheel_has_the_types():

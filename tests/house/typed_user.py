@@ -63,6 +63,7 @@ def of_runs() -> None:
     for document in (
         rlzoo.sweep("grpo", ["seed=0,1"]),
         rlzoo.compare(run, "runs/b"),
+        rlzoo.compare_scores({"a": [0.1, 0.2], "b": [0.3, 0.4]}, paired=False),
         rlzoo.diagnose("grpo"),
         rlzoo.trace(run),
         rlzoo.evaluate(run),
