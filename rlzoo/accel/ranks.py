@@ -135,11 +135,8 @@ def open_ranks(device: str) -> Ranks:
 
 def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
     """Refuse ranks with another recipe, or other code (its digest), than the first."""
-    mine = {
-        "recipe": hashlib.sha256(recipe.encode()).hexdigest(),
-        "code": code,
-        "torch": torch.__version__,
-    }
+    digest = hashlib.sha256(recipe.encode()).hexdigest()
+    mine = {"recipe": digest, "code": code, "torch": torch.__version__}
     everybody = ranks.gather(mine)
     for i, other in enumerate(everybody):
         for what, value in other.items():
