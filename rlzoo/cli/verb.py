@@ -80,7 +80,8 @@ def perform(verb: Any, arguments: Any) -> int:
 
         console = SafeConsole()
         for part in result.view(console):
-            print(printable(part)) if isinstance(part, str) else console.print(part)
+            text = isinstance(part, str)  # `out` is `print` that survives a reader who has gone
+            console.out(printable(part), highlight=False) if text else console.print(part)
     for note in result.notes:
         say(f"rlzoo: {note}")
     return result.status

@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -65,7 +66,7 @@ def resume(path, zoo):
 def test_a_run_says_what_trained_it(trained):
     (part,) = json.loads((trained[0] / provenance.FILE).read_text())
     assert part["from_step"] == 0
-    assert part["versions"]["torch"] == torch.__version__
+    assert part["versions"]["torch"] == version("torch")
     assert {"rlzoo", "transformers", "Python"} <= set(part["versions"])
     said = part["components"]["estimator gae"]
     assert said.startswith(f"rlzoo_zoo.estimators.gae (rlzoo-llm {rlzoo.__version__}), source ")
@@ -86,11 +87,11 @@ def test_other_versions_and_other_code_are_said_and_written_down(cut, zoo):
     parts[0]["components"]["estimator gae"] = "elsewhere, source 0"
     (cut / provenance.FILE).write_text(json.dumps(parts))
     notes = "\n".join(resume(cut, zoo))
-    assert f"changed after step 1: torch: 1.0 -> {torch.__version__}" in notes
+    assert f"changed after step 1: torch: 1.0 -> {version('torch')}" in notes
     assert "changed after step 1: estimator gae: elsewhere, source 0 -> rlzoo_zoo" in notes
     parts = json.loads((cut / provenance.FILE).read_text())
     assert [p["from_step"] for p in parts] == [0, 1]
-    assert parts[1]["versions"]["torch"] == torch.__version__
+    assert parts[1]["versions"]["torch"] == version("torch")
 
 
 def change(path, old, new):
