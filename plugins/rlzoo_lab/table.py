@@ -109,6 +109,15 @@ import_ = Verb(
         ("rlzoo import exported.csv --out runs/b", "metrics as wandb exports them"),
     ),
 )
+fetch = Verb(
+    "URL [key=value ...] [--run CHECKSUM]",
+    "a recipe from a URL: read it, then train exactly that text",
+    "rlzoo_lab.fetch",
+    examples=(
+        ("rlzoo fetch https://gist.github.com/a/1", "its text, what it touches, its checksum"),
+        ("rlzoo fetch URL --run 0123456789ab", "train it, with that checksum only"),
+    ),
+)
 export = Verb(
     "RUN DIR",
     "a run's model as a transformers folder with a model card",

@@ -20,9 +20,9 @@ ALGORITHMIC = (
 TORCH_FREE = ("recipe", "data", "format", "runs", "stats", "plugin.registry", "cli.guide",
               "cli.verb", "cli.new", "cli.catalog.show", "cli.catalog.plugins",
               "cli.catalog.recipes", "cli.catalog.tables", "checks", "oracle")  # fmt: skip
-TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "play", "report", "sweep",
-                  "pages", "trace.command", "diagnose.command", "supervised.fit", "supervised.base",
-                  "supervised.sft", "supervised.reward", "check", "table")  # fmt: skip
+TORCH_FREE_LAB = ("api", "compare", "doctor", "eval.command", "export", "fetch", "play", "report",
+                  "sweep", "pages", "trace.command", "diagnose.command", "supervised.fit", "check",
+                  "supervised.base", "supervised.sft", "supervised.reward", "table")  # fmt: skip
 
 
 def strings(tree):

@@ -1,0 +1,223 @@
+"""`rlzoo fetch`: shows a recipe from a URL, checks it, and trains it only with its checksum.
+
+Until `--run CHECKSUM` is on the command line, the recipe imports nothing: the check reads the
+source of the installed plugins and calls no component. This module does not import torch.
+"""
+
+import argparse
+import hashlib
+import re
+import shlex
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from functools import partial
+from http.client import HTTPException, IncompleteRead
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from rlzoo.cli.run.command import shown
+from rlzoo.cli.verb import Result
+from rlzoo.errors import RecipeError, RlzooError, UsageError, first_line
+from rlzoo.format.text import say
+from rlzoo.plugin.sketch import load_zoo_after, sketch
+from rlzoo.recipe.compose import compose
+from rlzoo.recipe.files import LARGEST, read_layer
+from rlzoo.runs.disk import write_atomically, write_json
+from rlzoo.train.start import start
+
+SECONDS = 30.0  # for the whole download
+SHORTEST = 12  # hex digits of a checksum that --run accepts
+HERE = ("127.0.0.1", "::1", "localhost")
+
+FUNCTION = re.compile(r"[\w.]+:[A-Za-z_]\w*")
+PLACES = {"path", "folder", "dir", "file", "init"}  # last parts of keys
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="URL", help="https://, file:// or a gist")
+    parser.add_argument("words", nargs="*", metavar="key=value", help="settings to change")
+    parser.add_argument(
+        "--run",
+        metavar="CHECKSUM",
+        help=f"train it, if the SHA-256 of its text begins so ({SHORTEST} digits or more)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> Result:
+    raw = download(arguments.url)
+    checksum = hashlib.sha256(raw).hexdigest()
+    record = {"url": arguments.url, "sha256": checksum, "bytes": len(raw)}
+    agreed = (arguments.run or "").lower()
+    if arguments.run is not None:
+        _check_agreed(agreed, checksum, arguments.url)
+    with tempfile.TemporaryDirectory(prefix="rlzoo-fetch-") as folder:
+        file = Path(folder) / name_of(arguments.url)
+        file.write_bytes(raw)
+        words = [f"recipe={file}", *arguments.words]
+        if not agreed:
+            return _reading(record, raw, file, words)
+        say(f"rlzoo: {arguments.url}, SHA-256 {checksum}")
+        zoo = load_zoo_after(partial(compose, words))
+        recipe = compose(words, zoo)
+        train = lambda display: start(recipe, zoo, _Recording(display, record, raw))  # noqa: E731
+        return shown(train, arguments)
+
+
+def _check_agreed(agreed: str, checksum: str, url: str) -> None:
+    if not re.fullmatch(rf"[0-9a-f]{{{SHORTEST},64}}", agreed):
+        raise UsageError(
+            f"--run: requires the recipe's checksum, {SHORTEST} to 64 hex digits. "
+            f"`rlzoo fetch {url}` prints it with the recipe. Got {agreed!r}"
+        )
+    if not checksum.startswith(agreed):
+        raise UsageError(
+            f"--run: {url} now has another text: its SHA-256 begins with {checksum[:SHORTEST]}, "
+            f"not {agreed[:SHORTEST]}. Read it again: `rlzoo fetch {url}`"
+        )
+
+
+def _reading(record: dict[str, Any], raw: bytes, file: Path, words: list[str]) -> Result:
+    """The recipe, what it touches and its faults; nothing of it runs."""
+    found, problem = {}, ""
+    try:
+        found = touches(read_layer(file).values)
+        zoo = sketch()
+        if zoo is None:
+            problem = "not checked: an installed plugin does not show what it registers"
+        else:
+            compose(words, zoo)
+    except RecipeError as error:
+        problem = first_line(error).replace(str(file), file.name)
+    text = raw.decode("utf-8", "backslashreplace")
+    document = {**record, "text": text, "touches": found, "problem": problem}
+    again = shlex.join(["rlzoo", "fetch", record["url"], *words[1:], "--run"])
+    return Result(document, lambda _: _view(document, again), status=int(bool(problem)))
+
+
+def _view(document: dict[str, Any], again: str) -> Iterator[str]:
+    yield document["text"].rstrip("\n")
+    yield f"\n{document['bytes']} bytes, SHA-256 {document['sha256']}"
+    for key, what in document["touches"].items():
+        yield f"touches  {key}: {what}"
+    if document["problem"]:
+        yield f"problem  {document['problem']}"
+    else:
+        yield f"to train it: {again} {document['sha256'][:SHORTEST]}"
+
+
+def touches(values: Any, key: str = "") -> dict[str, str]:
+    """Key -> value and kind, for each text that names something outside of the recipe: a URL, a
+    function to import, a path, an environment variable."""
+    if isinstance(values, dict | list):
+        pairs = values.items() if isinstance(values, dict) else enumerate(values)
+        inside = (touches(v, f"{key}.{k}".lstrip(".")) for k, v in pairs)
+        return {k: what for found in inside for k, what in found.items()}
+    last = key.rpartition(".")[2]
+    if not isinstance(values, str):
+        return {}
+    if "${oc." in values or last.endswith("_from"):
+        return {key: f"{values} (an environment variable)"}
+    if "://" in values or last == "url":
+        return {key: f"{values} (a URL)"}
+    if FUNCTION.fullmatch(values) or last == "function":
+        return {key: f"{values} (a function that is imported)"}
+    if "/" in values or "\\" in values or last in PLACES:
+        return {key: f"{values} (a file or folder)"}
+    return {}
+
+
+class _Recording:
+    """A display that also keeps the recipe and its source in the run folder, before step 1."""
+
+    def __init__(self, display: Any, record: dict[str, Any], raw: bytes) -> None:
+        self._display, self._record, self._raw = display, record, raw
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._display, name)
+
+    def start(self, plan: Any, folder: Any) -> None:
+        write_atomically(folder.path / "fetched.yaml", self._raw)
+        write_json(folder.path / "fetched.json", self._record)
+        self._display.start(plan, folder)
+
+
+# ---------------------------------------------------------------- the download
+
+
+def download(url: str) -> bytes:
+    """The text at a URL, at most `LARGEST` bytes, within `SECONDS`; raises RlzooError."""
+    parts = urlsplit(url)
+    allowed = ("https", "http") if parts.hostname in HERE else ("https",)
+    if parts.scheme == "file":
+        return _limited(_file(parts), url)
+    if parts.scheme not in allowed:
+        raise UsageError(f"fetch: needs a URL that begins with https:// or file://. Got {url!r}")
+    opener = urllib.request.build_opener(_HttpsOnly)
+    try:
+        with opener.open(_raw_address(parts), timeout=SECONDS) as answer:
+            return _limited(_body(answer), url)
+    except (OSError, HTTPException, ValueError) as error:
+        plain = error.reason if type(error) is urllib.error.URLError else first_line(error)
+        raise RlzooError(f"{url}: cannot be read: {plain}") from None
+
+
+class _HttpsOnly(urllib.request.HTTPRedirectHandler):
+    def redirect_request(
+        self, req: Any, fp: Any, code: Any, msg: Any, headers: Any, newurl: str
+    ) -> Any:
+        if urlsplit(newurl).scheme != "https":
+            raise RlzooError(f"{req.full_url}: redirects to {newurl}, which is not https://")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _raw_address(parts: SplitResult) -> str:
+    """The address of the text, where a gist's or a code host's page is given."""
+    path = parts.path.rstrip("/")
+    if parts.hostname == "gist.github.com" and "/raw" not in path:
+        path += "/raw"
+    if parts.hostname == "github.com":
+        path = path.replace("/blob/", "/raw/", 1)
+    return parts._replace(path=path, fragment="").geturl()
+
+
+def _body(answer: Any) -> bytes:
+    """At most one byte over the limit; urllib's own timeout is for each packet."""
+    end, found = time.monotonic() + SECONDS, b""
+    while len(found) <= LARGEST and (part := answer.read1(2**16)):
+        found += part
+        if time.monotonic() > end:
+            raise TimeoutError(f"not finished after {SECONDS:.0f} s")
+    length = answer.headers.get("Content-Length", "")
+    if length.isdecimal() and len(found) < min(int(length), LARGEST):
+        raise IncompleteRead(found, int(length) - len(found))
+    return found
+
+
+def _file(parts: SplitResult) -> bytes:
+    path = Path(unquote(parts.path))
+    try:
+        if parts.netloc not in ("", "localhost") or not path.is_file():
+            raise RlzooError(f"{parts.geturl()}: is not a file on this machine")
+        with path.open("rb") as file:
+            return file.read(LARGEST + 1)
+    except OSError as error:
+        raise RlzooError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _limited(raw: bytes, url: str) -> bytes:
+    if len(raw) > LARGEST:
+        raise RlzooError(f"{url}: is over {LARGEST // 2**20} MiB. A recipe is smaller")
+    if raw.lstrip()[:1] == b"<":
+        raise RlzooError(f"{url}: is a web page. Give the address of the recipe's raw text")
+    return raw
+
+
+def name_of(url: str) -> str:
+    """The file name that the recipe gets; runs are named after it."""
+    last = PurePosixPath(unquote(urlsplit(url).path)).name
+    stem = re.sub(r"[^\w-]+", "_", re.sub(r"\.ya?ml$", "", last)).strip("_")
+    return f"{stem if last.endswith(('.yaml', '.yml')) and stem else 'fetched'}.yaml"
