@@ -53,8 +53,8 @@ def test_a_copy_of_the_process_ends_where_it_was_made(capfd):
     if os.getpid() != pid:
         os._exit(0)  # the copy came through
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1
+    # tokenizers, too, may print lines at a fork.
+    (said,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("rlzoo")]
     assert "reward 'f'" in said
 
 
