@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import rlzoo
+
 if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
@@ -39,6 +41,7 @@ def on_files(files: "Files", config: Any) -> "Files":
 
     for path, page in PAGES.items():
         files.append(File.generated(config, page, content=path.read_text(encoding="utf-8")))
+    files.append(File.generated(config, "api.md", content=reference()))
     for path in DOCS.glob("*.ipynb"):
         text = notebook(json.loads(path.read_text(encoding="utf-8")))
         files.append(File.generated(config, f"{path.stem}.md", content=text))
@@ -48,6 +51,14 @@ def on_files(files: "Files", config: Any) -> "Files":
     for uri, path in wanted.items():
         files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files
+
+
+def reference() -> str:
+    """A page of the public names; mkdocstrings writes each from its signature and docstring."""
+    typed = (ROOT / "rlzoo" / "__init__.pyi").read_text(encoding="utf-8")  # no stranger's names
+    names = sorted((n for n in rlzoo.__all__ if f" as {n}\n" in typed), key=str.lower)
+    head = "# API reference\n\nThe public names of `rlzoo`; [Python](python.md) shows their use.\n"
+    return head + "".join(f"\n::: rlzoo.{name}\n" for name in names)
 
 
 def notebook(document: dict[str, Any]) -> str:

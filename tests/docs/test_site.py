@@ -11,7 +11,12 @@ from helpers.scripts import script
 
 DOCS = ROOT / "docs"
 PAGES = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
-MADE = {"contributing.md", "changelog.md", *(f"{path.stem}.md" for path in DOCS.glob("*.ipynb"))}
+MADE = {
+    "api.md",
+    "contributing.md",
+    "changelog.md",
+    *(f"{path.stem}.md" for path in DOCS.glob("*.ipynb")),
+}
 CODE = re.compile(r"^```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 

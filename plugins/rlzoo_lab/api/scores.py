@@ -34,6 +34,11 @@ def compare_scores(
     reference, threshold, details, html, plots: as `rlzoo.compare` takes them.
 
     Raises UsageError where scores are not finite numbers, or of several lengths.
+
+    Examples:
+        >>> found = rlzoo.compare_scores({"a": [0.5, 0.6, 0.7, 0.6], "b": [0.4, 0.4, 0.5, 0.4]})
+        >>> round(found["pairs"][0]["difference"], 3)
+        0.175
     """
     rows = rows_of_arrays(scores, paired, steps)
     runs = [run for row in rows for run in row.runs.values()]

@@ -194,6 +194,11 @@ def trace(
         estimator NAME,...: short for estimator=NAME,...
         explain: spell the arithmetic out
         html FILE: write a page with shaded tokens
+
+    Examples:
+        >>> told = rlzoo.trace(rewards=[0, 0, 1], values=[0.3, 0.4, 0.6], lam=0.95)
+        >>> told["credits"][0]["columns"]["advantages"]
+        [0.651, 0.58, 0.4]
     """
     asked = [*given(trace, locals()), *options.items()]
     return perform("trace", [*_subject(what), *as_words(overrides, swept=True)], asked)
@@ -274,6 +279,10 @@ def check(name: str | None = None, overrides: Overrides = (), *, all: bool = Fal
 
     Options:
         all: every component
+
+    Examples:
+        >>> rlzoo.check("gae").status
+        0
     """
     asked = given(check, locals())
     return perform("check", [*([] if name is None else [name]), *as_words(overrides)], asked)

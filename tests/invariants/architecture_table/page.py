@@ -66,7 +66,8 @@ def write(page: Path, rows: list[Row]) -> None:
         each = {name: shown(cell, lines) for name, cell in row.cells.items()}
         cells = [together([each[name] for name in names]) for names in COLUMNS.values()]
         once = {True: "yes", False: "no", None: ""}[row.trees]
-        table.append(f"|{'|'.join([' '.join([row.name, *noted]), *cells, once])}|")
+        name = f"{row.name} {','.join(noted)}".rstrip()  # `[5] [6]` is a link in Markdown
+        table.append(f"|{'|'.join([name, *cells, once])}|")
     text = TEXT.format(
         count=len(rows),
         summary=summary(rows),
