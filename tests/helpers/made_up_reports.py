@@ -23,14 +23,16 @@ HOSTILE = (
 
 
 def made_up_report_run(path, *, steps=20, finished=True, batches=2, groups=3, samples=4, tokens=12,
-                       texts=("12+7=",), vocabulary=50, name="gae", seed=0, extra=()):  # fmt: skip
+                       texts=("12+7=",), vocabulary=50, name="gae", seed=0, extra=(),
+                       options=None):  # fmt: skip
     """A folder with metrics of `steps` steps, and of the last `batches` of them each token's
-    numbers. `texts` are its prompts, responses, answers, tokens, and names of metrics by turns."""
+    numbers. `texts` are its prompts, responses, answers, tokens, and names of metrics by turns.
+    `options` are the estimator's in its recipe."""
     rng = np.random.default_rng(seed)
     path.mkdir(parents=True)
     tree = {
         "seed": 0, "task": {"name": texts[0]}, "model": {"name": "tiny"},
-        "estimator": {"name": name}, "rewards": {"verifier": {"weight": 1.0}},
+        "estimator": {"name": name, **(options or {})}, "rewards": {"verifier": {"weight": 1.0}},
         "train": {"steps": steps}, "rollout": {"samples": samples, "prompts": groups},
     }  # fmt: skip
     told = OmegaConf.to_yaml(OmegaConf.create(json.loads(json.dumps(tree))))
@@ -88,7 +90,7 @@ def _save(file, rng, groups, samples, tokens, texts, vocabulary):
         "values": numbers(), "rewards": numbers(), "returns": numbers(),
         "old_log_probs": old, "sampler_log_probs": old, "ref_log_probs": old + numbers(0.1),
         "log_probs": old + numbers(0.05), "entropy": np.abs(numbers()),
-        "truncated": lengths == tokens,
+        "truncated": lengths == tokens, "bootstrap_values": numbers()[:, 0],
     }  # fmt: skip
     save_file(columns, file)
     of_group = [texts[g % len(texts)] for g in group_ids]

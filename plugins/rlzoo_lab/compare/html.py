@@ -56,13 +56,15 @@ def page(c: Comparison, tables: Sequence[TwoWay] = ()) -> str:
         blocks += ["<h2>How it got there</h2>", _table(c, course_columns(c, 16))]
     for t in tables:
         blocks += [tag("h2", two_way_title(c, t)), _plain("", t.rows, two_way_columns(t))]
+    blocks.append(tag("p", html.LINKED, "muted screen"))
     for name, (caption, draw) in plots(c).items():
         blocks.append(html.figure(svg(draw(), name), caption))
     if c.notes:
         items = "".join(tag("li", note) for note in c.notes)
         blocks.append(f'<h2>Notes</h2><ul class="notes">{items}</ul>')
-    blocks.append(html.settings(_settings(c)))
-    return html.page(title, blocks, CSS)
+    blocks += [html.settings(_settings(c)), html.ROW_OF]
+    script, css = html.touch()
+    return html.page(title, blocks, css + CSS, script=script + "linkRows();")
 
 
 def _subtitle(c: Comparison) -> str:
@@ -70,7 +72,7 @@ def _subtitle(c: Comparison) -> str:
     seeds = {seed for r in c.rows for seed in r.runs}
     return (
         f"{runs} run{'s' * (runs != 1)}: {len(c.rows)} row{'s' * (len(c.rows) != 1)}, "
-        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}. Green: the best row. "
+        f"{len(seeds)} seed{'s' * (len(seeds) != 1)}. Bold and green: the best row. "
         f"Reference: {c.reference.label}."
     )
 
@@ -81,7 +83,7 @@ def _table(c: Comparison, columns: Sequence[TableColumn]) -> str:
         swatch = f'<span class="swatch" style="background: var(--c{i % 8})"></span>'
         cells = [tag("td", col.cells[i].strip(), _kind(col)) for col in columns]
         best = "best" if r is c.best and len(c.rows) > 1 else ""
-        body.append(row([f"<th>{swatch}{escape(r.label)}</th>", *cells], best))
+        body.append(row([f'<th scope="row">{swatch}{escape(r.label)}</th>', *cells], best, i))
     for name, reason in c.all_failed().items():
         cell = f'<td colspan="{len(columns)}">failed: {escape(reason)}</td>'
         body.append(row([tag("th", name), cell], "failed"))

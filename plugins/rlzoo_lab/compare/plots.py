@@ -11,7 +11,16 @@ from rlzoo.runs.metrics import REWARD, TOKENS
 from rlzoo_lab import stats
 from rlzoo_lab.compare.comparison import Comparison
 from rlzoo_lab.numbers import thousands
-from rlzoo_lab.pages.figure import add_axes, add_legend, colour, ink, line, new_figure, write_figure
+from rlzoo_lab.pages.figure import (
+    add_axes,
+    add_legend,
+    colour,
+    ink,
+    line,
+    new_figure,
+    of_row,
+    write_figure,
+)
 from rlzoo_lab.records.comparable import ComparedRow, as_typed, label, numeric
 from rlzoo_lab.records.record import Record
 
@@ -52,10 +61,12 @@ def _over_tokens(
         if smooth:
             y = np.stack([_smooth(run, max(1, y.shape[1] // 20)) for run in y])
         middle, low, high = stats.iqm_band(y)
-        axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
-                  **line(i))  # fmt: skip
+        drawn = axes.plot(x, middle, label=row.label, linewidth=1.8, marker=marker, markersize=3.5,
+                          **line(i))  # fmt: skip
         if len(y) > 1:
-            axes.fill_between(x, low, high, color=colour(i), alpha=_haze(c), linewidth=0)
+            band = axes.fill_between(x, low, high, color=colour(i), alpha=_haze(c), linewidth=0)
+            drawn.append(band)
+        of_row(drawn, i)
     axes.xaxis.set_major_formatter(lambda x, _: thousands(x) if x else "0")
     add_legend(figure, axes)
     return figure
@@ -93,13 +104,17 @@ def finals(c: Comparison) -> Any:
         axes.plot(*zip(*there, strict=True), color=ink("faint"), linewidth=0.8, zorder=1)
     for i, row in enumerate(c.rows):
         shade = colour(i)
-        axes.plot(row.scores, [i] * len(row.scores), "o", color=shade, markersize=4, alpha=0.45,
-                  markeredgewidth=0)  # fmt: skip
+        drawn = axes.plot(row.scores, [i] * len(row.scores), "o", color=shade, markersize=4,
+                          alpha=0.45, markeredgewidth=0)  # fmt: skip
         interval = stats.iqm_interval(row.scores)
         if interval:
-            axes.plot(interval, [i, i], color=shade, linewidth=2.4, solid_capstyle="round")
-        axes.plot([stats.iqm(row.scores)], [i], "D", color=shade, markersize=7)
+            drawn += axes.plot(interval, [i, i], color=shade, linewidth=2.4,
+                               solid_capstyle="round")  # fmt: skip
+        drawn += axes.plot([stats.iqm(row.scores)], [i], "D", color=shade, markersize=7)
+        of_row(drawn, i)
     axes.set_yticks(range(len(c.rows)), [row.label for row in c.rows])
+    for i, name in enumerate(axes.get_yticklabels()):
+        of_row([name], i)
     axes.tick_params(axis="y", labelcolor=ink("ink"), length=0)
     axes.set_ylim(len(c.rows) - 0.5, -0.5)
     return figure
@@ -116,13 +131,15 @@ def profiles(c: Comparison) -> Any:
     for i, row in enumerate(c.rows):
         runs = np.asarray(row.scores)
         share = stats.performance_profile(runs, taus)
-        axes.step(taus, share, where="post", label=row.label, linewidth=1.8, **line(i))
+        curve = axes.step(taus, share, where="post", label=row.label, linewidth=1.8, **line(i))
         if len(runs) > 1:
             picks = rng.integers(len(runs), size=(1000, len(runs)))
             drawn = (runs[picks][:, :, None] > taus).mean(1)
             low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-            axes.fill_between(taus, low, high, step="post", color=colour(i), alpha=_haze(c),
-                              linewidth=0)  # fmt: skip
+            band = axes.fill_between(taus, low, high, step="post", color=colour(i),
+                                     alpha=_haze(c), linewidth=0)  # fmt: skip
+            curve.append(band)
+        of_row(curve, i)
     axes.set_ylim(-0.02, 1.02)
     add_legend(figure, axes)
     return figure
@@ -155,15 +172,18 @@ def response(c: Comparison, key: str) -> Any:
         at = [values.index(row.values[key]) + 0.06 * (i - (len(lines) - 1) / 2) for row in rows]
         for x, row in zip(at, rows, strict=True):
             interval = stats.iqm_interval(row.scores)
-            axes.plot([x] * len(row.scores), row.scores, "o", markersize=3, alpha=0.3,
-                      color=colour(i), markeredgewidth=0)  # fmt: skip
+            drawn = axes.plot([x] * len(row.scores), row.scores, "o", markersize=3, alpha=0.3,
+                              color=colour(i), markeredgewidth=0)  # fmt: skip
             if interval:
-                axes.plot([x, x], interval, linewidth=2.2, color=colour(i))
+                drawn += axes.plot([x, x], interval, linewidth=2.2, color=colour(i))
+            of_row(drawn, c.rows.index(row))
         axes.plot(at, [stats.iqm(row.scores) for row in rows], marker="o", markersize=6,
                   linewidth=1.6, label=name or "with it", **line(i))  # fmt: skip
     for j, row in enumerate(r for r in c.rows if r not in having):
-        axes.axhline(stats.iqm(row.scores), label=f"{row.label} (has no such option)",
-                     linewidth=1.2, **(line(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
+        level = axes.axhline(stats.iqm(row.scores), label=f"{row.label} (has no such option)",
+                             linewidth=1.2,
+                             **(line(len(lines) + j) | {"linestyle": "--"}))  # fmt: skip
+        of_row([level], c.rows.index(row))
     axes.set_xticks(range(len(values)), [as_typed(v) for v in values])
     add_legend(figure, axes)
     return figure

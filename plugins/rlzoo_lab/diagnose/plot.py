@@ -15,6 +15,7 @@ from rlzoo_lab.pages.figure import (
     add_legend,
     colour,
     new_figure,
+    of_row,
     svg,
     write_figure,
 )
@@ -31,7 +32,7 @@ FLOOR = 1e-6  # where 0 is drawn on a logarithmic axis
 CSS = """
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
 th, td { padding: .35rem .55rem } td:first-child { white-space: normal; min-width: 8rem }
-@media (max-width: 40rem) { figure { overflow-x: auto } figure svg { min-width: 44rem } }
+@media screen and (max-width: 40rem) { figure svg { min-width: 44rem } }
 """
 
 # As docs/diagnose.md has them.
@@ -55,6 +56,9 @@ MEANINGS = (
      "gradient adds; gain@B: along that of a batch of B rows. Bias and variance in one number"),
     ("critic", "exact: V itself; noisy: V plus a fixed error of each state; zero: nothing"),
 )  # fmt: skip
+
+CAPTION = """Left: bias against variance, a mark for each estimator and critic. Right: how well the
+gradient of a batch points the true way, against the rows of the batch."""
 
 ABOUT = (
     "Each mark is an estimator with one critic. Bias and variance: low and to the left is better; "
@@ -95,15 +99,17 @@ def draw(document: Mapping[str, Any]) -> Any:
             "fillstyle": FILLS[i // len(SERIES) % len(FILLS)], "linestyle": LINES[critic],
         }  # fmt: skip
         label = name if critic is None else f"{name}, {critic}"
-        bias.plot(*points[n], **(style | {"linestyle": ""}), label=label, markersize=7,
-                  transform=_shifted(bias, beside[n]))  # fmt: skip
+        marks = bias.plot(*points[n], **(style | {"linestyle": ""}), label=label, markersize=7,
+                          transform=_shifted(bias, beside[n]))  # fmt: skip
         if panels == 2:
             sizes = sorted(map(int, estimate["batches"]))
             drawn = [estimate["batches"][str(size)] for size in sizes]
             errors = [1.96 * d["cosine_se"] for d in drawn]
             near = [size * 1.03 ** (n - (len(rows) - 1) / 2) for size in sizes]
-            curves.errorbar(near, [d["cosine"] for d in drawn], errors, **style, lw=1.5,
-                            markersize=4)  # fmt: skip
+            curve = curves.errorbar(near, [d["cosine"] for d in drawn], errors, **style, lw=1.5,
+                                    markersize=4)  # fmt: skip
+            marks += curve.get_children()
+        of_row(marks, n)
     for k, axis in enumerate((bias.xaxis, bias.yaxis)):
         if any(point[k] == FLOOR for point in points):
             axis.set_major_formatter(_power)
@@ -145,13 +151,17 @@ def _power(value: float, _: Any) -> str:
 def write_html(document: Mapping[str, Any], path: Path) -> None:
     """One page with everything in it."""
     rows = document["estimators"]
-    blocks = [tag("p", headline(document), "muted"), html.figure(svg(draw(document), "diagnose"))]
+    picture = html.figure(svg(draw(document), "diagnose"), CAPTION)
+    blocks = [tag("p", headline(document), "muted"), tag("p", html.LINKED, "muted screen"), picture]
     blocks += [tag("p", ABOUT), "<h2>What the columns mean</h2>", html.terms(MEANINGS)]
     blocks += ["<h2>Bias and variance</h2>", _scalars(rows)]
     if rows and rows[0]["batches"]:
         blocks += ["<h2>In batches of B rows</h2>", _by_size(rows)]
     blocks += [tag("p", note, "muted") for note in notes_of(document, rows, wide=True)]
-    path.write_text(html.page("Against the exact truth", blocks, CSS), encoding="utf-8")
+    blocks.append(html.ROW_OF)
+    script, css = html.touch()
+    text = html.page("Against the exact truth", blocks, css + CSS, script=script + "linkRows();")
+    path.write_text(text, encoding="utf-8")
 
 
 def _scalars(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -8,4 +8,5 @@ May import `format` and the layers below. No torch.
     shade   colours that stand for numbers
 
 advantage.js and derive.js are the zoo's arithmetic, for pages that compute: `page.arithmetic`.
+touch.js and touch.css are what a reader can touch on any page: `page.touch`.
 """

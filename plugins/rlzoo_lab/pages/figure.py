@@ -6,7 +6,7 @@ are those of the light theme. matplotlib is optional and slow to load: only func
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,8 @@ COLOURS = INK | {f"c{i}": (f"#0a0a{i:02x}", light, dark) for i, (light, dark) in
 
 DASHES = ("-", "--", ":", "-.")
 
+
+_DECIMALS = re.compile(r"(\.\d\d)\d+")  # of a path, in points: beyond what can be seen
 
 _theme = ContextVar("_theme", default=0)  # 0: placeholders, 1: the light theme's colours
 
@@ -85,17 +87,29 @@ def add_legend(figure: Any, axes: Any, **more: Any) -> None:
     """A legend next to the axes, where there is more than one name."""
     handles, names = axes.get_legend_handles_labels()
     if len(names) > 1:
-        figure.legend(handles, names, loc="outside right upper", frameon=False,
-                      labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
+        made = figure.legend(handles, names, loc="outside right upper", frameon=False,
+                             labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
+        for handle, *shown in zip(handles, made.legend_handles, made.get_texts(), strict=True):
+            for artist in shown:
+                artist.set_gid(handle.get_gid())
+
+
+def of_row(artists: Iterable[Any], number: int) -> None:
+    """Artists that belong to a row of a table: on a page they are shown together with it."""
+    for artist in artists:
+        artist.set_gid(f"row-{number}")
 
 
 def svg(figure: Any, name: str) -> str:
-    """For a page: colours as CSS variables, ids of its own, scaled by its box."""
+    """For a page: colours as CSS variables, ids of its own, scaled by its box. What belongs to a
+    row of a table has that row's `data-row`."""
     drawn = _save(figure, "svg", name).decode()
     for variable, (placeholder, _, _) in COLOURS.items():
         drawn = drawn.replace(placeholder, f"var(--{variable})")
     prefix = re.sub(r"\W", "-", name)
+    drawn = re.sub(r'id="row-(\d+)"', r'data-row="\1"', drawn)
     drawn = re.sub(r'(id="|href="#|url\(#)', rf"\g<1>{prefix}-", drawn)
+    drawn = re.sub(r' d="[^"]+"', lambda path: _DECIMALS.sub(r"\1", path[0]), drawn)
     drawn = drawn[drawn.index("<svg") :]
     return re.sub(r' (width|height)="[\d.]+pt"', "", drawn, count=2)
 

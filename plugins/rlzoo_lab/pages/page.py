@@ -53,9 +53,14 @@ figure { margin: 2rem 0 } figure svg { width: 100%; height: auto; display: block
 .tabs a[aria-selected=true] { color: var(--ink); border-color: var(--c0) }
 [role=tabpanel]:focus { outline: none } [hidden] { display: none !important }
 @media (max-width: 40rem) { body { padding: 1.2rem 1rem 3rem } h1 { font-size: 1.35rem }
-  th, td { padding: .35rem .45rem }
+  th, td { padding: .35rem .45rem } figure { overflow-x: auto }
   dl.terms { grid-template-columns: 1fr } dl.terms dd { margin-bottom: .4rem } }
-@media print { body { max-width: none } figure { break-inside: avoid } .tabs { display: none } }
+@media screen and (max-width: 40rem) { figure svg { min-width: 34rem } }
+@media print { body { max-width: none; padding: 0; font-size: 11pt; print-color-adjust: exact }
+  figure, tr, li { break-inside: avoid } h2, h3 { break-after: avoid }
+  .tabs, .screen { display: none }
+  [role=tabpanel][hidden] { display: block !important } .scroll { overflow: visible }
+  table { font-size: 8pt } th, td { padding: .2rem .35rem; white-space: normal } }
 """
 
 
@@ -80,7 +85,7 @@ def page(
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(script)}">\n{again}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"{tag('title', title)}\n<style>\n:root {{ color-scheme: light dark; {light} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+        f"@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
         f"{_CSS.strip()}\n{css.strip()}\n</style></head><body>\n{tag('h1', title)}\n"
         + "\n".join(blocks)
         + (f"\n<script>{script}</script>" if script else "")
@@ -104,9 +109,11 @@ def tag(name: str, text: str, kind: str = "") -> str:
     return f"<{name}{_class(kind)}>{escape(text)}</{name}>"
 
 
-def row(cells: Iterable[str], kind: str = "") -> str:
-    """A row of a table; its cells are HTML."""
-    return f"<tr{_class(kind)}>{''.join(cells)}</tr>"
+def row(cells: Iterable[str], kind: str = "", number: int | None = None) -> str:
+    """A row of a table; its cells are HTML. number: of the marks in a figure that belong to it, see
+    `figure.of_row`."""
+    data = "" if number is None else f' data-row="{number}"'
+    return f"<tr{_class(kind)}{data}>{''.join(cells)}</tr>"
 
 
 def table(head: Iterable[str], rows: Iterable[str]) -> str:
@@ -118,8 +125,8 @@ def table(head: Iterable[str], rows: Iterable[str]) -> str:
 
 
 def text_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of plain texts, which are escaped."""
-    body = (row(tag("td", cell) for cell in cells) for cells in rows)
+    """A table of plain texts, which are escaped; its rows are numbered from 0."""
+    body = (row((tag("td", cell) for cell in cells), "", i) for i, cells in enumerate(rows))
     return table((tag("th", head) for head in heads), body)
 
 
@@ -133,7 +140,8 @@ def settings(values: Mapping[str, Any]) -> str:
 
 
 def figure(drawing: str, caption: str = "") -> str:
-    """A drawing, as SVG, over what it shows."""
+    """A drawing, as SVG, over what it shows, which is also its name for a screen reader."""
+    drawing = drawing.replace("<svg", f'<svg role="img" aria-label="{escape(caption)}"', 1)
     return f"<figure>{drawing}{tag('figcaption', caption) if caption else ''}</figure>"
 
 
@@ -219,6 +227,32 @@ def arithmetic() -> str:
     here = Path(__file__).parent
     scripts = (here / f"{name}.js" for name in ("advantage", "derive"))
     return "\n".join(path.read_text(encoding="utf-8") for path in scripts)
+
+
+def touch() -> tuple[str, str]:
+    """(JavaScript, CSS) of what a reader can touch: rows that show themselves, arrow keys, a slider
+    for lambda. A page with a slider, or that writes numbers, needs `arithmetic` before it."""
+    here = Path(__file__).parent
+    script, css = ((here / f"touch.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
+    return script, css
+
+
+LINKED = """Point at a row or a curve, or go to a row's name by Tab and arrow keys: all tables and
+figures show that row. Enter or a click keeps it; Escape releases it."""
+
+
+# Where a row shows itself, in a page that is touched.
+ROW_OF = '<output id="row-of" hidden></output>'
+
+
+def lambda_slider(name: str, lam: float | None = None) -> str:
+    """A slider with the id lam-NAME, hidden until a script can follow it. lam: the saved one."""
+    value, told = (f"{lam:g}", f"{lam:g}, as saved") if lam is not None else ("1", "")
+    return (
+        f'<p class="lambda" hidden><label for="lam-{name}">lambda</label> <input type="range" '
+        f'id="lam-{name}" data-credit="{name}" min="0" max="1" step="0.01" value="{value}">'
+        f'<output id="lam-{name}-now" for="lam-{name}">{told}</output></p>'
+    )
 
 
 def _class(kind: str) -> str:

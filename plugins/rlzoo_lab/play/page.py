@@ -35,9 +35,9 @@ def page(zoo: Zoo) -> str:
     """The whole document, of the components that the zoo itself ships."""
     css = (HERE / "page.css").read_text(encoding="utf-8")
     scripts = [(HERE / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS]
-    read = 'const data = JSON.parse(document.getElementById("data").textContent);'
+    touch, _ = html.touch()
     blocks = [_BODY.strip(), html.data_block("data", declared(zoo))]
-    return html.page(TITLE, blocks, css, script="\n".join([html.arithmetic(), read, *scripts]))
+    return html.page(TITLE, blocks, css, script="\n".join([html.arithmetic(), touch, *scripts]))
 
 
 def declared(zoo: Zoo) -> dict[str, dict[str, Any]]:

@@ -1,30 +1,11 @@
-// Elements, controls, and numbers that open their arithmetic.
+// Controls, and numbers that open their arithmetic.
 
-const by = id => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
-
-// An element: attributes, event listeners (functions under their event's name), children.
-function make(element, attributes, ...children) {
-  for (const [name, value] of Object.entries(attributes || {})) {
-    if (typeof value === "function") element.addEventListener(name, value);
-    else if (value !== undefined && value !== false) element.setAttribute(name, value);
-  }
-  element.append(...children.flat().filter(child => child !== undefined && child !== false));
-  return element;
-}
-const h = (tag, attributes, ...children) =>
-  make(document.createElement(tag), attributes, ...children);
-const s = (tag, attributes, ...children) =>
-  make(document.createElementNS(SVG, tag), attributes, ...children);
-
-// Four significant digits.
+// Four significant digits, as arithmetic is written.
 function short(x) {
   if (x === undefined || x === null || Number.isNaN(x)) return "";
   if (Math.abs(x) < 1e-12) return "0";
   return plain(Number(x.toPrecision(4)));
 }
-
-const write = x => (typeof x === "string" ? x : short(x));
 
 // ---------------------------------------------------------------- controls
 

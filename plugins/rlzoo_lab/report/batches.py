@@ -64,7 +64,8 @@ class Saved:
 NEEDED = ("response_mask", "response_attention", "response_ids", "group_ids", "sequence_scores",
           "advantages")  # fmt: skip
 USED = {*NEEDED, "raw_advantages", "rewards", "values", "returns", "log_probs", "old_log_probs",
-        "ref_log_probs", "sampler_log_probs", "entropy", "truncated"}  # fmt: skip
+        "ref_log_probs", "sampler_log_probs", "entropy", "truncated",
+        "bootstrap_values"}  # fmt: skip
 
 
 def read_batches(folder: RunFolder, troubles: list[str]) -> Iterator[Saved]:

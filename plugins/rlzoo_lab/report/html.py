@@ -16,7 +16,7 @@ from rlzoo_lab.records.record import Record, read_record
 from rlzoo_lab.report.batches import STEPS, read_batches, read_samples
 from rlzoo_lab.report.groups import groups_tab, step_section
 from rlzoo_lab.report.remarks import Remark, remarks
-from rlzoo_lab.report.tokens import BUDGET, shown_tokens, tokens_tab
+from rlzoo_lab.report.tokens import BUDGET, gae_options, shown_tokens, tokens_tab
 from rlzoo_lab.report.trend import Trend
 
 HERE = Path(__file__).parent
@@ -52,10 +52,11 @@ def read_report(folder: RunFolder) -> Report:
     going = is_locked(folder.path)  # checked first: a run that ends meanwhile has its summary
     record = read_record(folder.path)
     troubles, groups, tokens = record.troubles, dict[int, str](), list[dict[str, Any]]()
+    gae = gae_options(record)
     for batch in read_batches(folder, troubles):
         groups[batch.step] = step_section(batch)
         # The newest takes half of the room.
-        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1))))
+        tokens.append(shown_tokens(batch, BUDGET // (2 if not tokens else 2 * (STEPS - 1)), gae))
     state = "finished" if record.summary else "running" if going else "stopped"
     found = remarks(record)
     return Report(folder.path, record, found, groups, tokens, read_samples(folder), troubles, state)
@@ -77,7 +78,9 @@ def page(report: Report, refresh: float | None = None) -> str:
     blocks.append(html.data_block("data", {"charts": trend.data, "tokens": numbers}))
     css, script = ((HERE / f"page.{kind}").read_text(encoding="utf-8") for kind in ("css", "js"))
     title = report.path.resolve().name
-    return html.page(title, blocks, css, script=TABS + script, refresh=refresh)
+    touch, shared = html.touch()
+    scripts = [html.arithmetic(), touch, TABS, script]
+    return html.page(title, blocks, shared + css, script="\n".join(scripts), refresh=refresh)
 
 
 def _subtitle(report: Report) -> str:

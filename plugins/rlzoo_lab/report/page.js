@@ -1,13 +1,3 @@
-const data = JSON.parse(document.getElementById("data").textContent);
-const by = id => document.getElementById(id);
-const write = (x, digits = 4) => {
-  if (x === null || x === undefined) return "–";
-  const size = Math.abs(x);
-  const text = size && (size < 1e-3 || size >= 1e5) ? x.toExponential(1)
-    : Number(x.toPrecision(digits)).toString();
-  return text.replace("-", "−");
-};
-
 // What was chosen outlives a reload: a page of a run that goes on loads itself anew.
 const kept = (() => {
   try { return JSON.parse(sessionStorage.getItem(location.pathname)) || {}; } catch { return {}; }
@@ -49,7 +39,7 @@ function point(step) {
     output.textContent = `step ${numbers.x[i]}: ${values.join(" · ")}`;
   }
 }
-for (const { card, numbers, svg } of charts) {
+for (const { card, numbers, svg, output } of charts) {
   const [left, right, width] = numbers.box, [a, b] = numbers.span;
   let step = b;
   svg.addEventListener("pointermove", event => {
@@ -67,7 +57,11 @@ for (const { card, numbers, svg } of charts) {
     step = numbers.x[Math.min(numbers.x.length - 1, Math.max(0, i))];
     point(step);
   });
-  card.addEventListener("blur", () => point(null));
+  card.addEventListener("focus", () => output.setAttribute("aria-live", "polite"));
+  card.addEventListener("blur", () => {
+    output.setAttribute("aria-live", "off"); // of 60 charts, one is read aloud
+    point(null);
+  });
 }
 
 // From a mark in a chart to what was said.
@@ -99,27 +93,80 @@ if (by("step-of")) {
 if (data.tokens.batches) {
   const { shades, batches } = data.tokens;
   let batch, response, spans = [], others = [], current = 0;
+  let moved = new Map(), movable = new Map(), whitening = null;
+  const setSlider = lambdaSlider(by("lam-gae"), (lam, same) => {
+    keep("lam", same ? undefined : lam);
+    moveLambda(same ? undefined : lam);
+    shadeAll();
+  });
   const numbersOf = (name, row = response) => {
-    const column = row.numbers[name];
+    const column = (moved.get(row) || {})[name] ?? row.numbers[name];
     return t => Array.isArray(column) ? column[t] : column === undefined ? null : column;
   };
   // The ratio is kept as its logarithm, so that twice and half are as strong.
   const value = (name, x) => x !== null && name === "log_ratio" ? Math.exp(x) : x;
   const colour = (name, x) => {
     const [low, high] = batch.scales[name];
-    if (x === null || high === low || (shades[name][2] && Math.abs(x) < 1e-6)) return "";
+    if (x === null || high === low || (shades[name][2] && Math.abs(x) < 1e-6))
+      return ["", 0, false];
     const share = shades[name][2] ? Math.min(1, Math.abs(x) / high)
       : Math.min(1, Math.max(0, (x - low) / (high - low)));
     const side = shades[name][2] && x < 0 ? by("ramp").dataset.down : by("ramp").dataset.up;
-    return side.replace(".6)", `${(.08 + .57 * share).toFixed(3)})`);
+    return [side.match(/\d+,\d+,\d+/)[0], .08 + .57 * share, shades[name][2] && x < 0];
   };
   const add = (parent, name, text, kind) => {
-    const made = document.createElement(name);
-    made.textContent = text;
-    if (kind) made.className = kind;
+    const made = h(name, { class: kind || undefined }, text);
     parent.append(made);
     return made;
   };
+  // Lambda: which responses GAE gives at the saved lambda as they were saved, and how their advantages
+  // were whitened: "none", over the "batch", or null where the page cannot repeat it.
+  const column = (row, name) => row.ids.map((_, t) => numbersOf(name, row)(t));
+  const near = (x, y, top) => // as three digits can show
+    x.every((v, t) => y[t] === null || Math.abs(v - y[t]) <= 6e-3 * top);
+  const topOf = xs => Math.max(...xs.map(x => Math.abs(x)), 1e-3);
+  function findMovable() {
+    moved = new Map();
+    movable = new Map();
+    whitening = null;
+    if (!batch.gae) return;
+    for (const row of batch.rows) {
+      const saved = column(row, "raw_advantages"), mask = saved.map(x => Number(x !== null));
+      const [rewards, values] = ["rewards", "values"].map(name => column(row, name).map(x => x ?? 0));
+      const inputs = { rewards, values, mask, end: row.end };
+      const { advantages } = gaeOf(inputs, batch.gae.gamma, batch.gae.lam);
+      if (mask.includes(1) && near(advantages, saved, topOf(saved))) movable.set(row, inputs);
+    }
+    for (const way of ["none", "batch"]) {
+      if (way === "batch" && (batch.left || movable.size < batch.rows.length)) continue;
+      moveLambda(batch.gae.lam, way);
+      const made = [...moved].map(([row, { advantages }]) => [advantages, row.numbers.advantages]);
+      moved = new Map();
+      whitening ??= made.every(([mine, saved]) => {
+        const there = mine.map((_, t) => Array.isArray(saved) ? saved[t] : saved);
+        return near(mine, there, topOf(there));
+      }) ? way : null;
+    }
+  }
+  function moveLambda(lam, way = whitening) {
+    moved = new Map();
+    by("moved").hidden = lam === undefined || way !== null || !movable.size;
+    by("moved").textContent = "The advantage was whitened in a way that this page cannot repeat: "
+      + "the raw advantage and the return follow lambda.";
+    if (lam === undefined) return;
+    const rows = [...movable].map(([row, inputs]) =>
+      [row, inputs.mask, gaeOf(inputs, batch.gae.gamma, lam)]);
+    const all = key => rows.flatMap(key);
+    const white = way === "batch"
+      ? whiten(all(([, , made]) => made.advantages), all(([, mask]) => mask)).whitened : null;
+    let from = 0;
+    for (const [row, mask, { advantages, returns }] of rows) {
+      const on = xs => mask.map((chosen, t) => chosen && xs ? xs[t] : null);
+      const own = { none: advantages, batch: white && white.slice(from, from += mask.length) };
+      moved.set(row, { raw_advantages: on(advantages), returns: on(returns),
+                       advantages: on(own[way] || null) });
+    }
+  }
   function legend() {
     const name = by("shade").value, [low, high] = batch.scales[name];
     const [down, up] = [by("ramp").dataset.down, by("ramp").dataset.up];
@@ -140,9 +187,7 @@ if (data.tokens.batches) {
     const up = y => 86 - 82 * (high > low ? (y - low) / (high - low) : .5);
     const right = t => 640 * (t + .5) / n;
     const path = (d, kind) => {
-      const made = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      made.setAttribute("d", d);
-      if (kind) made.setAttribute("class", kind);
+      const made = s("path", { d, class: kind });
       svg.append(made);
       return made;
     };
@@ -158,7 +203,7 @@ if (data.tokens.batches) {
   }
   function focus(t) {
     spans[current]?.classList.remove("on");
-    current = Math.min(spans.length - 1, Math.max(0, t));
+    current = along(spans, t, 0);
     spans[current]?.classList.add("on");
     const panel = by("numbers");
     panel.replaceChildren();
@@ -180,7 +225,7 @@ if (data.tokens.batches) {
     const name = by("shade").value;
     for (const [row, some] of [[response, spans], ...others]) {
       const of = numbersOf(name, row);
-      some.forEach((span, t) => { span.style.background = colour(name, of(t)); });
+      some.forEach((span, t) => tint(span, ...colour(name, of(t))));
     }
     legend();
     profile();
@@ -204,6 +249,7 @@ if (data.tokens.batches) {
     if (response.answer !== null) say("· answer", response.answer);
     say("· reward", write(response.score));
     group();
+    setSlider(movable.has(response) ? batch.gae.lam : undefined, kept.lam);
     current = 0;
     shadeAll();
     box.scrollTop = 0;
@@ -241,6 +287,8 @@ if (data.tokens.batches) {
   function showBatch() {
     keep("batch", by("batch").value);
     batch = batches.find(found => String(found.step) === by("batch").value);
+    findMovable();
+    moveLambda(kept.lam);
     by("response").replaceChildren();
     let group, last = null;
     for (const row of batch.rows) {
@@ -267,8 +315,7 @@ if (data.tokens.batches) {
   by("tokens").addEventListener("pointerover", event => { if (at(event)) focus(+at(event)); });
   by("tokens").addEventListener("click", event => { if (at(event)) focus(+at(event)); });
   by("tokens").addEventListener("keydown", event => {
-    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -10, ArrowDown: 10,
-                   Home: -Infinity, End: Infinity }[event.key];
+    const move = STEPS[event.key];
     if (!move) return;
     event.preventDefault();
     focus(current + move);

@@ -7,12 +7,15 @@ from typing import Any
 import numpy as np
 
 from rlzoo.format.text import printable
-from rlzoo_lab.pages.page import tag
+from rlzoo_lab.pages.page import lambda_slider, tag
 from rlzoo_lab.pages.shade import BLUE, ORANGE
+from rlzoo_lab.records.record import Record
 from rlzoo_lab.report.batches import Saved
 
 BUDGET = 32_000  # tokens on a page
 LONGEST = 2_000  # of a response
+
+AS_GAE = {"td0": 0.0, "mc": 1.0}  # estimators that are GAE at a lambda
 
 # key: (title, what it is, whether its colour shows its sign)
 SHADES: dict[str, tuple[str, str, bool]] = {
@@ -63,7 +66,8 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
         "<code>rlzoo trace RUN --html FILE</code> writes a page without.</p></noscript>"
         '<p class="controls"><label>step <select id="batch"></select></label>'
         '<label class="wide">response <select id="response"></select></label>'
-        f'<label>shaded by <select id="shade">{options}</select></label></p>{note}'
+        f'<label>shaded by <select id="shade">{options}</select></label></p>'
+        f'{lambda_slider("gae")}<p class="muted" id="moved" hidden></p>{note}'
         '<p class="muted" id="asked"></p>'
         '<p class="muted legend"><span id="least"></span>'
         f'<span class="ramp" id="ramp" data-up="{up}" data-down="{down}"></span>'
@@ -77,9 +81,19 @@ def tokens_tab(shown: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]
     ), data
 
 
-def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
+def gae_options(record: Record) -> dict[str, float] | None:
+    """gamma and lam of a run whose advantages are GAE's; None of another estimator."""
+    name = record.key("estimator.name")
+    lam = record.key("estimator.lam") if name == "gae" else AS_GAE.get(name)
+    gamma = record.key("estimator.gamma")
+    if not (isinstance(lam, int | float) and isinstance(gamma, int | float)):
+        return None
+    return {"gamma": float(gamma), "lam": float(lam)}
+
+
+def shown_tokens(batch: Saved, room: int, gae: Mapping[str, float] | None = None) -> dict[str, Any]:
     """What the script shows of a batch: responses of at most `room` tokens in all, those of groups
-    with signal first."""
+    with signal first. gae: what `gae_options` gives, for a slider."""
     picked, cut = [], 0
     order = sorted(batch.groups(), key=batch.flat)
     for row in (row for rows in order for row in rows):
@@ -91,13 +105,15 @@ def shown_tokens(batch: Saved, room: int) -> dict[str, Any]:
     picked.sort()
     wide = {name: x for name, x in batch.columns.items() if x.ndim == 2}
     columns = _columns({name: x[picked, :LONGEST] for name, x in wide.items()})
-    rows = [_row(batch, columns, at, row) for at, row in enumerate(picked)]
+    needed = {"raw_advantages", "rewards", "values", "bootstrap_values"}
+    moves = gae is not None and needed <= set(batch.columns)
+    rows = [_row(batch, columns, at, row, exact=moves) for at, row in enumerate(picked)]
     ids = sorted({i for row in rows for i in row["ids"]})
     chosen = batch.columns["response_mask"][picked, :LONGEST] > 0
     return {
         "step": batch.step, "rows": rows, "left": batch.rows - len(rows), "cut": cut,
         "scales": {key: _scale(column[chosen], SHADES[key][2]) for key, column in columns.items()},
-        "named": bool(batch.tokens),
+        "named": bool(batch.tokens), "gae": gae if moves else None,
         "tokens": {i: printable(batch.tokens.get(i, f"⟨{i}⟩")) for i in ids},
     }  # fmt: skip
 
@@ -129,19 +145,24 @@ def _scale(values: Any, signed: bool) -> list[float | None]:
     return [_short(-high if signed else low), _short(high)]
 
 
-def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[str, Any]:
+def _row(
+    batch: Saved, columns: Mapping[str, Any], at: int, row: int, *, exact: bool
+) -> dict[str, Any]:
+    """exact: rewards and values are kept so that advantages can be computed from them."""
     length = batch.length(row)
     chosen = batch.columns["response_mask"][row, : min(length, LONGEST)] > 0
     numbers: dict[str, Any] = {}
     for key, column in columns.items():
+        digits = 6 if exact and key in ("rewards", "values") else 3
         values = [
-            _short(v) if c else None
+            _short(v, digits) if c else None
             for v, c in zip(column[at].tolist(), chosen.tolist(), strict=False)
         ]
         alike = values and values[0] is not None and values.count(values[0]) == len(values)
         numbers[key] = values[0] if alike else values
     answer = batch.text("answers", row)
-    return {
+    end = {"end": float(batch.columns["bootstrap_values"][row])} if exact else {}
+    return end | {
         "row": row, "group": int(batch.columns["group_ids"][row]), "length": length,
         "prompt": printable(batch.text("prompts", row) or "")[:4000],
         "answer": None if answer is None else printable(answer)[:400],
@@ -150,9 +171,9 @@ def _row(batch: Saved, columns: Mapping[str, Any], at: int, row: int) -> dict[st
     }  # fmt: skip
 
 
-def _short(x: float) -> float | None:
-    """Three digits, which is what a page has room for; None of what JSON has no word for."""
+def _short(x: float, digits: int = 3) -> float | None:
+    """As many digits as a page has room for; None of what JSON has no word for."""
     if not math.isfinite(x):
         return None
-    short = float(f"{x:.3g}")
+    short = float(f"{x:.{digits}g}")
     return int(short) if short == round(short) and abs(short) < 1e9 else short

@@ -92,9 +92,10 @@ class Trend:
         legend = "".join(_key(line, "" if keys else "eval/") for line in lines if line.name)
         told = meaning(first)
         return (
-            f'<div class="chart" id="{place}" tabindex="0"><div class="head">'
+            f'<div class="chart" id="{place}" tabindex="0" role="group" '
+            f'aria-label="{escape(title)}; arrow keys go from step to step"><div class="head">'
             f'<span class="title" title="{escape(told)}">{escape(title)}</span>'
-            f'<output data-now="{now}">{now}</output></div>{svg}'
+            f'<output aria-live="off" data-now="{now}">{now}</output></div>{svg}'
             f'<div class="foot">{legend or tag("code", first)}</div></div>'
         )
 

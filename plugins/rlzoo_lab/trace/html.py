@@ -19,22 +19,13 @@ from rlzoo_lab.trace.trace import Credit, Derivation, Numbers, Trace
 _CSS = """
 .tokens, .prompt { font: 1.15rem/2.1 ui-monospace, "Noto Sans Mono", monospace;
   white-space: pre-wrap; }
-.tokens a { color: inherit; text-decoration: none; padding: .2em .12em; border-radius: .25em;
-  margin-right: 1px; }
-.tokens a.other { opacity: 0.55; }
-table { overflow-wrap: normal } th { vertical-align: bottom; white-space: pre; }
+th { vertical-align: bottom; white-space: pre; }
 td.token { text-align: left; font-family: ui-monospace, "Noto Sans Mono", monospace;
   white-space: pre; }
 tr.other { color: var(--muted); } tr:target { outline: 2px solid var(--muted); }
 pre { font: .88rem/1.55 ui-monospace, "Noto Sans Mono", monospace; white-space: pre-wrap;
   border-left: 3px solid var(--faint); padding-left: .8rem; }
 .key span { color: var(--ink); padding: .1em .5em; border-radius: .25em; }
-.lambda { display: flex; gap: .8rem; align-items: center; } .lambda input { width: 16rem;
-  accent-color: var(--c0); } td.stale { opacity: 0.3; text-decoration: line-through; }
-tr.on { outline: 2px solid var(--c0); }
-#row-of { position: fixed; inset: auto 0 0 0; padding: .5rem 1rem; background: var(--card);
-  border-top: 1px solid var(--muted); font-variant-numeric: tabular-nums; }
-@media print { #row-of, .lambda { display: none !important; } }
 """
 
 
@@ -51,8 +42,8 @@ def page(traced: Trace) -> str:
         up, down = paint(BLUE, 0.7), paint(ORANGE, 0.7)
         blocks.append(
             f'<p class="muted key"><span style="{up}">made likelier</span> '
-            f'<span style="{down}">made less likely</span> the stronger, the larger the '
-            "advantage; a token leads to its row</p>"
+            f'<span class="less" style="{down}">made less likely</span> the stronger, the '
+            "larger the advantage; a token leads to its row</p>"
         )
     else:
         blocks.append(_tokens(traced, None, ""))
@@ -70,7 +61,7 @@ def page(traced: Trace) -> str:
         columns = [*shared, *_own_columns(credit)]
         if (numbers := _movable(traced, credit, [header for header, _, _ in columns])) is not None:
             movable[str(i)] = numbers
-            blocks.append(_slider(str(i), credit.options["lam"]))
+            blocks.append(html.lambda_slider(str(i), credit.options["lam"]))
         blocks.append(_table(traced, columns, str(i)))
     blocks += [tag("p", line, "muted") for line in [*legend(traced), *traced.notes]]
     blocks.append("<h2>Where the numbers come from</h2>")
@@ -80,11 +71,11 @@ def page(traced: Trace) -> str:
             f"<pre{_place_of(traced, derivation)}>{escape(chr(10).join(derivation.lines))}</pre>"
         )
         blocks.append(folded(head, lines, shown=True))
-    blocks += ['<output id="row-of" hidden></output>', html.data_block("data", movable)]
+    blocks += [html.ROW_OF, html.data_block("data", movable)]
     title = f"{traced.source}, response {traced.row} of {traced.rows}"
-    read = 'const data = JSON.parse(document.getElementById("data").textContent);'
+    touch, css = html.touch()
     own = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
-    return html.page(title, blocks, _CSS, script="\n".join([html.arithmetic(), read, own]))
+    return html.page(title, blocks, css + _CSS, script="\n".join([html.arithmetic(), touch, own]))
 
 
 def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any] | None:
@@ -112,15 +103,6 @@ def _movable(traced: Trace, credit: Credit, headers: list[str]) -> dict[str, Any
     }  # fmt: skip
 
 
-def _slider(name: str, lam: float) -> str:
-    """Hidden until a script can follow it."""
-    return (
-        f'<p class="lambda" hidden><label for="lam-{name}">lambda</label> <input type="range" '
-        f'id="lam-{name}" data-credit="{name}" min="0" max="1" step="0.01" value="{lam:g}">'
-        f'<output id="lam-{name}-now">{lam:g}, as saved</output></p>'
-    )
-
-
 def _place_of(traced: Trace, derivation: Derivation) -> str:
     """The id of a derivation's lines, by its estimator's place and its column."""
     for i, credit in enumerate(traced.credits):
@@ -136,12 +118,15 @@ def _tokens(traced: Trace, credit: Credit | None, table: str) -> str:
     for token, value in zip(traced.tokens, values, strict=True):
         word = tag("bdi", token.text or f"{token.t}")
         told = f"advantage {number(value)}" if value is not None else "not chosen by the policy"
-        other = "" if token.action else ' class="other"'
+        less = value is not None and value < -1e-6
+        kind = "less" if less else "" if token.action else "other"
+        other = f' class="{kind}"' if kind else ""
         spans.append(
             f'<a href="#t{table}-{token.t}" title="token {token.t}: {told}"'
             f"{other}{style(value, top)}>{word}</a>"
         )
-    return f'<div class="tokens">{"".join(spans)}</div>'
+    label = "tokens; arrow keys go from one to the next"
+    return f'<div class="tokens" role="group" aria-label="{label}">{"".join(spans)}</div>'
 
 
 HtmlColumn = tuple[str, Sequence[Any], bool]  # header, a cell per token, whether it is shaded

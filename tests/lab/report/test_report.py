@@ -85,7 +85,7 @@ def assert_sound(page):
             assert attributes["href"].removeprefix("#") in ids
     asked = set(re.findall(r'by\("([\w-]+)"\)', page.scripts[""]))
     if page.data["tokens"]:
-        assert asked - {"at"} <= set(ids)
+        assert asked - {"at", "row-of"} <= set(ids)
 
 
 def test_a_page_has_three_tabs_and_every_number(tmp_path):
