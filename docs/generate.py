@@ -662,15 +662,15 @@ def vllm_block(zoo: Zoo) -> str:
 
 
 def functions_block(zoo: Zoo) -> str:
-    """The functions of `rlzoo_lab.api`: the signature and the docstring of each."""
-    out = []
+    """The functions of `rlzoo_lab.api`: a line each, the first of its docstring."""
+    rows = []
     for name in sorted(rlzoo.__all__):
         function = getattr(rlzoo, name)
         if inspect.isfunction(function) and function.__module__.startswith("rlzoo_lab.api."):
-            call = textwrap.fill(f"rlzoo.{name}{arguments(function)}", 96, subsequent_indent="    ")
-            doc = textwrap.indent(inspect.getdoc(function) or "", "    ")
-            out.append(f"### {name}\n\n```text\n{call}\n\n{doc}\n```")
-    return "\n\n".join(out)
+            text = " ".join((inspect.getdoc(function) or "").partition("\n\n")[0].split())
+            first = next(p.name for p in inspect.signature(function).parameters.values())
+            rows.append([f"`rlzoo.{name}({first}, ...)`", text])
+    return table(["function", "what it does"], rows)
 
 
 def arguments(function: Callable) -> str:

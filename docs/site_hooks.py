@@ -55,7 +55,7 @@ def on_files(files: "Files", config: Any) -> "Files":
 
 def reference() -> str:
     """A page of the public names; mkdocstrings writes each from its signature and docstring."""
-    typed = (ROOT / "rlzoo" / "__init__.pyi").read_text(encoding="utf-8")  # no stranger's names
+    typed = (ROOT / "rlzoo" / "__init__.pyi").read_text(encoding="utf-8")  # none of other plugins
     names = sorted((n for n in rlzoo.__all__ if f" as {n}\n" in typed), key=str.lower)
     head = "# API reference\n\nThe public names of `rlzoo`; [Python](python.md) shows their use.\n"
     return head + "".join(f"\n::: rlzoo.{name}\n" for name in names)

@@ -196,8 +196,8 @@ def trace(
         html FILE: write a page with shaded tokens
 
     Examples:
-        >>> told = rlzoo.trace(rewards=[0, 0, 1], values=[0.3, 0.4, 0.6], lam=0.95)
-        >>> told["credits"][0]["columns"]["advantages"]
+        >>> found = rlzoo.trace(rewards=[0, 0, 1], values=[0.3, 0.4, 0.6], lam=0.95)
+        >>> found["credits"][0]["columns"]["advantages"]
         [0.651, 0.58, 0.4]
     """
     asked = [*given(trace, locals()), *options.items()]

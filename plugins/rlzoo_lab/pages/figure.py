@@ -101,8 +101,8 @@ def of_row(artists: Iterable[Any], number: int) -> None:
 
 
 def svg(figure: Any, name: str) -> str:
-    """For a page: colours as CSS variables, ids of its own, scaled by its box. What belongs to a
-    row of a table has that row's `data-row`."""
+    """For a page: colours as CSS variables, ids of its own, scaled by its box. Marks
+    that belong to a row of a table have its `data-row`."""
     drawn = _save(figure, "svg", name).decode()
     for variable, (placeholder, _, _) in COLOURS.items():
         drawn = drawn.replace(placeholder, f"var(--{variable})")

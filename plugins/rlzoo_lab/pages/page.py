@@ -110,8 +110,8 @@ def tag(name: str, text: str, kind: str = "") -> str:
 
 
 def row(cells: Iterable[str], kind: str = "", number: int | None = None) -> str:
-    """A row of a table; its cells are HTML. number: of the marks in a figure that belong to it, see
-    `figure.of_row`."""
+    """A row of a table; its cells are HTML. number: that of its marks in a figure, as
+    `figure.of_row` gives it."""
     data = "" if number is None else f' data-row="{number}"'
     return f"<tr{_class(kind)}{data}>{''.join(cells)}</tr>"
 
