@@ -4,7 +4,8 @@
     python docs/studies/environments.py replays --games 1000
 
 `ids` makes a task of the first id of each game in a process of its own, in 20 s of CPU.
-`replays` plays random games, invalid moves included, and replays each from its seed.
+`replays` runs `rlzoo check`, plays random games of up to 100 turns, with invalid moves, and
+replays each from its seed.
 """
 
 import argparse
@@ -18,7 +19,12 @@ import sys
 import time
 import warnings
 
+import rlzoo
+from rlzoo_zoo.tasks.episodes import isolated
+
 LIMIT, WAIT = 20, 120  # seconds of CPU and of time for an id
+TURNS, ABREAST = 100, 8  # of a random game; random games at a time
+ODD = ["?!", "x" * 50, "[-1]", "[99 99 99]", "[nan]", "\\boxed{", "]][[", "\N{SNOWMAN}", "1" * 400]
 TEXTARENA = (
     "GuessTheNumber-v0", "FrozenLake-v0", "LightsOut-v0", "PigDice-v0", "Blackjack-v0",
     "TowerOfHanoi-v0", "Mastermind-v0", "Nim-v0", "TicTacToe-v0", "KuhnPoker-v0",
@@ -86,40 +92,59 @@ def ids(names, out):
             print(f"{name}: {found} of {len(every)} games work offline", file=sys.stderr)
 
 
-def replays(games):
+def replays(games, seconds):
     """A row for each of ten TextArena and five GEM ids."""
-    print("| id | games | turns | replies that differ | ms a step | ms a replay |")
-    print("|---|---|---|---|---|---|")
+    print("| id | checks failed | games | turns | longest | replies that differ | ms a step |")
+    print("|---|---|---|---|---|---|---|")
     warnings.simplefilter("ignore")
     for name, every in (("textarena", TEXTARENA), ("gem", GEM)):
         for game in every:
-            print(row(task_class(name), game, games), flush=True)
+            failed = [r for r in rlzoo.check(name, [f"games=[{game}]"]) if r["passed"] is False]
+            for r in failed:
+                print(f"{game}: {r['name']}: {r['message']}", file=sys.stderr)
+            cells = course_of(task_class(name)(games=[game], turns=TURNS), game, games, seconds)
+            print("| " + " | ".join([f"`{game}`", str(len(failed)), *cells]) + " |", flush=True)
 
 
-def row(kind, game, games):
-    first = kind(games=[game], held=64)
-    chooser = random.Random(0)
-    turns = differ = 0
-    stepping = replaying = 0.0
-    for i in range(games):
-        answer, moves = f"{game} {i}", []
-        course = [first.position(answer, ())]
-        while not course[-1].over:
-            choices = first.moves(first.live[answer, *moves][0], course[-1].text)
-            moves.append(chooser.choice([*choices, "?!", "x" * 50]))
-            began = time.perf_counter()
-            course.append(first.position(answer, tuple(moves)))
-            stepping += time.perf_counter() - began
-        turns += len(moves)
-        began = time.perf_counter()
-        live, here = first.begin(answer)
-        for k, wanted in enumerate(course):
-            if k:
-                live, here = first.forward(live, here, answer, moves[k - 1 : k])
-            differ += here != wanted
-        replaying += time.perf_counter() - began
-    step, replay = 1000 * stepping / max(turns, 1), 1000 * replaying / games
-    return f"| `{game}` | {games} | {turns} | {differ} | {step:.2f} | {replay:.2f} |"
+def course_of(task, game, games, seconds):
+    """Cells of a row: random games, eight at a time in turns, then each replayed from its seed.
+    In every other game a move may be anything; ends after so many seconds."""
+    chooser, began = random.Random(0), time.perf_counter()
+    turns = differ = longest = played = 0
+    stepping = 0.0
+    for first in range(0, games, ABREAST):
+        if time.perf_counter() - began > seconds:
+            break
+        rows = {f"{game} {i}": [] for i in range(first, min(games, first + ABREAST))}
+        courses = {answer: [task.position(answer, ())] for answer in rows}
+        while alive := [answer for answer in rows if not courses[answer][-1].over]:
+            for answer in alive:
+                move = choose(task, answer, rows[answer], courses[answer][-1].text, chooser)
+                rows[answer].append(move)
+                at = time.perf_counter()
+                courses[answer].append(task.position(answer, tuple(rows[answer])))
+                stepping += time.perf_counter() - at
+        for answer, moves in rows.items():
+            live, here = task.begin(answer)
+            differ += here != courses[answer][0]
+            for move, wanted in zip(moves, courses[answer][1:], strict=True):
+                live, here = task.forward(live, here, answer, [move])
+                differ += here != wanted
+        played += len(rows)
+        turns += sum(map(len, rows.values()))
+        longest = max(longest, *map(len, rows.values()))
+    step = f"{1000 * stepping / max(turns, 1):.2f}"
+    return [*map(str, (played, turns, longest, differ)), step]
+
+
+def choose(task, answer, moves, text, chooser):
+    """A random move; in a game of an even seed only one that looks valid."""
+    live, _ = task.live[answer, *moves]
+    with isolated(chooser.getrandbits(32)):
+        choices = task.moves(live, text)
+    if int(answer.split()[-1]) % 2:
+        return chooser.choice([*choices, *ODD])
+    return chooser.choice([m for m in choices if m not in ("", "?")])
 
 
 if __name__ == "__main__":
@@ -128,7 +153,9 @@ if __name__ == "__main__":
     parser.add_argument("names", nargs="*", default=["textarena", "gem"])
     parser.add_argument("--out")
     parser.add_argument("--games", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=60.0, help="of an id")
     given = parser.parse_args()
-    ids(given.names or ["textarena", "gem"], given.out) if given.what == "ids" else replays(
-        given.games
-    )
+    if given.what == "ids":
+        ids(given.names, given.out)
+    else:
+        replays(given.games, given.seconds)
