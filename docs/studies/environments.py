@@ -18,13 +18,24 @@ import socket
 import sys
 import time
 import warnings
+from itertools import permutations
 
 import rlzoo
 from rlzoo_zoo.tasks.episodes import isolated
 
 LIMIT, WAIT = 20, 120  # seconds of CPU and of time for an id
-TURNS, ABREAST = 100, 8  # of a random game; random games at a time
+TURNS, ABREAST, TRIES = 100, 8, 6  # of a random game; games at a time; moves tried on a copy
 ODD = ["?!", "x" * 50, "[-1]", "[99 99 99]", "[nan]", "\\boxed{", "]][[", "\N{SNOWMAN}", "1" * 400]
+FORMS = {  # well-formed moves of games that show none in brackets
+    "FrozenLake-v0": [f"[{x}]" for x in ("up", "down", "left", "right")],
+    "GuessTheNumber-v0": [f"[{n}]" for n in range(1, 21)],
+    "LightsOut-v0": [f"[{a} {b}]" for a in range(5) for b in range(5)],
+    "PigDice-v0": ["[roll]", "[hold]"],
+    "Blackjack-v0": ["[Hit]", "[Stand]"],
+    "TowerOfHanoi-v0": [f"[{a} {b}]" for a, b in permutations("ABC", 2)],
+    "Mastermind-v0": [f"[{' '.join(x)}]" for x in permutations("123456", 4)],
+    "game:TowerofHanoi-v0-easy": [f"\\boxed{{{a} {b}}}" for a, b in permutations("ABC", 2)],
+}
 TEXTARENA = (
     "GuessTheNumber-v0", "FrozenLake-v0", "LightsOut-v0", "PigDice-v0", "Blackjack-v0",
     "TowerOfHanoi-v0", "Mastermind-v0", "Nim-v0", "TicTacToe-v0", "KuhnPoker-v0",
@@ -138,13 +149,17 @@ def course_of(task, game, games, seconds):
 
 
 def choose(task, answer, moves, text, chooser):
-    """A random move; in a game of an even seed only one that looks valid."""
+    """A random move of the game's form; in a game of an even seed one that the game accepts."""
     live, _ = task.live[answer, *moves]
     with isolated(chooser.getrandbits(32)):
-        choices = task.moves(live, text)
+        form = FORMS.get(answer.split()[0])
+        choices = list(form) if form else task.moves(live, text)
+    chooser.shuffle(choices)
     if int(answer.split()[-1]) % 2:
-        return chooser.choice([*choices, *ODD])
-    return chooser.choice([m for m in choices if m not in ("", "?")])
+        return chooser.choice([*choices[:12], *chooser.sample(ODD, 2)])
+    accepts = getattr(live, "accepts", None)
+    good = (m for m in choices[:TRIES] if accepts is None or accepts(live.seat, m))
+    return next(good, choices[0])
 
 
 if __name__ == "__main__":
