@@ -20,13 +20,14 @@ from rlzoo_lab.supervised.fit import refuse_beyond
 from rlzoo_lab.written import Written
 
 ACCURACY, STEPS, LR = 0.3, 3000, 2e-3  # of a new one
-OF_TASKS = ("accuracy", "steps", "lr", "seed", "like")
+OF_TASKS = ("accuracy", "steps", "lr", "seed", "right", "like")
 KEYS = ("task.", "rollout.max_new_tokens", "eval.")  # that play a part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("name", metavar="TASK|NAME", help="a task that demonstrates, or one of configs/base/")
+    add("name", metavar="TASK|NAME",
+        help="a task or TASK:GAME that demonstrates, or one of configs/base/")  # fmt: skip
     add("words", nargs="*", metavar="key=value", help="task.*, rollout.max_new_tokens, eval.*")
     add("--out", action=Written, folder=True, required=True, metavar="DIR",
         help="where the model goes")  # fmt: skip
@@ -35,11 +36,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--steps", type=int, metavar="N", help=f"stop after N steps at the latest ({STEPS})")
     add("--lr", type=float, metavar="X", help=f"peak learning rate ({LR:g})")
     add("--seed", type=int, metavar="N", help="of weights and demonstrations (0)")
+    add("--right", type=float, metavar="X", help="the share of right demonstrations (1)")
     add("--like", metavar="NAME", help="as large as this base (nano)")
 
 
 def run(arguments: argparse.Namespace) -> Result:
     zoo, name = load_zoo(), arguments.name.removeprefix("task=")
+    name, _, game = name.partition(":")
+    if game:  # textarena:Nim-v0
+        arguments.words.insert(0, f"task.games=[{game}]")
     file = find_config("base", name)
     check_free(Path(arguments.out), "--out")
     if file is None or name != arguments.name:
@@ -97,6 +102,8 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
         "--lr": (0 < lr < inf, "must be above 0 and finite"),
         "--seed": (seed >= 0, "must be at least 0"),
     }
+    right = 1.0 if a.right is None else a.right
+    bounds["--right"] = (0 <= right <= 1, "must be in [0, 1]")
     refuse_beyond(bounds, vars(a))
     for word in a.words:
         if not word.startswith(KEYS):
@@ -106,10 +113,10 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     _check_demonstrates(name, zoo, bases)
     from rlzoo_lab.supervised.task_base import make_task_base
 
-    spec = read_spec(file) | {"steps": steps, "lr": lr, "seed": seed, "right": 1.0}
+    spec = read_spec(file) | {"steps": steps, "lr": lr, "seed": seed, "right": right}
     with staged(Path(a.out), "--out") as aside:
         report = make_task_base(name, a.words, zoo, spec, accuracy, aside)
-        report |= {"like": like, "lr": lr, "seed": seed}
+        report |= {"like": like, "lr": lr, "seed": seed, "right": right}
         write_json(aside / "report.json", report)
     out, words = shlex.quote(a.out), " ".join(map(shlex.quote, [f"task={name}", *a.words]))
     reached = report[report["metric"]]

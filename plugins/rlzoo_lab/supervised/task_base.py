@@ -1,5 +1,6 @@
 """A new base for a task: right demonstrations to a small model, until it is right so often."""
 
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,6 +44,12 @@ def make_task_base(
     all_words = [f"task={name}", f"model.path={out}", "device=cpu", *words]
     recipe = compose(all_words, zoo, need_recipe=False)
     plan = make_plan(recipe, zoo)
+    if abilities(plan.task).demonstrate is None:
+        raise RlzooError(
+            f"base: task {name} has no demonstrations with {shlex.join(words) or 'these options'}: "
+            f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), and "
+            "the policy must move first"
+        )
     texts, longest = shown(plan.task, plan.task_name, spec["seed"], response_limit(plan))
     more = "".join(sorted(set("".join(texts)).difference(CHARACTERS)))
     tokenizer = build_tokenizer(more)
@@ -73,7 +80,7 @@ def make_task_base(
         line.update(evaluate(models, recipe.config.eval.samples)[0], steps=done)
         return headline(line)[1] >= accuracy
 
-    part = {"task": name, "weight": 1.0}
+    part = {"task": name, "weight": 1.0, "right": spec["right"]}
     with status:
         warm_start(
             policy.model, tokenizer, spec | {"mix": {name: part}}, {name: plan.task}, progress

@@ -44,14 +44,16 @@ class Episodes:
     episode ends after this many. pays: "turn" scores (B, T), each turn's reward at its last action;
     "sum" (B,) the sum of them; "last" (B,) the last one of an episode that ended, else 0. success:
     an episode is right whose score reaches it. stop: a text that ends a turn, "" for none. held:
-    how many live games are kept. The state key of a turn is the observation before it.
+    how many live games are kept. lines: the last lines of an observation that the policy gets, 0
+    for all. The state key of a turn is what it gets before it.
     """
 
-    def __init__(self, games, *, seeds, turns, pays, success, stop, held):
+    def __init__(self, games, *, seeds, turns, pays, success, stop, held, lines=0):
         if not games:
             raise ValueError("games: name at least one")
         self.games, self.seeds, self.most = list(games), seeds, turns
         self.pays, self.success, self.held = pays, success, held
+        self.lines = lines
         self.stops = (stop,) if stop else ()
         self.domains = tuple(self.games) if len(self.games) > 1 else ()
         self.live: OrderedDict[tuple[str, ...], tuple[Any, Position]] = OrderedDict()
@@ -97,7 +99,7 @@ class Episodes:
         game, _, seed = answer.rpartition(" ")
         with isolated(seed_of(answer, 0)):
             live, text = self.start(game, int(seed))
-        return live, Position(shown(text))
+        return live, Position(text.strip())
 
     def forward(self, live, here, answer, moves):
         """The game and its position after further moves; what follows the end is left out."""
@@ -113,7 +115,7 @@ class Episodes:
                 warnings.warn(f"{answer}: the game fails at a move ({fault})", stacklevel=2)
                 text, reward, over = "", 0.0, True
             over = over or turn >= self.most
-            here = Position(shown(text), (*here.rewards, float(reward)), bool(over))
+            here = Position(text.strip(), (*here.rewards, float(reward)), bool(over))
         return live, here
 
     def try_out(self, game):
@@ -150,15 +152,20 @@ class Episodes:
 
     def example(self, game, seed):
         answer = f"{game} {seed}"
-        text = self.position(answer, ()).text
+        text = self.shown(self.position(answer, ()).text)
         return Example(text, answer, self.games.index(game) * self.seeds + seed)
+
+    def shown(self, text):
+        """An observation as it enters the conversation: on lines of its own."""
+        lines = text.split("\n")[-self.lines :]
+        return "\n" + "\n".join(lines) + "\n"
 
     def domain_of(self, example):
         return example.answer.rpartition(" ")[0]
 
     def respond(self, turns, answers):
         found = [self.position(a, t[::2]) for t, a in zip(turns, answers, strict=True)]
-        return [None if here.over else here.text for here in found]
+        return [None if here.over else self.shown(here.text) for here in found]
 
     def state_keys(self, turns):
         return [t[-1] if t else "" for t in turns]
@@ -207,11 +214,6 @@ def isolated(seed):
 def seed_of(answer, turn):
     """The seed of the random numbers in one turn of an episode."""
     return zlib.crc32(f"{answer} {turn}".encode())
-
-
-def shown(text):
-    """An observation as it enters the conversation: on lines of its own."""
-    return f"\n{text.strip()}\n"
 
 
 def bracketed(text):

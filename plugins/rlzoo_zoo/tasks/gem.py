@@ -6,17 +6,18 @@ from typing import Annotated, Literal
 from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.tasks.episodes import Episodes
+from rlzoo_zoo.tasks.players import Demonstrated, code, number
 
 
-class Gem(Episodes):
+class Gem(Demonstrated, Episodes):
     """Environments of GEM by id, as `game:GuessTheNumber-v0-easy`. The policy's turn is its action,
     mostly within `\\boxed{}`; the environment answers with its next observation. It pays per turn.
 
     games: ids. seeds: how many each game has, one in five held out. turns: the most turns of an
     episode. pays: "turn" scores (B, T), each turn's reward at its last action; "sum" (B,) their
     sum; "last" (B,) the last one. success: an episode is right whose score reaches it. stop: a
-    text that ends a turn, "" for none. held: live games in the cache. A game whose replay differs
-    is refused.
+    text that ends a turn, "" for none. held: live games in the cache. lines: the last lines of an
+    observation that the policy gets, 0 for all. A game whose replay differs is refused.
     Source: Liu et al. 2025, arXiv:2510.01051.
     """
 
@@ -30,6 +31,7 @@ class Gem(Episodes):
         success: float = 1.0,
         stop: str = "}",
         held: Annotated[int, Range(1)] = 512,
+        lines: Annotated[int, Range(0)] = 0,
     ):
         if importlib.util.find_spec("gem") is None:
             raise RlzooError("task gem needs a package: pip install 'rlzoo-llm[gem]'")
@@ -38,8 +40,14 @@ class Gem(Episodes):
 
         self.gem, self.registry = gem, ENV_REGISTRY
         super().__init__(
-            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held
-        )
+            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held,
+            lines=lines,
+        )  # fmt: skip
+
+    players = {
+        "game:GuessTheNumber-v0-easy": number("\\boxed{{{}}}"),
+        "game:Mastermind-v0-easy": code("\\boxed{{{}}}"),
+    }
 
     def start(self, game, seed):
         if game not in self.registry:

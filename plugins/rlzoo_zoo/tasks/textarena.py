@@ -8,13 +8,14 @@ from typing import Annotated, Literal
 from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.tasks.episodes import Episodes, bracketed
+from rlzoo_zoo.tasks.players import Demonstrated, code, nim, number
 
 SEATS = range(1, 5)  # players that a game is tried with, fewest first
 TRIES = 40  # moves that another seat tries for a valid one
 COMMON = [f"[{n}]" for n in range(10)] + [f"[{a} {b}]" for a in range(4) for b in range(1, 4)]
 
 
-class Textarena(Episodes):
+class Textarena(Demonstrated, Episodes):
     """Games of TextArena by id, as `GuessTheNumber-v0`. The policy's turn is its move; the game
     answers with what is new since. Score (B,): the reward of the policy's seat at the end.
 
@@ -23,7 +24,8 @@ class Textarena(Episodes):
     shows in brackets, or the "first" of them. seeds: how many each game has, one in five held out.
     turns: an episode ends after this many moves of the policy. pays: see `gymnasium`; the games pay
     at the end. success: an episode is right whose score reaches it. stop: a text that ends a turn,
-    "" for none. held: live games in the cache. A game whose replay differs is refused.
+    "" for none. held: live games in the cache. lines: the last lines of an observation that the
+    policy gets, 0 for all. A game whose replay differs is refused. `players` are scripted.
     Source: Guertler et al. 2025, arXiv:2504.11442.
     """
 
@@ -39,6 +41,7 @@ class Textarena(Episodes):
         success: float = 1.0,
         stop: str = "]",
         held: Annotated[int, Range(1)] = 512,
+        lines: Annotated[int, Range(0)] = 0,
     ):
         if importlib.util.find_spec("textarena") is None:
             raise RlzooError("task textarena needs a package: pip install 'rlzoo-llm[textarena]'")
@@ -48,8 +51,15 @@ class Textarena(Episodes):
         self.textarena, self.registry = textarena, ENV_REGISTRY
         self.seat, self.opponent = seat, opponent
         super().__init__(
-            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held
-        )
+            games, seeds=seeds, turns=turns, pays=pays, success=success, stop=stop, held=held,
+            lines=lines,
+        )  # fmt: skip
+
+    players = {
+        "GuessTheNumber-v0": number("[{}]"),
+        "Mastermind-v0": code("[{}]"),
+        "Nim-v0": nim(),
+    }
 
     def start(self, game, seed):
         if game not in self.registry:
@@ -91,18 +101,19 @@ class Table:
     def others(self):
         """Play the other seats until it is the policy's turn or the end."""
         while not self.over and (seat := self.base.state.current_player_id) != self.seat:
-            self.shown[seat] = self.shown.get(seat, "") + self.news(seat)
+            self.shown.setdefault(seat, {}).update(dict.fromkeys(bracketed(self.news(seat))))
             self.play(self.choose(seat))
 
     def choose(self, seat):
-        moves = list(dict.fromkeys(bracketed(self.shown[seat])[::-1] + COMMON))
+        moves = list(dict.fromkeys([*self.shown[seat]][::-1] + COMMON))
         if self.opponent == "random":
             self.chooser.shuffle(moves)
         return next((m for m in moves[:TRIES] if self.accepts(seat, m)), moves[0])
 
     def accepts(self, seat, move):
         """Whether the game takes this move of a seat, tried on a copy."""
-        trial = copy.deepcopy(self.env)
+        logs = getattr(self.base.state, "logs", None)
+        trial = copy.deepcopy(self.env, {id(logs): []})  # long ones cost the most
         turn = self.base.state.turn
         trial.step(action=move)
         state = trial.state

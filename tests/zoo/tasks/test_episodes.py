@@ -313,6 +313,52 @@ def test_the_other_seat_makes_valid_moves_and_the_policy_can_win_and_lose():
     assert ends == {-1.0, 1.0}
 
 
+@pytest.mark.parametrize("game", ["GuessTheNumber-v0", "Mastermind-v0", "Nim-v0"])
+def test_scripted_players_of_textarena_win_and_chance_does_not(game):
+    pytest.importorskip("textarena")
+    from rlzoo_zoo.tasks.textarena import Textarena
+
+    demonstrated(Textarena(games=[game]))
+
+
+@pytest.mark.parametrize("game", ["GuessTheNumber-v0-easy", "Mastermind-v0-easy"])
+def test_scripted_players_of_gem_win_and_chance_does_not(game):
+    pytest.importorskip("gem")
+    from rlzoo_zoo.tasks.gem import Gem
+
+    demonstrated(Gem(games=[f"game:{game}"]))
+
+
+def demonstrated(task):
+    draw = rng()
+    for example in task.draw("train", 8, draw):
+        right, wrong = task.demonstrate(example, draw)
+        assert task.is_correct([right, wrong], [example.answer] * 2).tolist() == [True, False]
+        assert play(task, example.answer, right[::2]) == (right, True)
+
+
+def test_no_demonstration_without_a_player_or_the_first_move():
+    pytest.importorskip("textarena")
+    from rlzoo_zoo.tasks.textarena import Textarena
+
+    assert Textarena(games=["Nim-v0"]).demonstrate is not None
+    assert Textarena(games=["Nim-v0"], seat=1).demonstrate is None
+    assert Textarena(games=["Nim-v0", "FrozenLake-v0"]).demonstrate is None
+
+
+def test_lines_keeps_the_last_lines_of_what_is_heard_and_changes_no_game():
+    pytest.importorskip("textarena")
+    from rlzoo_zoo.tasks.textarena import Textarena
+
+    short, whole = (Textarena(games=["Nim-v0"], lines=n) for n in (3, 0))
+    (example,) = short.draw("train", 1, rng())
+    assert example.prompt == "\n  pile 0: 3\n  pile 1: 4\n  pile 2: 5\n"
+    (heard,), (all_of_it,) = (t.respond([["[0 1]"]], [example.answer]) for t in (short, whole))
+    assert heard.count("\n") == 4
+    assert all_of_it.endswith(heard)
+    assert len(all_of_it) > len(heard)
+
+
 def test_a_game_that_cannot_start_is_refused_with_a_line():
     pytest.importorskip("textarena")
     from rlzoo_zoo.tasks.textarena import Textarena
