@@ -50,10 +50,25 @@ class Mute:
     draw, score = Letter.draw, Letter.score
 
 
+class Game(Letter):
+    """The letters of a game; only the game `ä` demonstrates.  Source: this test."""
+
+    players = {"ä": None}
+
+    def __init__(self, *, games: list[str] = ["ä"]):  # noqa: B006
+        super().__init__()
+        self.letters = {game: self.letters[game] for game in games}
+        if games != ["ä"]:
+            self.demonstrate = None
+
+    def draw(self, split, n, generator):
+        return [Example(f"{key}:", self.letters[key]) for key in list(self.letters) * n]
+
+
 class Plugin:
     @hookimpl
     def register_tasks(self, register):
-        for task in (Letter, Chat, Mute):
+        for task in (Letter, Chat, Mute, Game):
             register(task)
 
 
@@ -71,6 +86,19 @@ def made(*words):
 
 
 FEW = ("eval.samples=32", "rollout.max_new_tokens=4", "--lr", "0.01")
+
+
+def test_a_game_of_a_task_and_demonstrations_that_are_wrong():
+    report = made("game:ä", *FEW, "--out", "start", "--steps", "60", "--right", "0").document
+    assert report["words"][0] == "task.games=[ä]"
+    assert (report["right"], report["accuracy"]) == (0, 0)  # it has learned to say x
+    with pytest.raises(UsageError, match="--right"):
+        made("game:ä", "--out", "other", "--right", "2")
+
+
+def test_a_game_without_a_player_has_a_line():
+    with pytest.raises(RlzooError, match=r"games=\[ö\].*player \(ä\)"):
+        made("game:ö", *FEW, "--out", "start")
 
 
 def test_it_stops_where_sampled_answers_are_right_often_enough(tmp_path, zoo):
