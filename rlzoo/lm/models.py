@@ -61,6 +61,7 @@ class Models:
     meter: Meter = field(default_factory=Meter)
     notes: list[str] = field(default_factory=list)
     contract: dict[str, str] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)  # of columns, from step to step
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:

@@ -134,9 +134,9 @@ _PLAIN = (str, int, float, type(None))  # most of what is in lists: it cannot be
 
 def _own_off_mask(name: str, x: Any, mask: Any) -> Any:
     """The component's own x, with exact zeros off the mask where it is a (B, T, ...) column."""
-    if not isinstance(x, Tensor) or not isinstance(mask, Tensor):
-        return own(x)
-    if name in RESOURCES or name in KEPT_OFF_MASK:
+    if name in RESOURCES:
+        return x
+    if not isinstance(x, Tensor) or not isinstance(mask, Tensor) or name in KEPT_OFF_MASK:
         return own(x)
     known = COLUMNS.get(name)
     per_token = known.shape in ("BT", "BTK") if known else x.shape[:2] == mask.shape

@@ -97,6 +97,7 @@ RESOURCES: dict[str, str] = {
     "reference": "the frozen reference policy",
     "teacher": "the frozen teacher, with the policy's tokenizer",
     "tokenizer": "the tokenizer",
+    "memory": "a dict of JSON values that one step leaves to the next; checkpoints keep it",
 }
 
 # The latest stage whose columns exist when a component of a kind is called.

@@ -3,7 +3,7 @@ and what samplers and column plugins may use: `sample`, `score`, the models."""
 
 import itertools
 from collections.abc import Iterator, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -181,6 +181,7 @@ def resources(
         "reference": models.reference,
         "teacher": models.teacher,
         "tokenizer": models.tokenizer,
+        "memory": deepcopy(models.memory),
     }
 
 

@@ -155,6 +155,7 @@ class Loop:
                 "seconds": self.seconds(),
                 "kl_coef": trainer.controller.coef,
                 "skipped": self.skipped,
+                "memory": self.models.memory,
                 "seed": self.models.seed,
                 "identity": self.identity,
                 "updated": sorted(self.updated),
@@ -214,7 +215,7 @@ class Loop:
             self.display.note(text)
         if state:
             trainer.steps, trainer.controller.coef = state["step"], state["kl_coef"]
-            self.models.meter.tokens = state["tokens"]
+            self.models.meter.tokens, self.models.memory = state["tokens"], state.get("memory", {})
             self.earlier, self.skipped = state["seconds"], state["skipped"]
             self.saved = trainer.steps
             self.updated = set(state.get("updated", trainer.optimizers))

@@ -59,11 +59,13 @@ class Subject:
         return [name for name in self.needs if name in self.zoo.columns]
 
     def call(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
-        """The bare function's output, by name: advantages, returns, loss, metrics, ..."""
-        resources = [name for name in self.needs if name in RESOURCES]
+        """The bare function's output, by name: advantages, returns, loss, metrics, ...
+
+        Its `memory`, if it needs one, is that of a run's first step."""
+        resources = [name for name in self.needs if name in RESOURCES and name != "memory"]
         if resources:
             raise NotApplicable(f"needs {' and '.join(resources)}, which only a run has")
-        inputs = [columns[name] for name in self.needs]
+        inputs = [{} if name == "memory" else columns[name] for name in self.needs]
         checked = self.component.check_options(options)
         try:
             return self.named(self.component.function(*inputs, **checked))

@@ -1,0 +1,41 @@
+"""An entropy bonus that adapts: up while the policy's entropy is low, off while it is high."""
+
+from typing import Annotated
+
+from rlzoo import Range, RlzooError, hookimpl, masked_mean
+
+
+def entropy_coef(
+    old_entropy,
+    response_mask,
+    memory,
+    *,
+    start: Annotated[float, Range(0), "of the first step"] = 0.0,
+    target: Annotated[float, Range(0), "in nats per token"] = 0.2,
+    delta: Annotated[float, Range(0), "a step's change"] = 0.005,
+    least: Annotated[float, Range(0)] = 0.0,
+    most: Annotated[float, Range(0)] = 1.0,
+):
+    """The coefficient of an entropy bonus at each action, (B, T), in units of the loss per nat.
+
+    After each step, c becomes min(c + delta, most) if the mean entropy of the batch's actions is at
+    most `target`, else max(c - delta, least). A step's bonus is c if the entropy of the step before
+    was at most `target`, else 0. `memory` keeps both from step to step. A run's first
+    bonus is 0. The target decides: TRL's default 0.2 acts only on a policy that
+    is nearly deterministic. Decided: one change per batch, by the entropy at rollout, where TRL
+    changes at each optimizer step; with one step per batch they agree.
+    Source: TRL, pull request 6140 (use_adaptive_entropy); after He et al. 2025, arXiv:2505.22312.
+    """
+    if least > most:
+        raise RlzooError(f"column entropy_coef: least={least} exceeds most={most}")
+    c, before = memory.get("entropy_coef", (start, None))
+    bonus = 0.0 if before is None or before > target else c
+    entropy = float(masked_mean(old_entropy, response_mask.bool()))
+    c = min(c + delta, most) if entropy <= target else max(c - delta, least)
+    memory["entropy_coef"] = [c, entropy]
+    return bonus * response_mask
+
+
+@hookimpl
+def register_columns(register):
+    register(entropy_coef, shape="BT", couples="batch")
