@@ -1,4 +1,4 @@
-"""Learning curves of three games that small bases play badly: gigpo and turn_gae beside grpo.
+"""Learning curves of three games that small bases play badly: gigpo and turn_gae against grpo.
 
     python docs/studies/games.py bases            # makes the bases, about two CPU minutes each
     python docs/studies/games.py runs --seeds 10  # those that are not there yet
@@ -27,7 +27,7 @@ STEPS = 12
 
 
 def words_of(name):
-    """What names the game and its length in a recipe."""
+    """Words that name the game and its length in a recipe."""
     game, options, tokens = GAMES[name]
     task, _, game = game.partition(":")
     return [f"task={task}", f"task.games=[{game}]", *options, f"rollout.max_new_tokens={tokens}"]

@@ -18,6 +18,7 @@ torch at its top.
     duration    how long a run may take, estimated
     eval        how good a policy is: accuracy, pass@k, maj@k
     export      a run's model as a transformers folder
+    fetch       a recipe from a URL: shown, checked, trained by its checksum
     gguf        GGUF files, converted once to folders that load as any model
     imports     runs of other trainers as run folders
     numbers     numbers as text, and a curve in block characters

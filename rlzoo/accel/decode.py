@@ -263,12 +263,12 @@ def pick(p: Tensor, u: Tensor) -> Tensor:
     """The index (B,) at which the running sum of p (B, V) passes u (B,) of the whole sum; never
     one where p is 0.
 
-    A block of the vocabulary first, then within it: running sums in float64 over all of it would
-    cost as much as the softmax.
+    A block first, then within it: float64 running sums over all of p cost as much as the softmax.
     """
     width = p.shape[1] if p.shape[1] <= BLOCK else BLOCK
-    short = -p.shape[1] % width
-    blocks = (F.pad(p, (0, short)) if short else p).view(len(p), -1, width)
+    blocks = (F.pad(p, (0, -p.shape[1] % width)) if p.shape[1] % width else p).view(
+        len(p), -1, width
+    )
     sums = blocks.sum(-1).double()
     block, left = _passes(sums, u.double() * sums.sum(1))
     inner = blocks[torch.arange(len(p), device=p.device), block].double()

@@ -171,8 +171,7 @@ def streams(*names: str) -> Iterator[str]:
 def resources(
     models: "Models", columns: Mapping[str, Any], streams: Iterator[str], step: int, first: int = 0
 ) -> dict[str, Any]:
-    """The resources for the rows of `columns`. `first`: the number that the first of these rows
-    has in the whole batch."""
+    """The resources for the rows of `columns`; `first`: the first row's number in the batch."""
     rows = (models, columns, streams, step, first)
     return {
         "sample": Sample(*rows),

@@ -139,8 +139,9 @@ def log_prob_gap(
 
 
 def _add_plugin_columns(models: "Models", batch: Batch, stream: str, step: int) -> None:
-    more = resources(models, batch, streams(f"{stream}/columns"), step)
-    more |= {"memory": models.memory} if stream == "train" else {}  # others look on
+    more = resources(models, batch, streams(f"{stream}/columns"), step) | (
+        {"memory": models.memory} if stream == "train" else {}  # others look on
+    )
     for bound in models.plan.columns:
         given = {n: batch[n] for n in (*bound.needs, "response_mask") if n in batch} | more
         sampling = models.sampling(bound.needs) if "sample" in bound.needs else nullcontext()

@@ -90,8 +90,8 @@ def add_legend(figure: Any, axes: Any, **more: Any) -> None:
         made = figure.legend(handles, names, loc="outside right upper", frameon=False,
                              labelcolor=ink("ink"), **({"handlelength": 1.6} | more))  # fmt: skip
         for handle, *shown in zip(handles, made.legend_handles, made.get_texts(), strict=True):
-            for artist in shown:
-                artist.set_gid(handle.get_gid())
+            for artist in shown:  # containers, as of error bars, have no id
+                artist.set_gid(getattr(handle, "get_gid", str)() or None)
 
 
 def of_row(artists: Iterable[Any], number: int) -> None:
