@@ -48,7 +48,7 @@ def make_task_base(
         raise RlzooError(
             f"base: task {name} has no demonstrations with {shlex.join(words) or 'these options'}: "
             f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), and "
-            "the policy must move first"
+            "the policy must move first; success is at most 1"
         )
     texts, longest = shown(plan.task, plan.task_name, spec["seed"], response_limit(plan))
     more = "".join(sorted(set("".join(texts)).difference(CHARACTERS)))

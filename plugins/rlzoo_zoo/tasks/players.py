@@ -21,9 +21,10 @@ class Demonstrated:
 
     @property
     def demonstrate(self):
-        """A method, or None where a game has no player, or the policy does not move first."""
+        """A method, or None where a game has no player, the policy does not move first, or a win is
+        not right."""
         known = set(self.games) <= set(self.players) and not getattr(self, "seat", 0)
-        return self.both if known else None
+        return self.both if known and self.success <= 1 else None
 
     def both(self, example, generator):
         """(right, wrong): turns of a game that the player wins, and of a random one that is not."""

@@ -17,6 +17,11 @@ class Sessions:
     Source: the agent that plays.
     """
 
+    notes = (
+        "task sessions: evaluations play no session, so eval/score stays 0; compare runs by their "
+        "training reward",
+    )
+
     def __init__(self, *, prompt: str = "\n", episodes: Annotated[int, Range(5)] = 1000):
         if not prompt:
             raise RlzooError("task sessions: prompt must have a character")

@@ -343,6 +343,7 @@ def test_no_demonstration_without_a_player_or_the_first_move():
 
     assert Textarena(games=["Nim-v0"]).demonstrate is not None
     assert Textarena(games=["Nim-v0"], seat=1).demonstrate is None
+    assert Textarena(games=["Nim-v0"], success=1.5).demonstrate is None
     assert Textarena(games=["Nim-v0", "FrozenLake-v0"]).demonstrate is None
 
 
