@@ -1,13 +1,24 @@
-"""A third blind examination of `rlzoo doctor`: 50 faults and 23 healthy runs by an author who had
+"""A third blind examination of `rlzoo doctor`: 43 faults and 27 healthy runs by authors who had
 seen neither its rules nor the earlier sets.
 
     python tests/benchmarks/doctor_blind_3.py RUNS           # train what is not there yet
     python tests/benchmarks/doctor_blind_3.py RUNS --judge   # what the doctor finds in each run
 
-The first sitting, judged by a reader: of 44 faults that did harm, 36 were noticed and 29 causes
-right; no remedy would have done harm; 4 of 23 healthy runs were alarmed. A fault's control is the
-same run without the fault. A fault counts if it ends HARM below its control, or if what it
-measures is false by construction. To train two at a time, start the first line twice.
+A fault's control is the same run without the fault. A fault counts if it ends HARM below its
+control, or if what it measures is false by construction. Healthy runs learn, each by a pair of
+recipe and task that no control has.
+
+The first sitting, read by hand (an alarm is a finding that is not a note):
+
+    faults noticed              36 of 43   (84%)
+    cause right                 27 of 43   (63%)  among the first two findings
+    harmful remedy               0 of 43   (0%)   eight remedies tried, the rest read
+    false alarms                 5 of 27   (19%)
+
+Missed: ranks, best as baseline, ratio to reference, hot evaluation, epsilon, long warm-up,
+entropy bonus. Noticed with another cause or none: effort, reward so far, clamped loss,
+pi not log pi, sure only, KL adapts up, cut prompts, other format, short rollouts. Alarms on healthy
+runs: 02_dapo, 05_ppo_gae, 08_remax, 09_dapo, 25_pkpo.
 """
 
 import argparse
@@ -16,8 +27,6 @@ import os
 import random
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,15 +45,12 @@ BASES = {  # of the controls: recipe and words
     "ppo": ("ppo_gae", f"{ADD} model=novice"),
     "shared": ("ppo_gae", f"{ADD} model=novice critic.trunk=shared"),
     "marks": ("grpo", f"{MARK} task=marks"),
-    "ppo_marks": ("ppo_gae", f"{MARK} task=marks"),
-    "td_marks": ("ppo_gae", f"{MARK} task=marks estimator.lam=0.5 actor.lr=1e-3"),
-    "long": ("grpo", f"{MARK} task=marks_long"),
+    "plain": ("grpo", f"{MARK} task=marks estimator=reinforce whiten=batch"),
     "spell": ("ppo_gae", "task=spelling model=speller estimator.lam=0.8 train.steps=24 "
               "eval.every=8"),
     "hi_lo": ("grpo", "task=hi_lo model=turns actor.lr=1e-3 rollout.prompts=16 train.steps=40 "
               "eval.every=10"),
     "file": ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl"),
-    "spaced": ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl"),
     "teach": ("opd", "task=addition model=novice teacher.name=nano rollout.prompts=32 "
               "train.steps=40 actor.lr=1e-3 eval.every=10"),
     "bf16": ("grpo", f"{ADD} model=novice actor.lr=1e-4 train.steps=60"),
@@ -72,19 +78,12 @@ CASES = [
     Case("majority", "grpo", "rewards=[agreement]",
          "The reward pays agreement with the group's majority, not rightness, and the majority "
          "answer is wrong."),
-    Case("partial credit", "grpo",
-         "rewards=[partial] rollout.max_new_tokens=8",
-         "The reward counts which characters of the answer occur, in any order: many digits pay."),
     Case("lenient", "grpo", "rewards=[numeric] rewards.numeric.tolerance=10",
          "The reward's tolerance of 10 accepts the forgotten carry: wrong answers are paid."),
-    Case("format", "grpo", "rewards.regex.pattern=^[0-9]{3}$ rewards.regex.weight=2",
-         "A format reward of weight 2 pays any number of three digits, right or wrong."),
     Case("effort", "hi_lo", "rewards.effort.weight=1",
          "A bonus for each turn pays more than ending early: the policy prolongs the episode."),
-    Case("brevity", "grpo", "rewards=[brevity]",
-         "The length penalty of 0.5 a character outweighs the reward of 1 for right answers."),
     # estimators
-    Case("reward so far", "marks", "estimator=to_go whiten=batch",
+    Case("reward so far", "plain", "estimator=to_go",
          "The estimator sums rewards from the start, not from the end: only the last token gets "
          "credit."),
     Case("ranks", "grpo", "estimator=ranked",
@@ -108,7 +107,7 @@ CASES = [
     Case("start masked", "marks", "correction=skip_start",
          "A mask drops the first two tokens from the loss, with them the command that decides."),
     Case("sure only", "marks", "correction=confident",
-         "A mask drops tokens under probability 0.5 from the loss: what is to be learned is never "
+         "A mask drops tokens under probability 0.5 from the loss: what must be learned is never "
          "trained."),
     Case("KL turned", "ppo", "kl.name=turned kl.coef=0.2",
          "The KL penalty has the wrong sign: it pays for leaving the reference."),
@@ -120,11 +119,6 @@ CASES = [
          "The value loss with coefficient 200 dominates the shared trunk and its gradient clip."),
     Case("warm-up", "ppo", "train.critic_warmup=36",
          "Critic warm-up takes 36 of 40 steps: the actor is hardly trained."),
-    Case("critic of one step", "td_marks", "value_loss=one_step",
-         "The critic is fitted to the immediate reward, not to the return."),
-    Case("slow critic", "td_marks", "critic.lr=1e-7 estimator.lam=0",
-         "The critic's learning rate is the actor's of a large model: it learns nothing, and at "
-         "lam=0 credit depends on it."),
     # samplers
     Case("one seed a prompt", "grpo", "sampler=seeded",
          "All samples of a group use the same noise: they are equal, no group has a signal."),
@@ -149,9 +143,6 @@ CASES = [
     Case("repeated prompts", "grpo", "task=repeated rollout.prompts=8",
          "The task seeds its own generator: each step has the same eight prompts."),
     # evaluation
-    Case("prefix is right", "grpo", "task=prefix",
-         "The verifier accepts any beginning of the answer, also nothing: the policy ends at once "
-         "and accuracy is false.", True),
     Case("tested on train", "file", "task.path={data}/few.jsonl task.test_path={data}/few.jsonl",
          "The held-out file is the training file: accuracy is that of memorised prompts.", True),
     Case("hot evaluation", "grpo", "eval.temperature=2.5",
@@ -177,7 +168,7 @@ CASES = [
          "Steps of 1e-4 are lost in bfloat16 weights."),
     Case("max_kl", "marks", "stop.max_kl=0.05",
          "stop.max_kl=0.05 ends the run after few steps."),
-    Case("discount", "marks", "estimator=reinforce estimator.gamma=0.3 whiten=batch",
+    Case("discount", "plain", "estimator.gamma=0.3",
          "gamma=0.3 leaves the command, five tokens before the reward, without credit."),
     # references and teachers
     Case("teacher is student", "teach", "teacher.name=novice",
@@ -194,30 +185,37 @@ HEALTHY = [
     ("rloo", f"{NOVICE} rollout.prompts=48 train.steps=30 actor.lr=5e-4 eval.every=15"),
     ("dapo", f"{NOVICE} rollout.prompts=24 train.steps=40 actor.lr=5e-4 eval.every=20"),
     ("gspo", f"{MARK} task=marks rollout.prompts=24 actor.lr=1e-3 {ANNEALED}"),
+    ("cispo", "task=hi_lo model=turns rollout.prompts=16 train.steps=40 actor.lr=1e-3 "
+     f"eval.every=20 {ANNEALED}"),
     ("ppo_gae", "task=marks_dense model=blind rollout.prompts=16 train.steps=45 actor.lr=8e-4"),
     ("reinforce_pp_baseline", "task=local_search model=turns rollout.prompts=16 train.steps=24 "
      "actor.lr=1e-3 eval.every=8"),
-    ("opd", f"{NOVICE} teacher.name=nano rollout.prompts=24 train.steps=36 actor.lr=1e-3 "
-     "eval.every=12"),
+    ("rloo", f"task=spelling model=speller train.steps=24 eval.every=8 {ANNEALED}"),
     ("remax", f"{NOVICE} rollout.prompts=64 rollout.samples=2 train.steps=36 actor.lr=4e-4 "
      "eval.every=12"),
-    ("vapo", f"{NOVICE} rollout.prompts=32 train.steps=40 actor.lr=4e-4 eval.every=20"),
+    ("dapo", "task=local_search model=turns rollout.prompts=16 train.steps=24 actor.lr=1e-3 "
+     "eval.every=8"),
     ("ppo_mc", "task=spelling model=speller task.pay=end train.steps=30 rollout.prompts=24 "
      f"eval.every=15 {ANNEALED}"),
     ("gigpo", "task=hi_lo model=turns rollout.samples=8 rollout.prompts=12 train.steps=40 "
      f"actor.lr=1e-3 eval.every=20 {ANNEALED}"),
+    ("turn_gae", "task=hi_lo model=turns rollout.prompts=24 train.steps=40 actor.lr=1e-3 "
+     f"eval.every=20 {ANNEALED}"),
     ("maxrl", "task=addition_mixed model=novice rollout.samples=8 rollout.prompts=24 "
      f"train.steps=30 actor.lr=3e-4 eval.every=10 {ANNEALED}"),
+    ("sapo", f"task=reverse model=nano train.steps=30 rollout.prompts=24 actor.lr=3e-4 {ANNEALED} "
+     "eval.every=15"),
     ("gmpo", f"{NOVICE} rollout.prompts=20 rollout.samples=6 train.steps=40 actor.lr=4e-4 "
      "eval.every=10"),
     ("hl_gauss_ppo", f"{NOVICE} rollout.prompts=32 train.steps=40 actor.lr=4e-4 eval.every=20"),
     ("raft", f"{NOVICE} rollout.prompts=64 train.steps=30 actor.lr=5e-4 eval.every=10"),
     ("impala", f"{NOVICE} rollout.prompts=40 train.steps=40 actor.lr=4e-4 eval.every=20"),
-    ("grpo", f"{FILE} task.path={{data}}/train.jsonl task.test_path={{data}}/test.jsonl "
-     f"rollout.samples=6 {ANNEALED}"),
-    ("grpo", "task=addition model=tiny model.lora.rank=4 actor.lr=2e-3 rollout.prompts=16 "
+    ("grpo", "task=local_search model=turns rollout.prompts=16 train.steps=24 actor.lr=1e-3 "
+     f"eval.every=8 {ANNEALED}"),
+    ("dr_grpo", "task=addition model=tiny model.lora.rank=4 actor.lr=2e-3 rollout.prompts=16 "
      f"train.steps=20 eval.every=10 {ANNEALED}"),
     ("vopd", f"{NOVICE} teacher.name=nano train.steps=40 rollout.prompts=16 actor.lr=1e-3"),
+    ("drpo", f"{NOVICE} rollout.prompts=32 train.steps=30 actor.lr=4e-4 eval.every=10"),
     ("gpg", f"{NOVICE} rollout.temperature=0.9 rollout.prompts=40 train.steps=40 actor.lr=5e-4"),
     ("cfpo", f"task=reverse model=nano train.steps=30 rollout.prompts=24 actor.lr=3e-4 {ANNEALED} "
      "eval.every=15"),
@@ -307,15 +305,14 @@ def ends(folder: Path) -> object:
 
 def judge(out: Path, which: str) -> list[dict]:
     os.environ["RLZOO_PLUGINS"] = str(out / "house3.py")
+    import rlzoo
+
     report = []
     for folder in jobs(out):
         kind = folder.parent.name
         if kind == "controls" or not re.search(which, str(folder.relative_to(out))):
             continue
-        command = [sys.executable, "-m", "rlzoo", "doctor", str(folder), "--json"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        document = json.loads(done.stdout)
-        found = [f for f in document["findings"] if f["severity"] != "note"]
+        found = json.loads(json.dumps(dict(rlzoo.doctor(str(folder)))))["findings"]
         row = {"run": f"{kind}/{folder.name}", "ends": ends(folder), "findings": found}
         for c in CASES:
             if kind == "faults" and slug(c.name) == folder.name:

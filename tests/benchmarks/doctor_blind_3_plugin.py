@@ -1,5 +1,5 @@
-"""Components with one mistake each, for `doctor_blind_3.py`. Each docstring says what its author
-believed; the set says what is wrong."""
+"""Components with one mistake each, for `doctor_blind_3.py`. Each docstring has what its author
+believed; the set has what is wrong."""
 
 from collections import Counter
 from copy import deepcopy
@@ -46,27 +46,16 @@ def agreement(responses, group_ids):
     return torch.tensor([float(r == most[g]) for g, r in pairs])
 
 
-def partial(responses, answers):
-    """The share of the answer's characters that the response has, (B,). Source: here."""
-    pairs = zip(responses, answers, strict=True)
-    return torch.tensor([len(set(a) & set(r)) / len(set(a)) for r, a in pairs])
-
-
 def effort(turns):
     """0.2 for each turn, so that it does not give up early, (B,). Source: here."""
     return torch.tensor([0.2 * len(t[::2]) for t in turns])
-
-
-def brevity(responses, answers, terminated):
-    """1 where right, less what its length costs, (B,). Source: here."""
-    return right(responses, answers, terminated) - torch.tensor([0.5 * len(r) for r in responses])
 
 
 # ---------------------------------------------------------------- estimators
 
 
 def to_go(rewards, response_mask):
-    """The sum of the rewards of a response, token by token, less the mean, (B, T). Source: here."""
+    """The rewards of a response summed to each token, minus the mean, (B, T). Source: here."""
     total = rewards.cumsum(1) * response_mask
     return (total - total.sum() / response_mask.sum()) * (total != 0) * response_mask
 
@@ -134,11 +123,6 @@ def turned(log_probs, ref_log_probs):
     return ref_log_probs - log_probs
 
 
-def one_step(value_preds, rewards):
-    """1/2 (V - r)^2, (B, T). Source: here."""
-    return 0.5 * (value_preds - rewards).square()
-
-
 # ---------------------------------------------------------------- samplers, tasks
 
 
@@ -158,14 +142,6 @@ def engine(policy, prompt_ids, prompt_mask, uniforms):
     return KEPT["engine"].generate(prompt_ids, prompt_mask, uniforms)
 
 
-class Prefix(Addition):
-    """Addition whose verifier forgives what follows the number. Source: here."""
-
-    def is_correct(self, responses, answers):
-        pairs = zip(responses, answers, strict=True)
-        return torch.tensor([a.startswith(r) for r, a in pairs])
-
-
 class Repeated(Addition):
     """Addition that draws the same prompts whatever the machine. Source: here."""
 
@@ -175,7 +151,7 @@ class Repeated(Addition):
 
 @hookimpl
 def register_rewards(register):
-    for f in (by_group, judged, agreement, partial, effort, brevity):
+    for f in (by_group, judged, agreement, effort):
         register(f)
 
 
@@ -203,11 +179,6 @@ def register_kl_penalties(register):
 
 
 @hookimpl
-def register_value_losses(register):
-    register(one_step)
-
-
-@hookimpl
 def register_samplers(register):
     register(seeded)
     register(engine)
@@ -215,5 +186,4 @@ def register_samplers(register):
 
 @hookimpl
 def register_tasks(register):
-    register(Prefix)
     register(Repeated)

@@ -308,6 +308,6 @@ def truncation_rising(run: Record) -> Finding | None:
         f"{tail:.0%} of the responses are truncated at rollout.max_new_tokens="
         f"{run.key('rollout.max_new_tokens')} in {span[1]}{length}, after {before:.0%} "
         f"in {span[0]}.",
-        "Penalize length: rollout.truncation=penalty.",
+        "Penalize length: rollout.truncation=penalty rollout.truncation_penalty=0.5.",
         {"first": before, "last": tail},
     )

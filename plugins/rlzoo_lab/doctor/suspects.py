@@ -113,7 +113,7 @@ def unknown(run: Record) -> str:
         return f" The cause is unknown. The run differs from its recipe in: {', '.join(listed)}."
     if _recipe(run) is None:
         return " The cause is unknown."
-    return " The cause is unknown: all settings and components are those of the recipe."
+    return " The cause is unknown: components are the recipe's, and no setting is far from it."
 
 
 def compare_first(run: Record) -> str:
