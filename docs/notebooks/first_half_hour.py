@@ -16,6 +16,7 @@ def _():
     from textwrap import dedent
 
     import marimo as mo
+
     import rlzoo
 
     return Path, dedent, mo, os, rlzoo
@@ -54,8 +55,8 @@ def _(mo):
     mo.md("""
     ## Train
 
-    The model writes each letter of the prompt three times. Whether small or capital is right is fixed
-    for each letter and never shown; a right word pays 1/8 when its third letter is written.
+    The model writes each letter of the prompt three times. Whether small or capital is right is
+    fixed for each letter and never shown; a right word pays 1/8 when its third letter is written.
     """)
 
 

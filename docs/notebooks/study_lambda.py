@@ -12,6 +12,7 @@ app = marimo.App(app_title="A study of lambda")
 @app.cell
 def _():
     import marimo as mo
+
     import rlzoo
 
     return mo, rlzoo
@@ -73,8 +74,8 @@ def _(mo):
     mo.md("""
     ## Train
 
-    The same lambdas, each with the same seeds. The verdict names what so few seeds could have shown;
-    the page of the study has ten and twenty.
+    The same lambdas, each with the same seeds. The verdict names what so few seeds could have
+    shown; the page of the study has ten and twenty.
     """)
 
 

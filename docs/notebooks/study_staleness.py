@@ -12,6 +12,7 @@ app = marimo.App(app_title="A study of stale samples")
 @app.cell
 def _():
     import marimo as mo
+
     import rlzoo
 
     return mo, rlzoo

@@ -54,6 +54,6 @@ def test_a_moved_control_runs_what_depends_on_it():
     found = []
     for critic in ("zero", "exact"):
         moved = {"critic": SimpleNamespace(value=critic), "lam": SimpleNamespace(value=(0, 1))}
-        _, names = module.app.run(defs=moved | {"learned": None})
+        _, names = module.app.run(defs=moved | {"learned": None, "size": None})
         found.append(names["predicted"])
     assert found == ["gae at lambda = 1", "gae at lambda = 0"]
