@@ -121,7 +121,7 @@ def replays(names, games, seconds):
 
 def course_of(task, game, games, seconds):
     """Cells of a row: random games, eight at a time in turns, then each replayed from its seed.
-    In every other game a move may be anything; ends after `seconds`."""
+    In every other game a move may be anything; ends after this many seconds."""
     chooser, began = random.Random(0), time.perf_counter()
     turns = differ = longest = played = 0
     stepping = 0.0

@@ -22,7 +22,7 @@ class Verifiers:
     the prompt and the response. A response is the whole episode.
 
     taskset: an installed package, or the path of a Python file, that has one `Taskset`. size: at
-    most the first so many tasks that it loads, one in five held out. config: settings of the
+    most this many of its tasks, the first, one in five held out. config: settings of the
     taskset, a list of `name=value`. success: a response is right whose score reaches it. Score
     (B,): the sum of the weighted rewards where the row terminated, else 0; a reward function that
     fails scores 0. A task with a system prompt, or with messages, has messages as its prompt.
