@@ -63,7 +63,7 @@ def trained(words: str, zoo: Any) -> dict:
 
 
 def line(knob: str, found: list[dict], first: list[dict]) -> list[str]:
-    """A knob's row: entropy, accuracy, its difference from no knob by seed, seeds that are stuck."""
+    """A knob's row: entropy, accuracy, its difference from no knob, seeds that are stuck."""
     ends = [row["sampled"] for row in found]
     entropies = [row["entropy"] for row in found]
     low, high = mean_interval(entropies)
