@@ -4,6 +4,7 @@ import re
 from functools import reduce
 from itertools import permutations
 from operator import xor
+from typing import Any
 
 import torch
 
@@ -18,6 +19,12 @@ class Demonstrated:
     """
 
     players: dict = {}
+    games: list[str]  # these are of `Episodes`
+    success: float
+    domain_of: Any
+    is_correct: Any
+    position: Any
+    shown: Any
 
     @property
     def demonstrate(self):

@@ -7,7 +7,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 
@@ -72,7 +72,7 @@ class Verifiers:
         data = self.tasks[number].data
         if isinstance(data.prompt, str) and data.system_prompt is None:
             return Example(data.prompt, str(number), number)
-        messages = [message(m.role, m.content) for m in self.messages(data)]
+        messages: Any = [message(m.role, m.content) for m in self.messages(data)]
         return Example(messages, str(number), number)
 
     def messages(self, data):

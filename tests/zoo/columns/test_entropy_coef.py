@@ -19,7 +19,7 @@ BONUS = ["kl.place=none", "policy_loss=ppo_entropy", "aggregation=token_mean"]
 
 def coefficients(entropies: list[float], **options) -> list[float]:
     """The column's value at each step, for batches of two actions whose mean entropies these are;
-    a third position is no action."""
+    a third position is not an action."""
     memory: dict = {}
     found = []
     for entropy in entropies:
@@ -35,7 +35,7 @@ def coefficients(entropies: list[float], **options) -> list[float]:
 
 
 def rule(entropies, start=0.0, target=0.2, delta=0.005, least=0.0, most=1.0):
-    """What TRL applies at each optimizer step, from its configuration's description."""
+    """The coefficient that TRL applies at each optimizer step, as its settings describe it."""
     applied, coef, last = [], start, float("inf")
     for entropy in entropies:
         applied.append(coef if last <= target else 0.0)
