@@ -42,7 +42,7 @@ function paint(element, x, top) {
 // ---------------------------------------------------------------- arrow keys
 
 // How far a key goes along tokens or rows.
-const STEPS = {
+const ARROWS = {
   ArrowLeft: -1,
   ArrowRight: 1,
   ArrowUp: -10,
@@ -53,7 +53,7 @@ const STEPS = {
 const along = (list, i, step) => Math.min(list.length - 1, Math.max(0, i + step));
 
 // Elements of which Tab reaches one, and arrow keys the others.
-function rove(elements, steps = STEPS) {
+function rove(elements, steps = ARROWS) {
   elements.forEach((element, i) => {
     element.tabIndex = i ? -1 : 0;
     element.addEventListener("focus", () => {
@@ -120,7 +120,7 @@ function linkRows() {
         whileOn(button, () => show(row.dataset.row, row), () => show(null));
         return button;
       });
-    rove(buttons, { ...STEPS, ArrowUp: -1, ArrowDown: 1 });
+    rove(buttons, { ...ARROWS, ArrowUp: -1, ArrowDown: 1 });
   }
   for (const element of all) {
     const row = element.tagName === "TR" ? element : undefined;

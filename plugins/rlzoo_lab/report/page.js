@@ -315,7 +315,7 @@ if (data.tokens.batches) {
   by("tokens").addEventListener("pointerover", event => { if (at(event)) focus(+at(event)); });
   by("tokens").addEventListener("click", event => { if (at(event)) focus(+at(event)); });
   by("tokens").addEventListener("keydown", event => {
-    const move = STEPS[event.key];
+    const move = ARROWS[event.key];
     if (!move) return;
     event.preventDefault();
     focus(current + move);

@@ -37,6 +37,14 @@ def test_it_opens_a_browser_where_one_is_wanted(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
 
 
+def test_no_two_scripts_of_the_page_declare_the_same_name(zoo):
+    script = page(zoo).rpartition("<script>")[2].partition("</script>")[0]
+    declared = r"^(?:const|let|var|function|class) (\w+)|^  ([A-Z]+) = .*[,;]$"
+    names = [a or b for a, b in re.findall(declared, script, re.M)]
+    assert len(names) > 100
+    assert sorted(names) == sorted(set(names))
+
+
 def test_the_page_has_every_script_and_only_the_zoos_components(zoo):
     assert sorted(SCRIPTS) == sorted(path.stem for path in HOME.glob("*.js"))
     text, found = page(zoo), declared(zoo)
