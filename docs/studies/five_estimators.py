@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from common import recorded, table
+from common import DOCS, put, recorded, table
 from rlzoo_lab.stats import mean_interval, t_interval
 
 CRITIC = "whiten=batch critic.lr=2.5e-4 critic.minibatches=4"
@@ -105,4 +105,4 @@ if __name__ == "__main__":
             row = one(asked.dir / f"{number}-{seed}", words, seed)
             with file.open("a", encoding="utf-8") as log:
                 log.write(json.dumps(row) + "\n")
-    print(report(recorded(file)))
+    put(DOCS / "real-model.md", "five", report(recorded(file)))

@@ -16,6 +16,7 @@ pytest.importorskip("marimo")
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.py"))
 SMALL = {
     "first_half_hour": "--steps 1 --samples 8 --prompts 2",
+    "study_entropy": "--steps 1",
     "study_lambda": "--steps 1 --seeds 2",
     "study_staleness": "--steps 1",
 }
