@@ -11,12 +11,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from common import recorded, table
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer
+from rlzoo_lab.stats import mean_interval
 
 NAMES = [
     "Lily",
@@ -97,12 +99,16 @@ def measure(folder: Path, base: Any, tokenizer: Any) -> dict[str, Any]:
 
 
 def report(rows: list[dict[str, Any]]) -> str:
-    """A row for each coefficient, with the range over seeds."""
+    """A row for each coefficient: means over seeds, with Student's 95 % interval."""
     out = []
     for name in dict.fromkeys(row["name"] for row in rows):
         mine = [row for row in rows if row["name"] == name]
-        spans = [[row[key] for row in mine] for key in ("dog", "kl", "nll")]
-        out.append([name, *(f"{min(s):.2f} to {max(s):.2f}" for s in spans)])
+        cells = [name]
+        for values in ([row[key] for row in mine] for key in ("dog", "kl", "nll")):
+            low, high = mean_interval(values) if len(values) > 1 else (None, None)
+            span = "" if low is None else f" [{low:.2f}, {high:.2f}]"
+            cells.append(f"{fmean(values):.2f}{span}")
+        out.append(cells)
     texts = {row["name"]: row["text"] for row in rows}
     head = ["", 'responses with "dog"', "KL to the base", "NLL under the base"]
     return f"{table(head, out)}\n\n{table(['', 'a text'], texts.items())}"
@@ -112,7 +118,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--dir", type=Path, default=Path("runs/stories"))
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--coefs", type=float, nargs="*", default=[0, 0.05, 0.3])
     asked = parser.parse_args()
     file = asked.dir / "runs.jsonl"
