@@ -259,7 +259,7 @@ def slime(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
             words += ["--use-kl-loss", "--kl-loss-coef", str(config.kl.coef)]
             words += ["--kl-loss-type", kind]
     if (epochs := config.train.epochs) > 1:
-        raise UsageError(f"slime takes each rollout once; the recipe has train.epochs={epochs}")
+        raise UsageError(f"slime uses each rollout once; the recipe has train.epochs={epochs}")
     words += ["--rollout-temperature", str(config.rollout.temperature)]
     words += ["--entropy-coef", str(config.actor.entropy_coef)]
     sizes = {
@@ -321,7 +321,7 @@ def prime_rl(host: Host, plan: Plan) -> tuple[str, Words, dict[str, str]]:
     if plan.kl and config.kl.place == "reward":
         raise UsageError("prime-rl has no KL in the reward; put kl.place=loss or kl.place=none")
     if (epochs := config.train.epochs) > 1:
-        raise UsageError(f"prime-rl takes each rollout once; the recipe has train.epochs={epochs}")
+        raise UsageError(f"prime-rl uses each rollout once; the recipe has train.epochs={epochs}")
     said = {"loss": plan.policy_loss.name, **plan.policy_loss.options}
     if plan.kl:
         said |= {"kl": plan.kl.name, "kl_coef": config.kl.coef}
@@ -367,7 +367,7 @@ def _theirs(host: Host, bound: Any, names: Mapping[str, Any]) -> Any:
     """The trainer's name for it; raises UsageError where it has nothing of the kind."""
     if bound.component.name not in names:
         raise UsageError(
-            f"{host.title} has nothing like {bound.component.label}; it has {', '.join(names)}"
+            f"{host.title} has no counterpart of {bound.component.label}; it has {', '.join(names)}"
         )
     return names[bound.component.name]
 

@@ -89,6 +89,6 @@ def _one_each(estimator: str, wide: Tensor, mask: Tensor) -> Tensor:
     if apart > 1e-9 * (1 + first.abs().amax()):
         raise ComponentError(
             f"rlzoo in rLLM: {estimator} gives the tokens of a trajectory different advantages "
-            f"(by {apart.item():.2g}); rLLM keeps one for a trajectory"
+            f"(by {apart.item():.2g}); rLLM keeps one per trajectory"
         )
     return first[:, 0]

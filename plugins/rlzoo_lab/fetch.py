@@ -75,7 +75,7 @@ def _check_agreed(agreed: str, checksum: str, url: str) -> None:
         )
     if not checksum.startswith(agreed):
         raise UsageError(
-            f"--run: {url} now has another text: its SHA-256 begins with {checksum[:SHORTEST]}, "
+            f"--run: the text at {url} has changed: its SHA-256 begins with {checksum[:SHORTEST]}, "
             f"not {agreed[:SHORTEST]}. Read it again: `rlzoo fetch {url}`"
         )
 
@@ -201,7 +201,7 @@ def _file(parts: SplitResult) -> bytes:
     path = Path(unquote(parts.path))
     try:
         if parts.netloc not in ("", "localhost") or not path.is_file():
-            raise RlzooError(f"{parts.geturl()}: is not a file on this machine")
+            raise RlzooError(f"{parts.geturl()}: must be a file on this machine")
         with path.open("rb") as file:
             return file.read(LARGEST + 1)
     except OSError as error:

@@ -52,7 +52,7 @@ def words_of(arguments: argparse.Namespace) -> list[str]:
     """The recipe's words, with the sampler and what it needs."""
     words = list(arguments.words)
     if taken := [word for word in words if word.startswith(OURS)]:
-        raise UsageError(f"serve: chooses {shlex.quote(taken[0])} itself; see --host and --port")
+        raise UsageError(f"serve: sets {shlex.quote(taken[0])} itself; use --host and --port")
     keys = {word.partition("=")[0] for word in words}
     words += [f"{key}={value}" for key, value in DEFAULTS.items() if key not in keys]
     ours = {"": "sessions", ".host": arguments.host, ".port": arguments.port}

@@ -58,7 +58,7 @@ def csv_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         names = next(reader, [])
         names = [name.strip().removeprefix("\ufeff") for name in names]
         if not all(names) or len(set(names)) < len(names) or not names:
-            raise damaged(path, 1, "a header: names of columns, all different")
+            raise damaged(path, 1, "a header with different column names")
         for cells in reader:
             if not any(cells):
                 continue

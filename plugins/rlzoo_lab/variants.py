@@ -78,8 +78,8 @@ def _sort(
             swept[key.removeprefix("estimator.")] = place, split_values(text)
         elif key != "recipe" and has_sweep(text):
             raise UsageError(
-                f"{key}={text}: only estimators and their options go side by side here; "
-                "`rlzoo sweep` runs other keys"
+                f"{key}={text}: only estimators and their options can be compared here; "
+                "use `rlzoo sweep` for other keys"
             )
         else:
             fixed.append(word)
@@ -92,8 +92,8 @@ def _check_owners(swept: Swept, estimators: list[Any]) -> None:
             names = ", ".join(dict.fromkeys(e.name for e in estimators))
             theirs = {o for e in estimators for o in e.options}
             raise UsageError(
-                f"{place}: no option of {names} "
-                f"(there: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
+                f"{place}: not an option of {names} "
+                f"(there are: {', '.join(sorted(theirs)) or 'none'}){nearest(option, theirs)}"
             )
 
 

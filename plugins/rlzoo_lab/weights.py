@@ -59,12 +59,11 @@ def choose(folder: RunFolder, which: str | None) -> Weights:
     choices = ["best"] * best.is_file() + ["last"] * bool(summary or steps) + [*map(str, steps)]
     known = f"there are: {', '.join(choices)}" if choices else "there is none yet"
     if which is None:
-        raise RunError(f"{folder.path} has not finished: choose by --checkpoint ({known})")
+        raise RunError(f"{folder.path} has not finished: choose one with --checkpoint ({known})")
     if which == "best":
         if not best.is_file():
             raise RunError(
-                f"--checkpoint: {folder.path} keeps no best; train with checkpoint.best=true "
-                f"({known})"
+                f"--checkpoint: {folder.path} keeps no best one; set checkpoint.best=true ({known})"
             )
         try:
             step = int(read_json(best)["step"])

@@ -55,7 +55,7 @@ def kind_of(path: str) -> str:
     if file.suffix in SUFFIXES:
         return SUFFIXES[file.suffix]
     if file.is_file():
-        raise DataError(f"the format of {path!r} is unknown; set format=jsonl or format=parquet")
+        raise DataError(f"unknown format of {path!r}; set format=jsonl or format=parquet")
     if path.count("/") == 1 and path[0] not in "./~" and not file.parent.is_dir():
         return "hub"
     raise DataError(f"no file or folder {path!r}{_beside(file)}")
@@ -116,7 +116,7 @@ def _parquet(file: Path, name: str) -> Iterator[Row]:
                     yield Row(f"{name} row {index}", index, values)
                     index += 1
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{name}: no Parquet file: {first_line(error)}") from None
+        raise DataError(f"{name}: not a Parquet file: {first_line(error)}") from None
 
 
 def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
@@ -141,7 +141,7 @@ def _data_set(path: str, kind: str, subset: str, split: str) -> Iterator[Row]:
         if split not in loaded and (split or len(loaded) > 1):
             there = ", ".join(loaded)
             wrong = f"no split {split!r}" if split else "name the split"
-            raise DataError(f"{path}: {wrong}{nearest(split, loaded)} (there: {there})")
+            raise DataError(f"{path}: {wrong}{nearest(split, loaded)} (there are: {there})")
         loaded = loaded[split] if split else next(iter(loaded.values()))
     return (Row(f"{path} row {i}", i, values) for i, values in enumerate(loaded))
 
@@ -175,7 +175,7 @@ def hold_out(
     """(training rows, held-out rows), with all rows of a prompt on one side."""
     prompts = list(dict.fromkeys(repr(prompt(row)) for row in rows))
     if len(prompts) < 2:
-        raise UsageError("a single prompt cannot be split: held-out rows need other prompts")
+        raise UsageError("there is only one prompt: held-out rows need different prompts")
     random.Random(seed).shuffle(prompts)
     held = set(prompts[: min(len(prompts) - 1, max(1, round(fraction * len(prompts))))])
     sides: tuple[list[Item], list[Item]] = ([], [])

@@ -235,7 +235,7 @@ def _finite(log_probs: Tensor) -> Tensor:
         row, t = (~finite).nonzero()[0].tolist()
         return ModelError(
             f"the model's logits are NaN or infinite: response token {t} of row {row} has no "
-            "log-probability, so nothing can be sampled (weights that broke, or a model.dtype or "
+            "log-probability, so nothing can be sampled (broken weights, or a model.dtype or "
             "model.attention that overflows)"
         )
 

@@ -22,5 +22,5 @@ def pick_device(name: str, key: str = "device") -> torch.device:
             f"{key}: {name!r} is not a device; use auto, cpu, cuda or cuda:0"
         ) from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise RlzooError(f"{key}: {name!r} requires a CUDA device, and none was found")
+        raise RlzooError(f"{key}: {name!r} requires a CUDA device, but none was found")
     return device

@@ -137,6 +137,5 @@ def _refuse_short_budget(columns: Columns, budget: int) -> None:
     longest = max((prompt + response).tolist(), default=0)
     if budget < longest:
         raise RlzooError(
-            f"train.token_budget: {budget} positions are less than the longest row, which has "
-            f"{longest}"
+            f"train.token_budget: {budget} positions are fewer than the longest row has: {longest}"
         )

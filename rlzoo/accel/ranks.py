@@ -142,6 +142,6 @@ def check_alike(ranks: Ranks, recipe: str, code: str) -> None:
         for what, value in other.items():
             if value != everybody[0][what]:
                 raise RunError(
-                    f"rank {i} has another {what} than rank 0: all processes of a run must be "
+                    f"rank {i} has a different {what} from rank 0: all processes of a run must be "
                     "started with the same words, in the same environment"
                 )

@@ -96,7 +96,7 @@ def _check_name(kind: str, name: str) -> None:
     if not name.isidentifier() or keyword.iskeyword(name) or not name.strip("_"):
         near = re.sub(r"\W+", "_", name).strip("_").lower()
         hint = f"; {near!r} would be one" if near.isidentifier() and near != name else ""
-        raise RlzooError(f"{name!r} is not a valid name of a Python function{hint}")
+        raise RlzooError(f"{name!r} is not a valid name for a Python function{hint}")
     if name != name.lower() or not name.isascii():
         raise RlzooError(f"names are snake_case; write {_snake(name)!r} for {name!r}")
     if name in COLUMNS or name in RESOURCES:

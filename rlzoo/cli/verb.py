@@ -112,7 +112,7 @@ def _all_to_stderr() -> Iterator[None]:
 def _write(option: str, path: Path, write: Callable[[Path], Any]) -> None:
     try:
         if path.is_symlink() and not str(path).startswith("/dev/"):
-            raise RlzooError(f"--{option}: {path} is a link to {os.readlink(path)}; name that file")
+            raise RlzooError(f"--{option}: {path} is a link to {os.readlink(path)}; give that file")
         write(path)
     except OSError as error:
         raise RlzooError(f"--{option}: cannot write {path}: {error.strerror}") from None

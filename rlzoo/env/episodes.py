@@ -263,4 +263,4 @@ class Episodes:
         for label, needs in wanted.items():
             for need in needs:
                 if need not in has:
-                    raise RlzooError(f"{label} needs {need!r}, which an environment has not")
+                    raise RlzooError(f"{label} needs {need!r}, which an environment does not have")

@@ -42,7 +42,7 @@ def build_models(plan: Plan, ranks: Ranks = ALONE) -> Models:
     policy = build_policy(config)
     models = Models(plan, policy, seed=config.seed, ranks=ranks)
     if models.sharded and config.model.compile:
-        raise ModelError("parallel.strategy: shard does not go with model.compile")
+        raise ModelError("parallel.strategy: shard cannot be combined with model.compile")
     # Found out by passes, and remembered: before there is a copy, a shard or a compiled layer.
     models.contract, told = contract.enforce(policy, config.model.name or str(config.model.path))
     models.notes += told
@@ -178,9 +178,7 @@ def _same_tokens(policy: Policy, folder: Path, key: str, code: bool) -> None:
     adds a padding token where there is none."""
     theirs = load_tokenizer(folder, trust_remote_code=code)
     if not policy.tokenizer.get_vocab().items() <= theirs.get_vocab().items():
-        raise ModelError(
-            f"{key}: {folder} has another tokenizer than the policy, so it cannot read its tokens"
-        )
+        raise ModelError(f"{key}: {folder} and the policy have different tokenizers")
 
 
 def critic_folder(plan: Plan) -> str | None:

@@ -224,7 +224,7 @@ def _scoring(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, fl
         raise ModelError("log-probs are not finite")
     weights = next(policy.model.parameters()).dtype
     if weights == torch.float64 != together.dtype:
-        raise ModelError("model.dtype: float64 is not kept, log-probs come out in float32")
+        raise ModelError("model.dtype: the model does not keep float64: its log-probs are float32")
     alone = torch.cat(
         [policy.log_probs({n: x[i : i + 1] for n, x in columns.items()}) for i in range(3)]
     )

@@ -101,7 +101,7 @@ def _from_hub(name: str, key: str, code: bool) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise ModelError(f"{here} cannot be had: {said_by(error)}") from None
+        raise ModelError(f"{here} cannot be loaded: {said_by(error)}") from None
 
 
 # ---------------------------------------------------------------- loading
@@ -219,8 +219,7 @@ def _with_adapter(base: Any, folder: Path) -> Any:
 
     if not (folder / "adapter_model.safetensors").is_file():
         raise ModelError(
-            f"{folder}: no adapter_model.safetensors (another format would be unpickled, and is "
-            "not read)"
+            f"{folder}: no adapter_model.safetensors (formats that need unpickling are not read)"
         )
     with reading(f"{folder}: cannot be loaded"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft's use of transformers

@@ -33,7 +33,7 @@ class PromptFormat:
         self._encoded: dict[tuple[str, bool], list[int]] = {}
         self._remembered = 0
         if chat == "always" and not tokenizer.chat_template:
-            raise ModelError("model.chat: always, and the tokenizer has no chat template")
+            raise ModelError("model.chat is always, but the tokenizer has no chat template")
 
     def templated(self, prompt: Prompt) -> bool:
         """Whether the prompt goes through the chat template."""
@@ -52,7 +52,7 @@ class PromptFormat:
             return prompt if isinstance(prompt, str) else "\n".join(m["content"] for m in prompt)
         if not self.tokenizer.chat_template:
             raise ModelError(
-                "the prompts are chat messages, and the tokenizer has no chat template; "
+                "the prompts are chat messages, but the tokenizer has no chat template; "
                 "model.chat=never joins them to a text"
             )
         said = self.messages(prompt)
@@ -168,5 +168,5 @@ def encode_each(
         if alien is not None:
             raise RlzooError(f"prompt {text!r}: the tokenizer has no token for {alien!r}")
         if not ids:
-            raise RlzooError(f"prompt {text!r} is empty: it has no token")
+            raise RlzooError(f"prompt {text!r} is empty: it has no tokens")
     return rows

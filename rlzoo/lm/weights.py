@@ -74,7 +74,7 @@ def load_weights(kind: Any, folder: Path, **how: Any) -> Any:
     if missing := sorted(found["missing_keys"]):
         unknown = sorted(found["unexpected_keys"])
         there = f"; in its place is {_some(unknown)}" if unknown else ""
-        raise ModelError(f"{folder}: its files lack weights: {_some(missing)}{there}")
+        raise ModelError(f"{folder}: its files do not have these weights: {_some(missing)}{there}")
     refuse_non_finite(model, folder)
     return model
 

@@ -31,7 +31,7 @@ def draw_examples(
         found = list(task.draw(cast(Split, split), n, generator))
     label = f"task {name!r}: draw"
     if len(found) != n:
-        raise ComponentError(f"{label} gave {len(found)} {split} prompts instead of {n}")
+        raise ComponentError(f"{label} returned {len(found)} {split} prompts instead of {n}")
     return [_example(item, label) for item in found]
 
 

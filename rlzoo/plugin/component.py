@@ -170,7 +170,7 @@ def read_component(kind: str, function: Function, origin: str, **extra: Any) -> 
             raise ValueError("only a column has a shape")
         if extra.get("needs_signal") and couples != "row":
             raise ValueError(
-                "needs_signal=True leaves rows out, which the others would miss where "
+                "needs_signal=True leaves out rows, which the others need where "
                 f"couples={couples!r}; register it without needs_signal"
             )
         if shape and shape not in ("B", "BT", "BTK", "K", "list"):

@@ -22,9 +22,7 @@ def secret(name: str) -> str:
     """The value of an environment variable that a recipe names. Raises RecipeError if it is not set
     or the command line does not allow the name."""
     if not is_allowed(name):
-        raise RecipeError(
-            f"a recipe reads no environment variable by itself; --allow-env {name} lets it"
-        )
+        raise RecipeError(f"a recipe may read an environment variable only with --allow-env {name}")
     if name not in os.environ:
         raise RecipeError(f"no environment variable {name!r}")
     return os.environ[name]

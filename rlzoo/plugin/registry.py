@@ -278,7 +278,7 @@ class _Loader:
         finally:
             if changed := put_back(f"plugin {origin}", before):
                 text = f"plugin {origin} changed {changed} of the whole process, as it was loaded"
-                warnings.warn(f"{text}; that is changed back", PluginWarning, stacklevel=2)
+                warnings.warn(f"{text}; rlzoo has undone that change", PluginWarning, stacklevel=2)
 
 
 def _import_file(path: Path) -> types.ModuleType:

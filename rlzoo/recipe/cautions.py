@@ -27,8 +27,8 @@ def warnings(plan: Any) -> Iterator[str]:
             key = found[1] if found else condition
             if not found or key not in KEYS:
                 raise ComponentError(
-                    f"{bound.component.label}: caution {condition!r} must be KEY = VALUE, with "
-                    f"!=, < or > as well, KEY a recipe's{nearest(key, KEYS)}"
+                    f"{bound.component.label}: caution {condition!r} must be KEY = VALUE (or "
+                    f"!=, <, >), where KEY is a recipe's{nearest(key, KEYS)}"
                 )
             if key.startswith("kl.") and not plan.kl:
                 continue  # the key is there, and nothing reads it

@@ -135,7 +135,7 @@ def spell_out(words: list[str], zoo: Zoo) -> list[str]:
         ends = [key for key in known if key.rpartition(".")[2] == name]
         if len(ends) > 1:
             raise RecipeError(
-                f"{name} ({COMMAND_LINE}): say which: {' or '.join(ends)}",
+                f"{name} ({COMMAND_LINE}): choose one: {' or '.join(ends)}",
                 key=name,
                 kind="ambiguous",
             )
@@ -171,7 +171,7 @@ def _recipe_file(words: list[str], needed: bool) -> tuple[Path | None, list[str]
         return None, words
     if not chosen:
         raise RecipeError(
-            f"which recipe? `rlzoo recipes` has a line for each of the {len(known)}: ppo_gae, say",
+            f"which recipe? `rlzoo recipes` lists all {len(known)}, for example ppo_gae",
             key="recipe",
             kind="missing",
         )
@@ -330,7 +330,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
     for key, value in merged.items():
         if "???" in _texts(value):
             raise RecipeError(
-                f"{key} ({origins[key]}): has no value: ??? stands for one to come",
+                f"{key} ({origins[key]}): has no value: replace ??? by one",
                 key=key,
                 kind="missing",
             )
@@ -355,7 +355,7 @@ def _resolve(merged: Flat, origins: dict[str, str]) -> tuple[Flat, Flat]:
             raise RecipeError(f"{key} ({origins[key]}): {value!r}: {text}") from None
         if any("${" in text for text in _texts(resolved[key])):
             raise RecipeError(
-                f"{key} ({origins[key]}): {value!r} stands for another reference",
+                f"{key} ({origins[key]}): {value!r} refers to another reference",
                 key=key,
                 kind="bad-reference",
             )

@@ -72,7 +72,7 @@ def read_layer(path: Path) -> Layer:
     origin = show_path(path)
     try:
         if path.stat().st_size > LARGEST:
-            raise RecipeError(f"{origin}: is over {LARGEST // 2**20} MiB, which no recipe is")
+            raise RecipeError(f"{origin}: is over {LARGEST // 2**20} MiB; recipes are smaller")
         tree = deepcopy(_tree(path.read_text(encoding="utf-8")))
     except yaml.MarkedYAMLError as error:
         line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -111,7 +111,7 @@ def refuse_odd_yaml(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         plain = isinstance(event, yaml.ScalarEvent) and event.implicit[0]
         if plain and _SEXAGESIMAL.fullmatch(event.value):
-            raise ValueError(f"{event.value} is a number to base 60 in YAML; put it in quotes")
+            raise ValueError(f"{event.value} is read as a base-60 number in YAML; put it in quotes")
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:

@@ -136,7 +136,7 @@ def make_plan(recipe: Recipe, zoo: Zoo, task: Task | None = None) -> Plan:
     rewards = {n: (config.rewards[n].weight, b) for n, b in collection("rewards").items()}
     if not rewards:
         where = recipe.blame("rewards")
-        raise RecipeError(f"{where}: there is none; the default is rewards=verifier")
+        raise RecipeError(f"{where}: no reward is chosen; the default is rewards=verifier")
     kl = bound("kl") if config.kl.place != "none" and config.kl.coef > 0 else None
     chosen = {name: bound(name) for name in ("sampler", "estimator", "policy_loss", "aggregation")}
     respond = abilities(task).respond
@@ -228,7 +228,7 @@ def _close(
 
     def visit(key: str, name: str, trail: tuple[str, ...]) -> None:
         if name in trail:
-            raise RecipeError(f"columns need each other in a circle: {' -> '.join((*trail, name))}")
+            raise RecipeError(f"columns depend on themselves: {' -> '.join((*trail, name))}")
         needs.add(name)
         if name in COLUMNS or name in RESOURCES or name in order:
             return

@@ -27,7 +27,7 @@ def validate(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> tuple[Flat, 
             key = f"{section}.{option.name}"
             if key in KEYS:
                 raise RecipeError(
-                    f"{component.label}: its option {option.name!r} has the name of a core key"
+                    f"{component.label}: its option {option.name!r} has the same name as a core key"
                 )
             options[key] = option
             defaults[key] = (option.default, f"{component.name}'s default")
@@ -80,7 +80,7 @@ def _chosen(merged: Flat, origins: Mapping[str, str], zoo: Zoo) -> dict[str, Com
     for section, kind in SECTIONS.items():
         key = f"{section}.name"
         if section == "kl" and str(merged.get(key, "")).lower() in ("false", "none", "off", "no"):
-            raise RecipeError(f"kl ({origins.get(key, '?')}): for none, give kl.coef=0")
+            raise RecipeError(f"kl ({origins.get(key, '?')}): to switch it off, set kl.coef=0")
         if merged.get(key) is not None:
             chosen[section] = _component(zoo, kind, str(merged[key]), key, origins)
     for section, kind in COLLECTIONS.items():

@@ -66,7 +66,7 @@ def converse(
             whole[there] = x[tuple(put(i, x.device) for i in source)]
         if not bool(taken.all()):
             raise RlzooError(
-                f"sampler {models.plan.base_sampler.name!r} gave a row without a token"
+                f"sampler {models.plan.base_sampler.name!r} returned a row without tokens"
             )
         live = live[torch.tensor([not talk.over for talk in some])]
     found = rules.columns(talks, policy.pad_id, policy.device)

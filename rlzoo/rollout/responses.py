@@ -244,7 +244,7 @@ def _by_the_reference(models: "Models") -> "Models":
     sampler = models.plan.base_sampler
     if "policy" not in sampler.needs:
         raise RlzooError(f"sampler {sampler.name!r} can only sample from the current policy; "
-                         "take sampler=transformers")  # fmt: skip
+                         "set sampler=transformers")  # fmt: skip
     assert models.reference is not None
     twin = copy(models)
     twin.policy = models.reference

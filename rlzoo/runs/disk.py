@@ -23,7 +23,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except RecursionError:
-        raise ValueError("brackets within brackets without end") from None
+        raise ValueError("its brackets are nested too deeply") from None
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def read_mapping(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise RunError(f"{path} cannot be read: {first_line(error)}") from None
     if not isinstance(found, dict):
-        raise RunError(f"{path} cannot be read: it holds no mapping")
+        raise RunError(f"{path} cannot be read: it does not contain a mapping")
     return found
 
 
@@ -70,13 +70,13 @@ def refuse_links(place: Path, error: type[RlzooError] = RunError) -> None:
     root = os.path.realpath(place)
     for path, found in _below(root):
         if stat.S_ISLNK(found.st_mode) and not Path(os.path.realpath(path)).is_relative_to(root):
-            raise error(f"{path}: is a link to {os.readlink(path)}, out of the folder to "
-                        "write; put there what it leads to, or remove it")  # fmt: skip
+            raise error(f"{path}: is a link to {os.readlink(path)}, outside the run's "
+                        "folder; replace the link by its target, or remove it")  # fmt: skip
         direct = stat.S_ISLNK(found.st_mode) and os.path.dirname(path) == root
         if direct and not os.path.exists(path):  # a folder of a run cannot be made there
-            raise error(f"{path}: is a link to nothing; remove it")
+            raise error(f"{path}: is a broken link; remove it")
         if stat.S_ISREG(found.st_mode) and found.st_nlink > 1:
-            raise error(f"{path}: has a second name, a hard link; put a copy in its place")
+            raise error(f"{path}: has a hard link elsewhere; replace it by a copy")
     refuse_devices(place, error)
 
 
@@ -87,7 +87,7 @@ def refuse_devices(place: Path, error: type[RlzooError] = RunError) -> None:
         with suppress(FileNotFoundError):  # a link to nothing
             kind = os.stat(path).st_mode if stat.S_ISLNK(found.st_mode) else found.st_mode
             if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
-                raise error(f"{path}: is a pipe or a device, and no file; remove it")
+                raise error(f"{path}: is a pipe or a device, not a file; remove it")
 
 
 def _below(place: str | Path) -> Iterator[tuple[str, os.stat_result]]:

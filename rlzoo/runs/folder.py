@@ -136,8 +136,8 @@ def create_folder(recipe: Recipe, url: str | None = None) -> Iterator[RunFolder]
     below = (Path.cwd(), Path("runs").resolve())  # the latter may be a link of the user's
     if wanted and by_file and not any(path.resolve().is_relative_to(place) for place in below):
         raise RecipeError(
-            f"{recipe.blame('run.dir')}: {path} is not below the current folder: only the command "
-            "line may choose such a place, run.dir=..."
+            f"{recipe.blame('run.dir')}: {path} is not below the current folder; only the command "
+            "line can choose such a place (run.dir=...)"
         )
     if path.exists() and not path.is_dir():
         raise RunError(f"run.dir: {path} is a file", key="run.dir", kind="taken")
@@ -200,7 +200,7 @@ def _clear(path: Path) -> None:
         if not p.name.startswith(".") and p.name not in {*BEGUN, *WRITTEN}
     )
     if left:
-        warnings.warn(f"run.dir: {path}: left as they are: {', '.join(left)}", stacklevel=2)
+        warnings.warn(f"run.dir: {path}: left in place: {', '.join(left)}", stacklevel=2)
 
 
 def _remove_own(folder: Path) -> None:
@@ -247,8 +247,8 @@ def open_folder(path: str | Path, large: bool = True) -> RunFolder:
     if not (path / "recipe.yaml").is_file():
         if inside := sorted(path.glob("*/recipe.yaml")):
             raise RunError(
-                f"{path} is a folder of runs, {len(inside)} of them; name one: {inside[0].parent}; "
-                f"`rlzoo compare {path}` puts them side by side"
+                f"{path} is a folder of {len(inside)} runs; give one of them: {inside[0].parent}; "
+                f"`rlzoo compare {path}` compares them"
             )
         what = "no such folder" if not path.exists() else "it has no recipe.yaml"
         raise RunError(
@@ -263,7 +263,7 @@ def taken_up(path: Path, url: str) -> RunFolder:
     refuse_links(path)
     for name in WRITTEN:
         if not Path(name).suffix and (path / name).is_file():
-            raise RunError(f"{path / name}: is a file where a run keeps a folder; remove it")
+            raise RunError(f"{path / name}: is a file, but a run needs a folder there; remove it")
     if not url:
         return RunFolder(path)
     store = open_store(url)

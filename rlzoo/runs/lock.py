@@ -26,14 +26,14 @@ def locked(place: Path, file: Path | None = None, patience: float = 0.0) -> Iter
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise RunError(f"{file.parent}: cannot be made: {error.strerror}") from None
+        raise RunError(f"{file.parent}: cannot be created: {error.strerror}") from None
     end, who = time.monotonic() + patience, ""
     while (handle := _take(file)) is None:
         if time.monotonic() >= end:
             with suppress(FileNotFoundError):  # or it has gone this moment
                 told = " ".join(file.read_text(encoding="utf-8", errors="replace").split())
                 who = f" ({told})" if told else ""
-            raise RunError(f"{place}: another process is at work there{who}")
+            raise RunError(f"{place}: another process is using it{who}")
         time.sleep(0.05)
     try:
         yield
@@ -63,7 +63,7 @@ def _take(file: Path) -> int | None:
     with suppress(OSError):
         found = os.lstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-            raise RunError(f"{file}: is a link, or no file, and so no lock; remove it")
+            raise RunError(f"{file}: is a link or not a file, so not a lock; remove it")
     while True:
         try:
             handle = _open(file, os.O_RDWR | os.O_CREAT)

@@ -67,8 +67,8 @@ def settle(
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
         raise CheckpointError(
-            f"{folder.checkpoints}: the checkpoint of step {at} is another run's: it "
-            "was trained by another recipe"
+            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another "
+            "run: it was trained with another recipe"
         )
     if last is None or notes:
         start = {} if parts or not weights else {"weights": weights}

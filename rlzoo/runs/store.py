@@ -26,7 +26,7 @@ def open_store(url: str) -> Store:
     points = {point.name: point for point in installed("rlzoo.stores")}
     point = points.get(url.partition("://")[0]) or points.get("any")
     if point is None:
-        raise UsageError(f"store: no plugin that is installed keeps runs at {url}")
+        raise UsageError(f"store: no installed plugin can store runs at {url}")
     with border(f"store {point.value}"):
         return point.load()(url)
 

@@ -95,7 +95,9 @@ def _add_teacher_columns(models: "Models", batch: Batch) -> None:
     taught = models.teachers
     domains = [name if name in taught else None for name in batch["domains"]]
     if None in domains and None not in taught:  # of a prompt that was typed
-        raise ModelError("teacher.path: a prompt of no domain in teacher.domains has no teacher")
+        raise ModelError(
+            "teacher.path: no teacher for a prompt whose domain is not in teacher.domains"
+        )
     if len(set(domains)) == 1:
         batch.update(_taught(models, batch, taught[domains[0]]))
         return

@@ -52,7 +52,7 @@ class Delayed:
         for i in range(len(tensors) // len(self.weights)):
             then = {n: tensors[f"{i}.{n}"].to(p) for n, p in self.weights.items()}
             if any(x.shape != self.weights[n].shape for n, x in then.items()):
-                raise ValueError(f"{FILE} is of another model")
+                raise ValueError(f"{FILE} belongs to another model")
             self.past.append(then)
 
     def _copy(self) -> dict[str, Tensor]:

@@ -261,7 +261,7 @@ def _refuse_our_names(network: str, loss: Bound, metrics: Mapping[str, Tensor]) 
     for name in metrics:
         if f"{network}/{name}" in OURS:
             raise ComponentError(
-                f"{loss.component.label}: its metric {name!r} has the name of one of rlzoo's own"
+                f"{loss.component.label}: its metric {name!r} is also a metric of rlzoo"
             )
 
 

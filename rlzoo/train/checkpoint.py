@@ -149,7 +149,7 @@ def _read_state(path: Path) -> State:
     state = read_json(path / "state.json")
     numbers = [state[name] for name in ("tokens", "seconds", "kl_coef", "skipped")]
     if not all(type(x) in (int, float) for x in numbers) or state["step"] != step_of(path):
-        raise ValueError("state.json is of another step, or holds no numbers")
+        raise ValueError("state.json belongs to another step, or contains no numbers")
     set(state.get("updated", ()))
     return dict(state)
 
@@ -235,7 +235,7 @@ def _load_optimizer(
     for key, tensor in tensors.items():
         index, name = key.split(".", 1)
         if tensor.shape != weights[int(index)].shape:
-            raise ValueError(f"{key} is of shape {tuple(tensor.shape)}")
+            raise ValueError(f"{key} has shape {tuple(tensor.shape)}")
         entries.setdefault(int(index), {})[name] = spread_like(tensor, weights[int(index)])
     for index, step in scalars["steps"].items():
         entries.setdefault(int(index), {})["step"] = torch.tensor(step)

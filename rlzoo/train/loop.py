@@ -120,7 +120,7 @@ class Loop:
         if metrics["train/skipped"]:
             self.display.note(f"step {step}: loss or gradient not finite; that update was skipped")
         if text := self.flat.hear(self.last, self.evaluations):
-            self.display.note(f"step {step}: {text}; `rlzoo doctor {self.folder.path}` says more")
+            self.display.note(f"step {step}: {text}; see `rlzoo doctor {self.folder.path}`")
         if self.in_vain >= IN_VAIN:
             self.save()
             raise Unfinished(f"{self._nothing_learnt('actor')} for {IN_VAIN} steps")

@@ -125,11 +125,11 @@ def _places(path: str | Path, dir: str | Path | None, store: str | None) -> tupl
             )
         return Path(path), store or ""
     if store is not None:
-        raise UsageError(f"--store: is for the run of a folder, and {path} is a URL")
+        raise UsageError(f"--store: applies to a run in a folder, but {path} is a URL")
     url = str(path)
     local = Path(dir or Path("runs") / url.rstrip("/").rpartition("/")[2])
     if local.exists() and any(local.iterdir()) and kept_at(local) != url:
-        raise RunError(f"--dir: {local} exists and is not stored at {url}; name another")
+        raise RunError(f"--dir: {local} exists and is not stored at {url}; choose another folder")
     return local, url
 
 

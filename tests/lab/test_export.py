@@ -210,7 +210,7 @@ def test_an_unfinished_run_is_refused_unless_told_which_weights(run, tmp_path):
     shutil.copytree(run.path, cut)
     shutil.rmtree(cut / "model")
     (cut / "summary.json").unlink()
-    with pytest.raises(RlzooError, match=r"has not finished: choose by --checkpoint"):
+    with pytest.raises(RlzooError, match=r"has not finished: choose one with --checkpoint"):
         export.export(str(cut), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
     export.export(str(cut), str(tmp_path / "out"), checkpoint="last")

@@ -108,7 +108,7 @@ def test_with_its_checksum_it_trains_and_the_run_keeps_its_source(
     assert (run / "fetched.yaml").read_text() == RECIPE
     answers["/a.yaml"] = (200, {}, RECIPE.replace("none", "loss").encode())
     assert main(["fetch", url, *SMALL, "run.dir=other", "--run", own]) != 0
-    assert "now has another text" in capsys.readouterr().err
+    assert "has changed" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
 
 

@@ -82,7 +82,7 @@ def test_ranks_with_different_words_are_refused(tmp_path):
     words = ["run", "recipe=grpo", *WORDS, "train.steps=1", f"run.dir={tmp_path / 'run'}"]
     status, said = ranks(tmp_path, [*words, "seed=0"], [*words, "seed=1"])
     assert status != 0
-    assert "rank 1 has another recipe than rank 0" in said
+    assert "rank 1 has a different recipe from rank 0" in said
     assert not (tmp_path / "run").exists()
 
 

@@ -101,7 +101,7 @@ def _budget(train: Any, share: float) -> tuple[float, float]:
     if not (train.steps or train.tokens):
         raise RecipeError("advise: give the run's budget, train.steps=N or train.tokens=N")
     if train.steps and share * train.steps < 1 - 1e-9:
-        raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is not a whole step")
+        raise RecipeError(f"--share: {share:g} of train.steps={train.steps} is less than one step")
     return share * (train.steps or math.inf) + 1e-9, share * (train.tokens or math.inf)
 
 
@@ -123,7 +123,9 @@ def _pilot(
         facts.append(facts_of(experience.batch, trainer.update(experience)))
     measured = np.concatenate(found)
     if len(measured) < 3:
-        raise RecipeError(f"rollout.prompts: a pilot of {len(measured)} prompts; it takes 3")
+        raise RecipeError(
+            f"rollout.prompts: the pilot has {len(measured)} prompts; it needs at least 3"
+        )
     world = cosines(plans, facts[-1], rollout.prompts * rollout.samples, rollout.samples)
     return weigh(world, measured[:, 1:].swapaxes(0, 1), measured[:, 0], len(found[0])), facts
 

@@ -27,7 +27,7 @@ def as_words(overrides: Overrides | None, swept: bool = False) -> list[str]:
     for word in words:
         if not isinstance(word, str):
             raise UsageError(
-                f"settings are words, {{'seed': 1}} or 'seed=1' or a list of such. Got {word!r}"
+                f"settings must be {{'seed': 1}}, 'seed=1' or a list of those. Got {word!r}"
             )
     return words
 

@@ -39,7 +39,7 @@ def add_arguments(sub: argparse.ArgumentParser) -> None:
     )
     add("--recipes", default=RECIPES, help="of step and startup")
     add("--model", help=f"of configs/bench: {', '.join(list_configs('bench'))}; {USUAL} by itself")
-    add("--device", default="cuda", help="of gpu; cpu: the same code, at micro shapes")
+    add("--device", default="cuda", help="of gpu; cpu: the same code, with tiny shapes")
     add("--repeat", type=int, metavar="N", help="measured repeats of a case; the workload's own")
     add("--threads", type=int, default=1, help="CPU threads of torch")
     add("--against", metavar="DIR", help="another checkout of rlzoo, measured as well")
@@ -101,7 +101,7 @@ def workloads_of(arguments: argparse.Namespace, part: str) -> list[Spec]:
     for workload in found:
         workload["repeat"] = arguments.repeat or workload["repeat"]
         if part == "gpu" and "long" not in workload:
-            raise UsageError(f"--model: {workload['name']} is not a shape of gpu, it has no `long`")
+            raise UsageError(f"--model: {workload['name']} has no `long`, which bench gpu needs")
     return found
 
 
@@ -129,7 +129,7 @@ def check(arguments: argparse.Namespace, parts: list[str]) -> None:
             raise UsageError(f"--recipes: no recipe {name!r}{hint}")
     tree = arguments.against
     if tree and not any((Path(tree) / folder).is_dir() for folder in CASES):
-        raise UsageError(f"--against: {tree} is not a checkout of rlzoo that can measure itself")
+        raise UsageError(f"--against: {tree} is not a checkout of rlzoo with `bench`")
     if arguments.peer:
         _check_peer(arguments, parts)
     for part in parts:
@@ -151,7 +151,7 @@ def _check_device(name: str) -> None:
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise UsageError(
             f"bench gpu: torch {torch.__version__} finds no CUDA device here; `rlzoo bench gpu "
-            "--device cpu` runs the same code on the CPU, at micro shapes"
+            "--device cpu` runs the same code on the CPU, with tiny shapes"
         )
     pick_device(name, "--device")
 
@@ -161,11 +161,11 @@ def _check_peer(arguments: argparse.Namespace, parts: list[str]) -> None:
     if "step" not in parts:
         raise UsageError(f"{option} measures steps. Got bench {' '.join(parts)}")
     if not PEER.is_file():
-        raise UsageError(f"{option}: its side, tests/benchmarks/{PEER.name}, needs a checkout")
+        raise UsageError(f"{option}: tests/benchmarks/{PEER.name} runs only in a checkout")
     if not arguments.peer_python and not importlib.util.find_spec("trl"):
         raise UsageError(
-            f"{option}: it is not installed here; in an environment of its own {INSTALL}, and "
-            "name its Python by --peer-python"
+            f"{option}: it is not installed here; run {INSTALL} in a separate environment, "
+            "and give its Python with --peer-python"
         )
 
 

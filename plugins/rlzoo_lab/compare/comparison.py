@@ -243,8 +243,8 @@ def _measure(gathered: Gathered, metric: str | None) -> None:
         return
     if trained:
         raise UsageError(
-            f"--metric: {metric!r} is of evaluations, and {', '.join(trained)} does not have one; "
-            f"without --metric, runs are compared by the {TRAINING}"
+            f"--metric: {metric!r} is measured in evaluations, but {', '.join(trained)} was not "
+            f"evaluated; without --metric, runs are compared by the {TRAINING}"
         )
     have = [set(r.evaluations[-1]) & set(r.evaluations[0]) for r in gathered.records]
     shared = {k.removeprefix("eval/") for k in set.intersection(*have) if k.startswith("eval/")}
@@ -304,7 +304,7 @@ def find_row(name: str, rows: Sequence[Any]) -> Any:
     if hit is None:
         labels = [r.label for r in rows]
         raise UsageError(
-            f"--reference: {name!r} names no single row{nearest(name, labels)} "
+            f"--reference: {name!r} does not identify one row{nearest(name, labels)} "
             f"(there are: {', '.join(labels)})"
         )
     return hit[0]

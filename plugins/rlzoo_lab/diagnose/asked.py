@@ -19,8 +19,8 @@ def estimators_of(words: list[str], zoo: Zoo) -> list[Recipe]:
         key, _, value = word.partition("=")
         if key != "recipe" and not key.startswith("estimator") and has_sweep(value):
             raise RlzooError(
-                f"{key}={value}: diagnose sweeps estimators and their options; give --critic, "
-                "--world and the like once"
+                f"{key}={value}: diagnose sweeps estimators and their options; give options "
+                "such as --critic and --world once"
             )
     return variants(words, [], zoo)
 
@@ -47,7 +47,7 @@ def critics_of(listed: str, noise: float, known: Sequence[str] = CRITICS) -> lis
     for name in names:
         if name not in known:
             hint = nearest(name, known)
-            raise RlzooError(f"--critic: must be of {', '.join(known)}. Got {name!r}{hint}")
+            raise RlzooError(f"--critic: must be one of {', '.join(known)}. Got {name!r}{hint}")
     if noise < 0:
         raise RlzooError(f"--noise must be at least 0. Got {noise}")
     return list(dict.fromkeys(names))
@@ -74,7 +74,7 @@ def samples_of(arguments: argparse.Namespace, first: Recipe) -> int:
     samples = arguments.samples or first.config.rollout.samples
     if not 2 <= samples <= MOST_SAMPLES:
         place = "--samples" if arguments.samples else first.blame("rollout.samples")
-        raise RlzooError(f"{place}: groups take 2 to {MOST_SAMPLES} samples. Got {samples}")
+        raise RlzooError(f"{place}: groups need 2 to {MOST_SAMPLES} samples. Got {samples}")
     if arguments.cut is not None and not 1 <= arguments.cut <= arguments.horizon:
         raise RlzooError(f"--cut must be in [1, {arguments.horizon}]. Got {arguments.cut}")
     return samples

@@ -42,7 +42,7 @@ def branch_document(arguments: argparse.Namespace) -> dict[str, Any]:
     run, *words = arguments.words
     if not is_run(run):
         raise RlzooError(
-            "--branches: give a RUN folder, not a recipe: a run's policy is what rolls"
+            "--branches: give a RUN folder, not a recipe: the rollouts need a run's policy"
         )
     if arguments.branches is None:
         raise RlzooError("--states: give --branches K, the rollouts from each state, too")
@@ -176,7 +176,9 @@ def _fresh_batch(models: Models, step: int) -> tuple[Batch, dict[str, int]]:
     tokens["columns"] = meter.tokens - tokens["batch"]
     add_rewards(plan, batch, 0.0)
     if plan.conversation or bool((batch["response_attention"] != batch["response_mask"]).any()):
-        raise RlzooError("--branches: these responses hold observations, and no branch can")
+        raise RlzooError(
+            "--branches: these responses contain observations, and branches cannot continue those"
+        )
     return batch, tokens
 
 

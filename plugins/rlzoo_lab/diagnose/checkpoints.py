@@ -107,9 +107,11 @@ def _check(words: list[str], arguments: argparse.Namespace) -> None:
         raise RunError(f"--checkpoints: give a RUN folder first. Got {words[0]}")
     for word in words[1:]:
         if "=" not in word:
-            raise RunError(f"--checkpoints: one RUN, then key=value. Got {word!r}")
+            raise RunError(f"--checkpoints: give one RUN, then key=value. Got {word!r}")
     if arguments.parameters:
-        raise RunError("--parameters: not with --checkpoints; --json has all its numbers")
+        raise RunError(
+            "--parameters: cannot be combined with --checkpoints; --json has all numbers"
+        )
     if arguments.fixed_length:
         raise RunError("--fixed-length: a model may always end its response")
 

@@ -166,7 +166,7 @@ def make_space(plan: Plan, policy: Any, tree: Tree, examples: list[Example], all
     if not bool((rewards != rewards[0, 0]).any()):
         raise RlzooError(
             f"nothing to learn: every response over {' '.join(map(repr, tokens))} of up "
-            f"to {tree.horizon} tokens is paid alike; allow more (--vocabulary, --horizon)"
+            f"to {tree.horizon} tokens gets the same reward; allow more (--vocabulary, --horizon)"
         )
     oracle = dataclasses.replace(oracle, rewards=rewards)
     return ModelWorld(oracle, policy, reading, tokens, [e.prompt for e in examples])
@@ -237,8 +237,8 @@ def _rewards(plan: Plan, policy: Any, oracle: Oracle, examples: list[Example],
     """(S, V) what the recipe's rewards pay for each choice, chance at its median."""
     if plan.conversation:
         raise RlzooError(
-            f"--model: task {plan.task_name!r} answers in the middle of an episode, and the "
-            "enumerated world does not"
+            f"--model: task {plan.task_name!r} replies in the middle of an episode, which the "
+            "enumerated world cannot do"
         )
     tree, episodes = oracle.tree, enumerate_episodes(oracle)
     mask = episodes.mask
@@ -271,7 +271,7 @@ def _by_choice(tree: Tree, episodes: EpisodeTable, scores: Tensor) -> Tensor:
     back = table[episodes.states[mask], episodes.actions[mask]]
     if not torch.allclose(back, scores[mask], atol=1e-6):
         raise RlzooError(
-            "--model: this task pays a token for what comes after it; the enumerated world needs "
+            "--model: a token's reward depends on later tokens; the enumerated world needs "
             "rewards that depend on the response so far"
         )
     return table

@@ -40,7 +40,7 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     base = f"recipe={folder.path / 'recipe.yaml'}"
     plan = make_plan(compose([base], zoo), zoo)
     if not (files := saved_batches(folder.path)):
-        raise RunError(f"{folder.path} holds no batch; train with run.save_batches=1")
+        raise RunError(f"{folder.path} contains no batch; train with run.save_batches=1")
     file, batch = files[-1], read_batch(files[-1])
     if words:
         recipes = estimators_of([base, *words], zoo)
@@ -90,7 +90,9 @@ def diagnose_run(path: str, words: list[str], *, parameters: bool = False) -> di
     if parameters:
         model = folder.path / "model"
         if not (model / "config.json").is_file():
-            raise RunError(f"{model} is not there: the run has not finished; leave --parameters")
+            raise RunError(
+                f"{model} does not exist: the run has not finished; leave out --parameters"
+            )
         said = [base, *(w for w in words if w.startswith(TRUST))]
         document["parameter_cosine"] = _cosines(_in_parameters(said, model, zoo, batch, pulls))
     return document

@@ -43,7 +43,9 @@ def evaluate(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[dict[s
     if arguments.responses is not None:
         responses = _count("--responses", arguments.responses)
     if responses < ks[-1]:
-        raise UsageError(f"--k: pass@{ks[-1]} needs as many responses. Got --responses {responses}")
+        raise UsageError(
+            f"--k: pass@{ks[-1]} needs at least {ks[-1]} responses. Got --responses {responses}"
+        )
     if arguments.greedy and responses > 1:
         raise UsageError("--greedy gives each prompt one response: leave --k and --responses out")
     runs = [w for w in arguments.words if is_run(w)]

@@ -38,7 +38,7 @@ def evaluate_policy(
     if run is not None:
         for word in words:
             if word.split("=", 1)[0] in ("recipe", "model", "model.name", "model.path"):
-                raise UsageError(f"eval: {run} brings its own; leave {word} out")
+                raise UsageError(f"eval: {run} already sets this; leave {word} out")
         folder = open_own(run, "its model")
         weights = choose(folder, checkpoint)
         own = [w for w in decoding_words(folder) if w.split("=")[0] not in _keys(words)]
@@ -49,7 +49,7 @@ def evaluate_policy(
     config = recipe.config
     if ks[-1] > 1 and plan.abilities.is_correct is None:
         raise UsageError(
-            f"--k: task {plan.task_name!r} has no is_correct, so nothing passes or wins a vote"
+            f"--k: task {plan.task_name!r} has no is_correct, so nothing can pass or win a vote"
         )
     from rlzoo.lm.build import build_policy  # here, and below: torch
     from rlzoo.lm.models import Models

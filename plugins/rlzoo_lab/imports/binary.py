@@ -35,7 +35,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Any]]:
             continue
         size, at = _varint(data, at) if kind == 2 else ({1: 8, 5: 4}.get(kind, -1), at)
         if size < 0 or at + size > len(data):
-            raise ValueError("a field goes beyond the end of its message")
+            raise ValueError("a field extends beyond the end of its message")
         raw, at = data[at : at + size], at + size
         yield number, raw if kind == 2 else struct.unpack("<d" if kind == 1 else "<f", raw)[0]
 

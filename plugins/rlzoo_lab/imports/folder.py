@@ -75,7 +75,7 @@ def convert(
     if trainer and trainer not in {whose, *formats} and not (trainer == "csv" and not whose):
         got = whose or " and ".join(sorted(formats)) or "an unknown trainer"
         raise UsageError(
-            f"--from: {trainer}, but these files are of {got}; leave --from out, or name that"
+            f"--from: {trainer}, but these files come from {got}; leave out --from, or change it"
         )
     whose = whose or "csv"
     steps, evaluations, notes = _merged(found.rows, whose)
@@ -129,7 +129,7 @@ def _choose(evaluations: dict[int, Values], wanted: str | None) -> None:
         hits = hits or [k for k in there if wanted in k]
         if len(hits) != 1:
             raise UsageError(
-                f"--eval: {wanted!r} names {len(hits)} of the evaluations' metrics (there are: "
+                f"--eval: {wanted!r} matches {len(hits)} evaluation metrics, not one (there are: "
                 f"{', '.join(there) or 'none'})"
             )
     else:

@@ -59,7 +59,7 @@ def _files(place: Path) -> list[Path]:
         if len(path.relative_to(place).parts) <= DEPTH and path.is_file() and path.stat().st_size:
             out.append(path)
         if len(out) > MOST:
-            raise UsageError(f"SOURCE: {place} has more than {MOST:,} files; name a folder below")
+            raise UsageError(f"SOURCE: {place} has more than {MOST:,} files; give a subfolder")
     return out
 
 
@@ -156,7 +156,7 @@ def _of_one_run(place: Path, kinds: dict[Path, str]) -> dict[Path, str]:
             same = list({p.parent: p for p in same}.values())
         if len(same) > 1:
             raise UsageError(
-                f"SOURCE: {place} has metrics of {len(same)} runs; name one of them: {same[0]}, "
+                f"SOURCE: {place} has metrics of {len(same)} runs; give one of them: {same[0]}, "
                 f"{same[1]}"
             )
     return kinds

@@ -118,8 +118,8 @@ def read_sweep(path: Path) -> dict[str, Any]:
             raise TypeError(f"{odd[0]!r} is not a text")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise RunError(
-            f"{file} cannot be read ({first_line(error)}); without it, the same `rlzoo sweep` "
-            "makes it again"
+            f"{file} cannot be read ({first_line(error)}); remove it, and the same `rlzoo sweep` "
+            "creates it again"
         ) from None
     return found
 

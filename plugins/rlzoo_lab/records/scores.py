@@ -28,7 +28,9 @@ def rows_of_files(paths: Sequence[str | Path], metric: str | None) -> list[Compa
     if not files:
         return []
     if len(files) < len(paths):
-        raise UsageError(f"{files[0]} has scores; compare runs or files of scores, not both")
+        raise UsageError(
+            f"{files[0]} contains scores; compare either runs or files of scores, not both"
+        )
     points: Points = {}
     for file in files:
         for number, line in csv_lines(file):
@@ -131,5 +133,5 @@ def rows_of_arrays(
             points[str(name), seed] = curve
             seed += 1
     if not points:
-        raise UsageError("compare_scores: expected a name with its scores")
+        raise UsageError("compare_scores: expected a mapping of names to scores")
     return rows_of(points, "scores", "score")

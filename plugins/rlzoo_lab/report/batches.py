@@ -89,7 +89,7 @@ def _read(path: Path) -> Saved:
     rows = len(columns["response_mask"])
     for name in NEEDED:
         if len(columns[name]) != rows:
-            raise ValueError(f"{name} has {len(columns[name])} rows of {rows}")
+            raise ValueError(f"{name} has {len(columns[name])} rows instead of {rows}")
     for name in ("sequence_scores", "advantages"):
         if not np.isfinite(columns[name]).all():
             raise ValueError(f"{name} is not finite")

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> Result:
     every = arguments.watch
     if every is not None and not 1 <= every < 1e6:
-        raise UsageError(f"--watch: seconds, 1 or more. Got {every:g}")
+        raise UsageError(f"--watch: must be at least 1 second. Got {every:g}")
     folder = open_folder(arguments.path, large=False)
     place, shown = write(folder, arguments.out, every)
     told = every is None

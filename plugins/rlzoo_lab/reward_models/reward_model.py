@@ -91,7 +91,7 @@ def refuse(folder: Path, kind: str = "SequenceClassification", labels: int = 1) 
     architecture = (config.get("architectures") or ["?"])[0]
     if not architecture.endswith(f"For{kind}"):
         noun, maker = NOUNS[kind]
-        raise ModelError(f"{folder}: {architecture} is no {noun}; {maker} makes one")
+        raise ModelError(f"{folder}: {architecture} is not a {noun}; {maker} makes one")
     there = len(config.get("id2label") or (0, 1))  # transformers leaves out its default, two
     if there != labels:
         many = "one label" if labels == 1 else f"{labels} labels"
@@ -178,7 +178,7 @@ def encode(
     if tokenizer.chat_template:
         ids = _conversation(tokenizer, prompt, response, ended)
     elif not isinstance(prompt, str):
-        raise ModelError("the prompt is chat messages, and the tokenizer has no template")
+        raise ModelError("the prompt is chat messages, but the tokenizer has no template")
     elif tokenizer.sep_token_id is not None or tokenizer.eos_token_id is None:  # an encoder's
         pair = tokenizer(prompt, response, return_special_tokens_mask=True)
         return _last(pair["input_ids"], pair["special_tokens_mask"], limit)

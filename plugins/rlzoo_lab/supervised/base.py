@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> Result:
         return _of_task(name, arguments, zoo)
     given = [f"--{o}" for o in OF_TASKS if getattr(arguments, o) is not None] + arguments.words
     if given:
-        raise UsageError(f"base {name}: is made by its own file, {file}; leave {given[0]} out")
+        raise UsageError(f"base {name}: its file {file} defines this; leave {given[0]} out")
     return _again(name, file, Path(arguments.out), zoo)
 
 
@@ -108,7 +108,7 @@ def _of_task(name: str, arguments: argparse.Namespace, zoo: Zoo) -> Result:
     for word in a.words:
         if not word.startswith(KEYS):
             raise UsageError(
-                f"base: {word} plays no part (those that do: {', '.join(KEYS)}; --steps, --lr)"
+                f"base: {word} has no effect (these have: {', '.join(KEYS)}; --steps, --lr)"
             )
     _check_demonstrates(name, zoo, bases)
     from rlzoo_lab.supervised.task_base import make_task_base
@@ -149,6 +149,6 @@ def _check_demonstrates(name: str, zoo: Zoo, bases: Iterable[str]) -> None:
         )
     if abilities(task.function).demonstrate is None:
         raise RlzooError(
-            f"base: task {name!r} shows no right answers: give it demonstrate(example, generator) "
-            "-> (right, wrong), or teach by pairs in a file: rlzoo sft pairs.jsonl --model nano"
+            f"base: task {name!r} cannot demonstrate: give it demonstrate(example, generator) "
+            "-> (right, wrong), or train on pairs in a file: rlzoo sft pairs.jsonl --model nano"
         )

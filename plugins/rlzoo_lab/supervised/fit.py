@@ -150,7 +150,7 @@ class Start:
         rows, tests = ([ids for ids in map(encode, s) if length(ids) <= most] for s in sides)
         read = sum(map(len, sides))
         if not rows or not tests:
-            raise UsageError(f"--max-length: no {self.noun} is left of {read}; all are longer")
+            raise UsageError(f"--max-length: of {read} {self.noun}s, too few are short enough")
         long = read - len(rows) - len(tests)
         counts = {"trained": len(rows), "held_out": len(tests), "bad_rows": self.bad_rows}
         return rows, tests, {**counts, "too_long": long}
@@ -193,7 +193,7 @@ def unfinished(arguments: argparse.Namespace, start: Start) -> Iterator[Path]:
         for name in sorted({*asked, *before}):
             if before.get(name) != asked.get(name):
                 raise UsageError(
-                    f"--out: {aside} holds an unfinished training with another {name} "
+                    f"--out: {aside} contains an unfinished training with a different {name} "
                     f"({before.get(name)} there, {asked.get(name)} now); the command that began it "
                     "resumes it; without that folder this one starts from scratch"
                 )

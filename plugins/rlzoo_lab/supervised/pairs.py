@@ -95,7 +95,7 @@ class Reader(Generic[Row]):
                 first = first or f" ({line.place}: {error})"
                 skipped[str(error)] = skipped.get(str(error), 0) + 1
         if not rows:
-            raise DataError(f"{path}: no row can be learned from{first}")
+            raise DataError(f"{path}: no row is usable{first}")
         return Pairs(rows, skipped)
 
     def _names(self, row: Mapping[str, Any], given: Mapping[str, str | None]) -> dict[str, str]:
@@ -124,12 +124,14 @@ def _solution(row: Mapping[str, Any], names: Mapping[str, str]) -> Solution:
     prompt, steps, labels = (_column(row, names[n]) for n in names)
     said = names["completions"]
     if not isinstance(steps, list) or not steps or not all(isinstance(s, str) for s in steps):
-        raise ValueError(f"{said!r} must be a list of texts, a step each. Got {in_short(steps)}")
+        raise ValueError(f"{said!r} must be a list of texts, one per step. Got {in_short(steps)}")
     if not all(s.strip() for s in steps):
         raise ValueError(f"{said!r} has an empty step")
     if not isinstance(labels, list) or len(labels) != len(steps):
         got = len(labels) if isinstance(labels, list) else in_short(labels)
-        raise ValueError(f"{names['labels']!r} must hold one for each of {len(steps)}. Got {got}")
+        raise ValueError(
+            f"{names['labels']!r} must have {len(steps)} entries, one per step. Got {got}"
+        )
     right = tuple(_right(x, names["labels"]) for x in labels)
     return Solution(_prompt(prompt, names["prompt"]), tuple(steps), right)
 
@@ -173,7 +175,7 @@ def _column(row: Mapping[str, Any], name: str) -> Any:
     if name in row:
         raise ValueError(f"{name!r} is null")
     there = ", ".join(row) or "none"
-    raise ValueError(f"no column {name!r}{nearest(name, row)} (columns there: {there})")
+    raise ValueError(f"no column {name!r}{nearest(name, row)} (there are: {there})")
 
 
 def _messages(value: Any, name: str) -> list[Message]:

@@ -46,7 +46,7 @@ def make_task_base(
     plan = make_plan(recipe, zoo)
     if abilities(plan.task).demonstrate is None:
         raise RlzooError(
-            f"base: task {name} has no demonstrations with {shlex.join(words) or 'these options'}: "
+            f"base: task {name} has no demonstrations for {shlex.join(words) or 'these options'}: "
             f"a game needs a scripted player ({', '.join(getattr(plan.task, 'players', ()))}), and "
             "the policy must move first; success is at most 1"
         )
@@ -116,7 +116,7 @@ def shown(task: Any, name: str, seed: int, limit: int) -> tuple[list[str], int]:
             if not isinstance(example.prompt, str):
                 raise RlzooError(
                     f"base: the prompts of task {name!r} are chat messages, and a small model has "
-                    "no chat template; `rlzoo sft` teaches one that has"
+                    "no chat template; use `rlzoo sft` with a model that has one"
                 )
             right, wrong = task.demonstrate(example, generator)
             texts += [example.prompt]

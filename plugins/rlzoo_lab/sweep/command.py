@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> Result:
         raise RecipeError(f"--jobs: must be at least 1. Got {arguments.jobs}")
     if arguments.patience is not None:
         if not 0 < arguments.patience < float("inf"):
-            raise RecipeError(f"--patience: must be minutes over 0. Got {arguments.patience}")
+            raise RecipeError(f"--patience: must be more than 0 minutes. Got {arguments.patience}")
         arguments.on = [*arguments.on, f"patience={arguments.patience}"]
     on = " ".join(arguments.on).split()  # a Python caller gives one text
     zoo = load_zoo_after(lambda rough: try_words(sort_words(on, arguments.words, rough)[1], rough))

@@ -29,7 +29,7 @@ def bring(sweep: Sweep) -> None:
     store = open_store(sweep.store)
     names = store.names()
     if "recipe.yaml" in names:
-        raise RunError(f"--store: {sweep.store} holds a run, and is not a sweep's; give another")
+        raise RunError(f"--store: {sweep.store} contains a run, not a sweep; give another")
     missing = {
         job.name
         for job in sweep.jobs

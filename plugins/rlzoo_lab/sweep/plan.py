@@ -163,9 +163,11 @@ def _choices(words: list[str], zoo: Zoo) -> tuple[list[str], dict[str, list[str]
             raise no_pair(word, words)
         key = key.strip()
         if key in choices:
-            raise RecipeError(f"{key} is given twice; a sweep is one list: {key}=A,B")
+            raise RecipeError(f"{key} is given twice; list its values once: {key}=A,B")
         if key == "run.dir":
-            raise RecipeError("run.dir: a sweep places its runs; --dir DIR is its folder")
+            raise RecipeError(
+                "run.dir: a sweep chooses its runs' folders; use --dir DIR for the sweep"
+            )
         choices[key] = list(dict.fromkeys(split_values(value)))
     return words, choices
 

@@ -74,7 +74,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
     if loose := [w for w in arguments.words if is_number(w.strip("[],; "))] if typed else []:
         raise UsageError(
             "trace: commas separate the numbers of a column, without spaces: "
-            f"--{next(iter(typed))} 0,0,1. Got {' '.join(loose)} behind a space"
+            f"--{next(iter(typed))} 0,0,1. Got {' '.join(loose)} after a space"
         )
     if len(runs) > 1:
         raise UsageError(f"trace: one RUN at a time. Got {', '.join(runs)}")
@@ -85,9 +85,9 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
             "(--rewards 0,0,1 --values 0.3,0.4,0.6; --scores with --kl in place of --rewards)"
         )
     if typed and (arguments.prompt or arguments.fresh or arguments.step is not None):
-        raise UsageError("trace: typed numbers come from no model; leave --prompt and --step out")
+        raise UsageError("trace: typed numbers need no model; leave --prompt and --step out")
     if arguments.answer is not None and arguments.prompt is None:
-        raise UsageError("trace: --answer belongs to --prompt")
+        raise UsageError("trace: --answer is only for --prompt")
     if runs:
         from rlzoo_lab.trace.sources import of_run  # here, and below: torch, and what loads models
 
@@ -104,7 +104,7 @@ def trace(arguments: argparse.Namespace, zoo: Any) -> Trace:
 
         return of_numbers(typed, recipes, zoo, row=arguments.row)
     if arguments.step is not None or arguments.fresh:
-        raise UsageError("trace: --step and --fresh belong to a RUN")
+        raise UsageError("trace: --step and --fresh are only for a RUN")
     from rlzoo_lab.trace.sources import of_recipe
 
     return of_recipe(recipes, zoo, arguments)
@@ -127,15 +127,15 @@ def _typed_and_options(
             raise UsageError(f"--{name} needs a value")
         if name in MADE:
             raise UsageError(
-                f"--{name}: an estimator makes them: --estimator NAME, of --rewards and --values; "
-                "what the policy loss reads is --advantages"
+                f"--{name}: an estimator computes them from --rewards and --values (--estimator "
+                "NAME); for the policy loss, type --advantages"
             )
         if name in known:
             options.append((name, value))
         elif name in columns:
             typed[name] = value
         elif name in KEYS or "." in name:
-            raise UsageError(f"--{name}: a key of the recipe is written {name}={value}")
+            raise UsageError(f"--{name}: write a recipe key as {name}={value}")
         else:
             declared = ["prompt", "answer", "row", "step", "bootstrap", *typed]
             words = [*known, *columns, *declared, "explain", "html", "json", "estimator", "fresh"]

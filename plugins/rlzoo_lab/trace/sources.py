@@ -77,7 +77,7 @@ def _of_step(saved: list[Path], step: int | None) -> Path:
         return steps[max(steps)]
     if step not in steps:
         what = f"{saved[0].parent.name} of steps {', '.join(map(str, sorted(steps)))}"
-        raise UsageError(f"--step: there is nothing of step {step}; {saved[0].parent} has {what}")
+        raise UsageError(f"--step: step {step} is not saved; {saved[0].parent} has {what}")
     return steps[step]
 
 

@@ -122,7 +122,7 @@ def _check_lengths(name: str, there: list[int], wanted: list[int], leader: str) 
         if got != want:
             where = f"in row {row} " if len(wanted) > 1 else ""
             raise UsageError(
-                f"--{name} {where}is {got} long, --{leader} {want}: one for each token"
+                f"--{name} {where}has length {got} and --{leader} {want}: give one value per token"
             )
 
 

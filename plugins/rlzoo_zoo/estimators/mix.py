@@ -47,8 +47,8 @@ def mixture(*, parts, weights, normalize):
     """The function for these options: its parameters are the columns that the parts need."""
     if not parts or len(weights) != len(parts) or len(normalize) not in (0, len(parts)):
         raise RlzooError(
-            "estimator 'mix': give at least one part, a weight for each, and normalize empty or "
-            f"as long. Got parts={parts}, weights={weights}, normalize={normalize}"
+            "estimator 'mix': give at least one part, one weight per part, and normalize empty or "
+            f"one per part. Got parts={parts}, weights={weights}, normalize={normalize}"
         )
     chosen = [_read(text) for text in parts]
     needs = [name for component, _ in chosen for name in component.needs]

@@ -250,8 +250,8 @@ def _connect(address):
         where = " here" if address == "auto" else f" at {address}"
         raise RlzooError(
             f"no Ray cluster{where}: {getattr(error, 'strerror', None) or _said(error)} "
-            "(`ray start --head` starts one; --on ray:HOST:PORT names one that this machine is a "
-            "node of)"
+            "(`ray start --head` starts one; --on ray:HOST:PORT uses one to which this machine "
+            "belongs)"
         ) from None
     ray._private.worker._worker_logs_enabled = False  # nodes that die, printed between tables
     return True

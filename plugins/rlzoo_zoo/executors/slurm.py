@@ -130,7 +130,9 @@ def to_be_had(*, cluster, **options):
     if find_spec("submitit") is None:
         raise RlzooError("needs submitit: pip install 'rlzoo-llm[slurm]'")
     if cluster == "slurm" and shutil.which("sbatch") is None:
-        raise RlzooError("there is no Slurm here: no command sbatch (cluster=local tries it)")
+        raise RlzooError(
+            "there is no Slurm here: no command sbatch (cluster=local runs here without it)"
+        )
 
 
 @hookimpl

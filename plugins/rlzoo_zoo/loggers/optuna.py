@@ -65,7 +65,7 @@ def under_way(**options):
     if find_spec("optuna") is None:
         raise RlzooError("needs optuna: pip install 'rlzoo-llm[tune]'")
     if UNDER_WAY.get() is None:
-        raise RlzooError("no trial is under way: run it within rlzoo_zoo.loggers.for_trial(trial)")
+        raise RlzooError("no trial is running: call it within rlzoo_zoo.loggers.for_trial(trial)")
 
 
 @hookimpl

@@ -127,7 +127,7 @@ class _Endpoint:
                 parts.append(part)
                 size += len(part)
                 if size > MOST:
-                    raise HttpError(f"{self.place} answers with over {MOST // 2**20} MiB")
+                    raise HttpError(f"{self.place} sent more than {MOST // 2**20} MiB")
                 if time.monotonic() > end:
                     raise TimeoutError("timed out")
         if told.isdecimal() and size < int(told):
@@ -138,9 +138,9 @@ class _Endpoint:
         try:
             found = json.loads(text)
         except (ValueError, RecursionError):
-            raise HttpError(f"{self.place} answers with no JSON: {text[:60]!r}") from None
+            raise HttpError(f"{self.place} did not return JSON: {text[:60]!r}") from None
         if not isinstance(found, dict) or "scores" not in found:
-            raise HttpError(f'{self.place} answers without "scores": {text[:60]!r}')
+            raise HttpError(f'{self.place} returned no "scores": {text[:60]!r}')
         return found["scores"]
 
 
@@ -148,7 +148,7 @@ def _numbers(found: Any, n: int, place: str, what: str) -> list:
     """`found` as a list of n finite numbers, or of n lists."""
     if not isinstance(found, list) or len(found) != n:
         got = f"{len(found)}" if isinstance(found, list) else type(found).__name__
-        raise HttpError(f"{place} must give {n} {what}. Got {got}")
+        raise HttpError(f"{place} must return {n} {what}. Got {got}")
     kind = list if what == "lists" else (int, float)
     for i, x in enumerate(found):
         right = isinstance(x, kind) and not isinstance(x, bool)
@@ -177,7 +177,9 @@ def headers(variable: str) -> dict[str, str]:
         name, colon, value = line.partition(":")
         if line.strip():
             if not colon or not name.strip():
-                raise ValueError(f"headers_from: line {number} of {variable!r} is no 'Name: value'")
+                raise ValueError(
+                    f"headers_from: line {number} of {variable!r} is not of the form 'Name: value'"
+                )
             found[name.strip()] = value.strip()
     return found
 
@@ -194,9 +196,9 @@ def check(*, url, send, headers_from, per_token, **_):
         if name not in FIELDS:
             raise ValueError(f"send: no field {name!r}{nearest(name, FIELDS)}")
     if not send:
-        raise ValueError(f"send: name what is sent, of {', '.join(FIELDS)}")
+        raise ValueError(f"send: choose at least one of {', '.join(FIELDS)}")
     if per_token and "response_tokens" not in send:
-        raise ValueError("per_token: the endpoint must see the tokens; send response_tokens, too")
+        raise ValueError("per_token: the endpoint must see the tokens; add response_tokens to send")
     headers(headers_from)
 
 

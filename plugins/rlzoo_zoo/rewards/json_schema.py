@@ -68,7 +68,7 @@ def load(schema: str) -> str:
     except jsonschema.SchemaError as error:
         raise ValueError(f"{name}: not a schema: {error.json_path}: {error.message}") from None
     except RecursionError:
-        raise ValueError(f"{name}: not a schema: it is nested too deep") from None
+        raise ValueError(f"{name}: not a schema: it is nested too deeply") from None
     registry: Any = referencing.Registry()  # an empty one: it fetches nothing
     root = referencing.jsonschema.DRAFT202012.create_resource(found)
     resolver = registry.resolver_with_root(root)
@@ -82,10 +82,10 @@ def load(schema: str) -> str:
                 leads[id(node)].append(resolver.lookup(reference).contents)
             except referencing.exceptions.Unresolvable:
                 raise ValueError(
-                    f"{name}: {key} {reference!r} leads nowhere in the schema"
+                    f"{name}: {key} {reference!r} points to nothing in the schema"
                 ) from None
     if _endless(leads):
-        raise ValueError(f"{name}: not a schema: its references lead in a circle, and never end")
+        raise ValueError(f"{name}: not a schema: its references form an endless circle")
     return text
 
 

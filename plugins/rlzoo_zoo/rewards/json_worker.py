@@ -29,7 +29,7 @@ def valid(schema: str, response: str, fenced: bool) -> bool:
 
 
 def _none_such(word: str) -> None:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _finite(text: str) -> float:

@@ -120,14 +120,14 @@ def _score(endpoint, ask, on_failure):
         if isinstance(score, (int, float)) and not isinstance(score, bool) and score == score:
             return float(score)
     if on_failure == "stop":
-        raise http.HttpError(f"{endpoint.place}: the judge gives no score: {reply[:60]!r}")
+        raise http.HttpError(f"{endpoint.place}: the judge's reply has no score: {reply[:60]!r}")
     return None
 
 
 def check(*, url, model, low, high, headers_from, **_):
     http.check(url=url, send=["prompts"], headers_from=headers_from, per_token=False)
     if not model:
-        raise RlzooError("model is missing: the name of the judge on the server")
+        raise RlzooError("model is missing: set the judge's name on the server")
     if low >= high:
         raise ValueError(f"low must be below high. Got {low} and {high}")
 

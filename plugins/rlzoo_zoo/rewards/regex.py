@@ -87,7 +87,9 @@ def _refuse_endless(pattern: str, flags: int) -> None:
     for word in _WORDS.finditer(pattern):
         depth += bool(word[1]) - bool(word[3])
         if word[2]:
-            raise ValueError(f"not a pattern: {in_short(pattern)}: it calls itself by {word[0]}")
+            raise ValueError(
+                f"not a pattern: {in_short(pattern)}: it refers to itself with {word[0]}"
+            )
         if depth > DEEPEST:
             raise RecursionError
         times *= max(1, int((word[5] or word[4] or "0")[:9]))
@@ -103,8 +105,8 @@ def _refuse_endless(pattern: str, flags: int) -> None:
             endless = True
         if endless:
             raise ValueError(
-                f"not a pattern: {in_short(pattern)}: its repeats are nested: it takes over "
-                f"{PATIENCE:g} s, or 4 GB, to read"
+                f"not a pattern: {in_short(pattern)}: its nested repeats need more than "
+                f"{PATIENCE:g} s or 4 GB to compile"
             )
 
 

@@ -80,7 +80,7 @@ class Worker:
         if self.process.stdout.readline() != "ready\n":  # type: ignore[union-attr]
             self.stop()
             raise RlzooError(
-                f"{self.library} does not start; try: python -c 'import {self.library}'"
+                f"{self.library} does not start; to see why: python -c 'import {self.library}'"
             )
 
     def exchange(self, job: str) -> str:

@@ -86,7 +86,7 @@ def columns(policy, found, uniforms):
         if cut and len(tokens) < limit:
             raise RlzooError(
                 f"response {i} was cut after {len(tokens)} tokens of {limit}: prompt and response "
-                "are longer than the engine takes (its max_model_len)"
+                "exceed the engine's max_model_len"
             )
         if not all(0 <= token < policy.vocabulary for token in tokens):
             raise RlzooError(f"response {i} has ids beyond the model's {policy.vocabulary}")

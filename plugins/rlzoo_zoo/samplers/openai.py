@@ -151,10 +151,10 @@ class Server:
         try:
             names = [str(one["id"]) for one in answer["data"]]
         except (TypeError, LookupError):
-            raise ServerError(f"{self.place}/v1/models names no models") from None
+            raise ServerError(f"{self.place}/v1/models lists no models") from None
         if len(names) != 1:
             raise ServerError(
-                f"{self.place} serves {', '.join(names) or 'nothing'}; name one by sampler.model"
+                f"{self.place} serves {', '.join(names) or 'nothing'}; choose by sampler.model"
             )
         return names[0]
 
@@ -198,7 +198,7 @@ class Server:
             tokens, said, ended = None, None, None
         if not _numbers(tokens, int) or not _numbers(said, (int, float)):
             raise ServerError(
-                f"{self.place} answers without token ids and log-probabilities; it must support "
+                f"{self.place} returns no token ids and log-probabilities; it must support "
                 "return_token_ids and logprobs, as vLLM does from 0.11"
             )
         return tokens, said, ended == "length"
@@ -217,7 +217,7 @@ class Server:
                     parts.append(part)
                     size += len(part)
                     if size > MOST:
-                        raise ServerError(f"{self.place} answers with over {MOST // 2**20} MiB")
+                        raise ServerError(f"{self.place} sent more than {MOST // 2**20} MiB")
                     if time.monotonic() > end:  # httpx2's own limit is for each packet
                         raise httpx2.ReadTimeout("timed out")
         except httpx2.TimeoutException:
@@ -238,7 +238,9 @@ class Server:
         try:
             return json.loads(text) if text.strip() else None
         except (ValueError, RecursionError):
-            raise ServerError(f"{self.place} answers {path} with no JSON: {text[:60]!r}") from None
+            raise ServerError(
+                f"{self.place} did not return JSON to {path}: {text[:60]!r}"
+            ) from None
 
 
 class _Waits:
@@ -266,8 +268,8 @@ class _Waits:
         left = self.began + self.patience - now
         if left <= 0 or later.seconds > left:
             raise ServerError(
-                f"{self.place} did not answer for {self.patience:g} s ({later}); see to the "
-                "server, then `rlzoo resume` continues from the run's last checkpoint"
+                f"{self.place} did not answer for {self.patience:g} s ({later}); start the "
+                "server again; `rlzoo resume` then continues from the last checkpoint"
             ) from None
         time.sleep(min(seconds, left))
         self.next = min(2 * self.next, LONGEST)
@@ -277,7 +279,9 @@ def _read(call: str) -> tuple[str, Any]:
     """(path, body) of a call of `reload`; raises ValueError."""
     path, _, body = call.partition(" ")
     if not path.startswith("/"):
-        raise ValueError(f"reload: a call is a path from /, a blank and JSON. Got {call!r}")
+        raise ValueError(
+            f"reload: a call is a path that begins with /, a space and JSON. Got {call!r}"
+        )
     try:
         return path, json.loads(body) if body.strip() else {}
     except (ValueError, RecursionError):

@@ -124,7 +124,7 @@ class Desk:
         with self.change:
             session = self.find(name)
             if session.done:
-                raise Refused(409, "the session has its reward already")
+                raise Refused(409, "the session already has its reward")
             if session.busy:
                 raise Refused(409, "the session's last request is not answered yet")
             if session.last[0] == body["messages"]:  # clients repeat what they think was lost
@@ -143,7 +143,7 @@ class Desk:
         with self.change:
             session = self.find(name)
             if session.done:
-                raise Refused(409, "the session has its reward already")
+                raise Refused(409, "the session already has its reward")
             if session.busy or not any(session.turn_ids):
                 raise Refused(409, "a reward comes after a turn of the policy")
             session.reward, session.done = value, True

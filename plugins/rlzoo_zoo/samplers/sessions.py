@@ -135,7 +135,7 @@ class Table:
             )
         if session.full or room < 1:
             session.full = True
-            raise Refused(400, f"the session's {self.limit} tokens are used: post its reward",
+            raise Refused(400, f"the session has used its {self.limit} tokens: post its reward",
                           "context_length_exceeded")  # fmt: skip
         return new, min(room, body["most"] or room)
 
@@ -147,7 +147,7 @@ class Table:
             return ids[len(start) :] if ids[: len(start)] == start else ids
         if messages[: len(known)] != known or len(messages) == len(known):
             raise Refused(
-                409, "a session's messages only grow: repeat those so far, and add to them"
+                409, "a session's messages are append-only: repeat those so far, then add new ones"
             )
         return self.encode(self.between(session, messages[len(known) :]))
 
@@ -265,7 +265,7 @@ def check(*, host, token_from, **_):
     try:
         ipaddress.ip_address(host)
     except ValueError:
-        raise ValueError(f"host must be an address, as 127.0.0.1. Got {host!r}") from None
+        raise ValueError(f"host must be an address such as 127.0.0.1. Got {host!r}") from None
     if len(secret(token_from)) < 16:
         raise ValueError(f"token_from: the token in {token_from} must have at least 16 characters")
 

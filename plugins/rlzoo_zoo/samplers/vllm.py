@@ -104,8 +104,8 @@ def start(settings):
     """A vLLM engine in this process: in one of its own the weights would have to be copied."""
     if torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1:
         raise RlzooError(
-            "sampler vllm: one engine goes with one process; where several train one model, let a "
-            "server draw (sampler=openai)"
+            "sampler vllm: one engine serves one process; to train one model with several, use a "
+            "server (sampler=openai)"
         )
     quiet = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",

@@ -86,7 +86,7 @@ class Store:
         how = "it is not a run"
         if a_run:
             how = f"`rlzoo resume {self.url}` continues it, run.overwrite=true replaces it"
-        raise RunError(f"store: {self.url} holds something already; {how}")
+        raise RunError(f"store: {self.url} is not empty; {how}")
 
     def begin(self, local: Path) -> None:
         """A new run in the folder `local` is kept here; what a run wrote here goes, its marks
@@ -181,7 +181,7 @@ class Store:
                 return
             except FileNotFoundError as error:  # its writer has removed it meanwhile
                 gone = error
-        raise StoreError(f"{self.url}: {gone} is gone again and again") from gone
+        raise StoreError(f"{self.url}: {gone} keeps disappearing") from gone
 
     def copy(self, large: bool) -> Path:
         """A folder that holds the runs, to be read: itself on a disk, else below the user's cache.
@@ -218,7 +218,7 @@ class Store:
     def _refuse_links(self) -> None:
         for path in Path(self.fs.path).rglob("*") if self.on_disk() else ():
             if path.is_symlink():
-                raise RunError(f"store: {path} is a link; nothing is written where it leads")
+                raise RunError(f"store: {path} is a link; rlzoo does not write through links")
 
     def _check_same(self, local: Path, before: dict[str, Any], mine: Any, trained: bool) -> None:
         """Raises RunError where the folder `local` is not of the run that is kept here. The recipe
@@ -231,8 +231,8 @@ class Store:
             if there == here and not (named and trained):
                 return
         raise RunError(
-            f"store: {self.url} holds something, and not this run: {local} was never sent there; "
-            f"`rlzoo resume {self.url} --dir NEW` continues with what is there"
+            f"store: {self.url} holds something other than this run: {local} was never sent there; "
+            f"`rlzoo resume {self.url} --dir NEW` continues what is there"
         )
 
     def _fence(self) -> dict[str, Any]:
@@ -255,7 +255,7 @@ class Store:
     def _check(self) -> None:
         now = self._fence()
         if not now:
-            raise StoreError(f"{self.url}: its {FENCE} is gone: was it emptied?")
+            raise StoreError(f"{self.url}: its {FENCE} is missing; something may have emptied it")
         if now != self.fence:
             raise Unfinished(
                 f"{self.url}: attempt {now['attempt']} ({now['by']}) has taken this run up; "

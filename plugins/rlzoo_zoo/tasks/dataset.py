@@ -324,7 +324,7 @@ def contains(response, answer, casefold):
 
 def no_column(name, columns):
     there = ", ".join(columns) or "none"
-    return f"no column {name!r}{nearest(name, columns)} (columns there: {there})"
+    return f"no column {name!r}{nearest(name, columns)} (there are: {there})"
 
 
 @hookimpl

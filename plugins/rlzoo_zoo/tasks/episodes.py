@@ -50,7 +50,7 @@ class Episodes:
 
     def __init__(self, games, *, seeds, turns, pays, success, stop, held, lines=0):
         if not games:
-            raise ValueError("games: name at least one")
+            raise ValueError("games: give at least one")
         self.games, self.seeds, self.most = list(games), seeds, turns
         self.pays, self.success, self.held = pays, success, held
         self.lines = lines
@@ -136,8 +136,8 @@ class Episodes:
                     live, here = self.forward(live, here, answer, said[n - 1 : n])
                 if here != wanted:
                     raise ValueError(
-                        f"games: {game!r} answers another way when it is replayed (seed {seed}, "
-                        f"turn {n}); a task needs games that depend on seed and moves only"
+                        f"games: {game!r} replies differently when it is replayed (seed {seed}, "
+                        f"turn {n}); a task needs games that depend only on seed and moves"
                     )
 
     # ------------------------------------------------------------ the task

@@ -54,7 +54,7 @@ class Gymnasium(Episodes):
         try:
             env = self.gymnasium.make(game, **drawn, **self.config)
         except (self.gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ValueError(f"games: {game!r} cannot be made: {first_line(error)}") from None
+            raise ValueError(f"games: {game!r} cannot be created: {first_line(error)}") from None
         observation, _ = env.reset(seed=seed)
         env.action_space.seed(seed)
         return env, f"{game}: {self.describe(env)}\n{self.obs_to_text(env, observation)}"

@@ -49,7 +49,7 @@ class LocalSearch:
     def draw(self, split, n, generator):
         pool = self.examples[split]
         if n and not pool:
-            raise RlzooError(f"task local_search: no question falls to the {split} split")
+            raise RlzooError(f"task local_search: the {split} split has no questions")
         picks = torch.randint(max(1, len(pool)), (n,), generator=generator).tolist()
         return [pool[i] for i in picks]
 

@@ -143,7 +143,9 @@ def disarm(kind, name):
     """Give a verifier's module harmless functions in place of those that execute text; raises
     ValueError where it calls them in another way."""
     if name == "composite":
-        raise ValueError("composite mixes data sets with verifiers of their own; name one of them")
+        raise ValueError(
+            "composite mixes data sets that have their own verifiers; choose one of them"
+        )
     source = textwrap.dedent(inspect.getsource(kind.score_answer))
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.Call):

@@ -24,7 +24,7 @@ class Sessions:
 
     def __init__(self, *, prompt: str = "\n", episodes: Annotated[int, Range(5)] = 1000):
         if not prompt:
-            raise RlzooError("task sessions: prompt must have a character")
+            raise RlzooError("task sessions: prompt must not be empty")
         self.prompt, self.episodes = prompt, episodes
 
     def draw(self, split, n, generator):

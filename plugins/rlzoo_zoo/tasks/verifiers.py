@@ -42,7 +42,9 @@ class Verifiers:
         if importlib.util.find_spec("verifiers") is None:
             raise RlzooError("task verifiers needs a package: pip install 'rlzoo-llm[verifiers]'")
         if not taskset:
-            raise ValueError("taskset: name a package or a file with a Taskset of verifiers")
+            raise ValueError(
+                "taskset: give a package or a file that contains a Taskset of verifiers"
+            )
         import verifiers.v1 as vf
 
         self.vf, self.success = vf, success
@@ -138,7 +140,7 @@ def taskset_class(name, vf):
     kinds = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, vf.Taskset)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
     if len(own) != 1:
-        raise ValueError(f"it has {len(own)} subclasses of Taskset, not one")
+        raise ValueError(f"it must have one subclass of Taskset. Got {len(own)}")
     return own[0]
 
 

@@ -45,7 +45,7 @@ def test_a_list_is_swept_by_a_sweep():
 
 @pytest.mark.parametrize("given", [8, [8], [["seed=1"]]])
 def test_what_is_no_setting(given):
-    with pytest.raises(UsageError, match="settings are words"):
+    with pytest.raises(UsageError, match="settings must be"):
         as_words(given)
 
 

@@ -265,7 +265,7 @@ def test_without_trl_one_line_says_what_to_install(monkeypatch, capsys):
 def test_a_wheel_has_no_peer_and_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench_command, "PEER", tmp_path / "peer_trl.py")
     assert main(["bench", "step", "--peer", "trl"]) == 2
-    assert "tests/benchmarks/peer_trl.py, needs a checkout" in capsys.readouterr().err
+    assert "tests/benchmarks/peer_trl.py runs only in a checkout" in capsys.readouterr().err
 
 
 def forked(bench, command, environment):

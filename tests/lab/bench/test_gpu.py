@@ -26,7 +26,7 @@ def test_a_machine_without_a_gpu_says_so_in_a_line(capsys):
 
 def test_a_workload_that_is_no_shape_of_it_is_refused(capsys):
     assert main(["bench", "gpu", "--device", "cpu", "--model", "small"]) == 2
-    assert "--model: small is not a shape of gpu" in capsys.readouterr().err
+    assert "--model: small has no `long`" in capsys.readouterr().err
 
 
 @pytest.mark.landing

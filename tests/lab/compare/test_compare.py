@@ -89,7 +89,7 @@ def test_a_sweep_labels_its_rows_once(tmp_path):
     c = compare([folder], reference="0.95")
     assert [row.label for row in c.rows] == ["lam=0.5"]
     assert "no run of the reference lam=0.95 is finished" in c.notes[0]
-    with pytest.raises(UsageError, match="'0.7' names no single row"):
+    with pytest.raises(UsageError, match="'0.7' does not identify one row"):
         compare([folder], reference="0.7")
 
 
@@ -208,7 +208,7 @@ def test_a_reference_named_before_is_the_only_one_tested(eight):
         assert len(c.pairs) == 3
     with pytest.raises(UsageError, match=r"did you mean 'lam=0.5'.*there are: lam=0, "):
         compare([eight], reference="lam=0.6")
-    with pytest.raises(UsageError, match="names no single row"):
+    with pytest.raises(UsageError, match="does not identify one row"):
         compare([eight], reference="lam")
 
 

@@ -254,7 +254,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
     ("words", "text"),
     [
         ((), "give recipe=NAME"),
-        (("recipe=ppo_gae", "estimator.lamb=0,1"), "no option of gae.*did you mean 'lam'"),
+        (("recipe=ppo_gae", "estimator.lamb=0,1"), "not an option of gae.*did you mean 'lam'"),
         (("recipe=ppo_gae", "estimator.lam=0,2", *SMALL), r"must be a float in \[0, 1\]"),
         (("recipe=ppo_gae", "estimator=gea,mc"), "did you mean 'gae'"),
         (("recipe=ppo_gae", "seed=0,1"), "seed=0,1"),
@@ -262,7 +262,7 @@ def test_a_cut_world_follows_the_recipes_truncation():
         (("recipe=ppo_gae", "--world", "dnse"), "did you mean 'dense'"),
         (("recipe=ppo_gae", "--vocabulary", 20), "137,561.*20,000.*lower --vocabulary"),
         (("recipe=ppo_gae", "--vocabulary", 2), "--vocabulary must be at least 3"),
-        (("recipe=ppo_gae", "--samples", 1), "--samples: groups take 2"),
+        (("recipe=ppo_gae", "--samples", 1), "--samples: groups need 2"),
         (("recipe=ppo_gae", "--cut", 9), r"--cut must be in \[1, 5\]"),
         (("recipe=ppo_gae", "--batches", "x"), "--batches must be integers"),
         (("recipe=ppo_gae", "--plot", "x.gif", *SMALL), r"--plot: must end in .png or .svg"),

@@ -362,5 +362,5 @@ def test_bad_input_about_checkpoints_is_one_line(trained, more, text):
 def test_checkpoints_are_a_runs():
     with pytest.raises(RlzooError, match="give a RUN folder first"):
         perform(diagnose, parse("recipe=ppo_gae", "--checkpoints"))
-    with pytest.raises(RlzooError, match="must be of exact, noisy, zero"):
+    with pytest.raises(RlzooError, match="must be one of exact, noisy, zero"):
         perform(diagnose, parse("recipe=ppo_gae", "--critic", "own"))

@@ -249,12 +249,12 @@ def test_json_is_one_document_and_out_has_every_sample(run, capsys, tmp_path):
     [
         (["RUN", "--k", "0"], "--k: must be a whole number from 1. Got '0'"),
         (["RUN", "--k", "1,x"], "--k: .*Got 'x'"),
-        (["RUN", "--k", "4", "--responses", "2"], "pass@4 needs as many responses"),
+        (["RUN", "--k", "4", "--responses", "2"], "pass@4 needs at least 4 responses"),
         (["RUN", "--prompts", "0"], "--prompts: .* from 1"),
         (["RUN", "--samples", "-1"], "--samples: .* from 0"),
         (["RUN", "--greedy", "--k", "2"], "--greedy gives each prompt one response"),
         (["RUN", "RUN"], "one RUN at a time"),
-        (["RUN", "model=nano"], "brings its own; leave model=nano out"),
+        (["RUN", "model=nano"], "already sets this; leave model=nano out"),
         (["RUN", "--checkpoint", "7"], r"no '7' \(there are: best, last, 1, 2\)"),
         (["RUN", "--out", "nowhere/x.jsonl"], "--out: there is no folder"),
         (["nowhere"], "nowhere is not a run folder"),
@@ -299,7 +299,7 @@ def test_an_unfinished_run_has_its_checkpoints_only(run, tmp_path):
     with pytest.raises(RlzooError, match="step-00000002 is damaged"):
         choose(folder, "last")
     shutil.rmtree(cut / "best")
-    with pytest.raises(RlzooError, match="keeps no best; train with checkpoint.best=true"):
+    with pytest.raises(RlzooError, match="keeps no best one; set checkpoint.best=true"):
         choose(folder, "best")
     shutil.rmtree(cut / "checkpoints")
     with pytest.raises(RlzooError, match="there is none yet"):

@@ -280,7 +280,7 @@ def test_what_is_broken_is_named_and_left_out(tmp_path, capsys):
     with pytest.raises(RlzooError, match="--out: there is no folder"):
         page_of(run, tmp_path / "file" / "page.html")
     assert main(["report", str(run), "--watch", "0"]) == 2
-    assert "--watch: seconds, 1 or more" in capsys.readouterr().err
+    assert "--watch: must be at least 1 second" in capsys.readouterr().err
 
 
 def test_the_command_tells_what_it_wrote(tmp_path, capsys):

@@ -185,5 +185,5 @@ def test_a_critic_of_another_tokenizer_is_still_refused(zoo, tmp_path):
     other.save_pretrained(tmp_path / "reward")
     words = [f"model.path={policy}", f"critic.init={tmp_path}/reward", "device=cpu"]
     plan = make_plan(compose(["recipe=ppo_gae", *words], zoo), zoo)
-    with pytest.raises(ModelError, match="has another tokenizer than the policy"):
+    with pytest.raises(ModelError, match="and the policy have different tokenizers"):
         build_models(plan)

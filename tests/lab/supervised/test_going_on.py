@@ -54,9 +54,11 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     assert not (tmp_path / "out").exists()
     aside = tmp_path / ".out.partial"
     assert sorted(p.name for p in aside.iterdir()) == ["checkpoints", "command.json"]
-    with pytest.raises(UsageError, match=r"unfinished training with another lr \(0.02 there, 0.03"):
+    with pytest.raises(
+        UsageError, match=r"unfinished training with a different lr \(0.02 there, 0.03"
+    ):
         train("out", "--lr", "0.03")
-    with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="at work there"):
+    with locked(tmp_path, tmp_path / ".out.lock"), pytest.raises(RunError, match="is using it"):
         train("out")
     assert train("out") == report
     assert "resuming from checkpoint of step 3" in capsys.readouterr().err

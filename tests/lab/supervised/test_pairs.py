@@ -61,7 +61,7 @@ GOOD = {"prompt": "p", "chosen": "a", "rejected": "b"}
         ('{"prompt": "p",', ["not JSON"]),
         ("[1]", ["not an object with columns"]),
         ({"prompt": "p", "chosn": "a", "rejected": "b"}, [
-            "no column 'chosen'", "did you mean 'chosn'", "there: prompt, chosn, rejected"]),
+            "no column 'chosen'", "did you mean 'chosn'", "are: prompt, chosn, rejected"]),
         ({**GOOD, "chosen": None}, ["'chosen' is null"]),
         ({**GOOD, "chosen": "b"}, ["are the same"]),
         ({**GOOD, "prompt": ""}, ["'prompt' is empty"]),
@@ -85,7 +85,7 @@ def test_no_row_left_and_no_file_are_errors(tmp_path):
     file = write(tmp_path / "pairs.jsonl", ["{", "{"])
     with pytest.raises(DataError) as caught:
         read_preferences(file, on_bad_row="skip")
-    one_line(caught, "no row can be learned from", "pairs.jsonl:1: not JSON")
+    one_line(caught, "no row is usable", "pairs.jsonl:1: not JSON")
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "pears.jsonl")
     one_line(caught, "no file", "did you mean 'pairs.jsonl'")
@@ -104,7 +104,7 @@ def test_data_set_folders(tmp_path, monkeypatch):
     assert read_preferences(tmp_path / "two", split="test").rows == expected[1:]
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "two", split="tset")
-    one_line(caught, "no split 'tset'", "did you mean 'test'", "there: train, test")
+    one_line(caught, "no split 'tset'", "did you mean 'test'", "are: train, test")
     with pytest.raises(DataError) as caught:
         read_preferences(tmp_path / "one", {"chosen": "good"})
     one_line(caught, "one row 0: no column 'good'", "prompt, chosen, rejected")
@@ -120,5 +120,5 @@ def test_held_out_rows_have_prompts_of_their_own():
     assert hold_out(rows, lambda row: row[0], 0.3, seed=2) != (training, held)
     for fraction in (0.001, 0.999):
         assert all(hold_out(rows, lambda row: row[0], fraction, seed=0))
-    with pytest.raises(RlzooError, match="cannot be split"):
+    with pytest.raises(RlzooError, match="only one prompt"):
         hold_out(rows[:1] * 5, lambda row: row[0], 0.5, seed=0)

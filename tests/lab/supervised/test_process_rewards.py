@@ -80,11 +80,11 @@ def test_solutions_are_prompt_steps_and_labels(tmp_path):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"completions": "ab"}, "'completions' must be a list of texts, a step each. Got 'ab'"),
+        ({"completions": "ab"}, "'completions' must be a list of texts, one per step. Got 'ab'"),
         ({"completions": []}, "'completions' must be a list of texts"),
         ({"completions": ["a", " "]}, "'completions' has an empty step"),
-        ({"labels": [True]}, "'labels' must hold one for each of 2. Got 1"),
-        ({"labels": True}, "'labels' must hold one for each of 2. Got True"),
+        ({"labels": [True]}, "'labels' must have 2 entries, one per step. Got 1"),
+        ({"labels": True}, "'labels' must have 2 entries, one per step. Got True"),
         ({"labels": [True, "+"]}, "'labels' must be true or false. Got '+'"),
         ({"labels": [True, -1]}, "'labels' must be true or false. Got -1"),
         ({"prompt": ""}, "'prompt' is empty"),
@@ -207,9 +207,11 @@ def test_how_often_a_right_response_has_more_is_a_share_of_all_pairs():
 
 def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_dir, zoo):
     folder, _ = trained
-    with pytest.raises(RlzooError, match="is no sequence classifier; `rlzoo reward train` makes"):
+    with pytest.raises(
+        RlzooError, match="is not a sequence classifier; `rlzoo reward train` makes"
+    ):
         zoo.rewards["reward_model"].refuse({"path": str(folder), **OTHERS, "max_length": None})
-    with pytest.raises(RlzooError, match="is no token classifier; `rlzoo reward train --per-step`"):
+    with pytest.raises(RlzooError, match="is not a token classifier; `rlzoo reward train --per-step`"):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(model_dir)})
     with pytest.raises(ValueError, match="separator is empty"):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(folder), "separator": ""})

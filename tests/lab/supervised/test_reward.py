@@ -167,7 +167,7 @@ def test_pairs_that_are_too_long_are_left_out_and_counted(tmp_path, model_dir):
     assert report["pairs"]["bad_rows"] == 1
     assert report["pairs"]["trained"] + report["pairs"]["held_out"] == 40
     words[5], words[7] = tmp_path / "other", "3"
-    with pytest.raises(RlzooError, match="no pair is left of 41"):
+    with pytest.raises(RlzooError, match="of 41 pairs, too few are short enough"):
         trainer.train(parsed(trainer, *words, "--on-bad-row", "skip"))
 
 

@@ -147,15 +147,15 @@ def test_short_of_the_accuracy_it_is_made_and_says_so(tmp_path):
     ("words", "said"),
     [
         (["leter"], "no base and no task 'leter'; did you mean 'letter'?"),
-        (["mute"], "'mute' shows no right answers: give it demonstrate(example, generator)"),
+        (["mute"], "'mute' cannot demonstrate: give it demonstrate(example, generator)"),
         (["dataset"], "rlzoo sft pairs.jsonl"),
         (["chat"], "the prompts of task 'chat' are chat messages"),
         (["letter", "task.copies=9"], "the longest needs rollout.max_new_tokens=10, EOS included"),
         (["letter", "task.copy=9"], "did you mean 'copies'?"),
-        (["letter", "train.steps=9"], "train.steps=9 plays no part"),
+        (["letter", "train.steps=9"], "train.steps=9 has no effect"),
         (["letter", "--accuracy", "30"], "--accuracy must be in (0, 1). Got 30"),
         (["letter", "--like", "nana"], "--like: no base 'nana'; did you mean 'nano'?"),
-        (["nano", "--accuracy", ".3"], "base nano: is made by its own file"),
+        (["nano", "--accuracy", ".3"], "base nano: its file"),
     ],
 )
 def test_what_cannot_work_is_one_line(words, said, monkeypatch, tmp_path):

@@ -234,7 +234,7 @@ def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
 
 
 def test_a_reference_that_is_no_row_is_found_before_the_first_run(tmp_path):
-    with pytest.raises(RlzooError, match="'0.7' names no single row"):
+    with pytest.raises(RlzooError, match="'0.7' does not identify one row"):
         sweep("recipe=ppo_gae", "estimator.lam=0,1", dir=tmp_path / "s", reference="0.7")
     assert not (tmp_path / "s").exists()
 
@@ -244,7 +244,7 @@ def test_two_sweeps_in_one_folder_at_a_time_are_refused(undisturbed):
     words, folder = undisturbed
     with (
         locked(folder),
-        pytest.raises(RunError, match="another process is at work"),
+        pytest.raises(RunError, match="another process is using it"),
     ):
         sweep(*words, dir=folder)
 

@@ -187,7 +187,7 @@ def test_what_the_batch_lacks_is_told_with_what_it_takes():
         raise KeyError("values")
 
     with pytest.raises(
-        ComponentError, match="'values', which the batch does not hold; it takes cri"
+        ComponentError, match="'values', which the batch does not have; it takes cri"
     ):
         calls.estimate(HOSTS["verl"], "gae", batch(values=values), {})
 
@@ -567,8 +567,8 @@ def test_a_loss_over_a_mini_batch_is_said(zoo):
     ("host", "recipe", "text"),
     [
         ("verl", "gigpo", "'gigpo'.*cannot run in verl"),
-        ("skyrl", "rloo", "nothing like aggregation 'seq_mean_token_sum'"),
-        ("slime", "gmpo", "nothing like policy_loss 'gmpo'"),
+        ("skyrl", "rloo", "no counterpart of aggregation 'seq_mean_token_sum'"),
+        ("slime", "gmpo", "no counterpart of policy_loss 'gmpo'"),
         ("trl", "rloo", "only k3, in the loss"),
         ("trl", "ppo_gae", "no critic"),
     ],

@@ -99,7 +99,7 @@ def test_a_stranger_installs_it_with_pip(tmp_path):
     ("kind", "name", "message"),
     [
         ("estimater", "mine", r"no kind 'estimater'; did you mean 'estimator'\? \(there are "),
-        ("estimator", "my-own", "'my-own' is not a valid name of a Python function"),
+        ("estimator", "my-own", "'my-own' is not a valid name for a Python function"),
         ("estimator", "2fast", "'2fast' is not a valid name"),
         ("estimator", "lambda", "'lambda' is not a valid name"),
         ("estimator", "_", "'_' is not a valid name"),

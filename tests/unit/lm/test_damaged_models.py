@@ -43,13 +43,13 @@ def first_of(tensors):
 
 def test_a_weight_that_is_missing_is_refused(folder):
     weights(folder, lambda t: t.pop(first_of(t)))
-    assert "its files lack weights: model.layers" in line(load_causal_lm, folder)
+    assert "its files do not have these weights: model.layers" in line(load_causal_lm, folder)
 
 
 def test_renamed_weights_are_refused_and_both_names_told(folder):
     weights(folder, lambda t: [t.update({f"old.{n}": t.pop(n)}) for n in list(t)])
     text = line(load_causal_lm, folder)
-    assert "lack weights" in text
+    assert "do not have these weights" in text
     assert "more; in its place is old." in text
 
 
@@ -66,7 +66,7 @@ def test_large_weights_whose_sum_overflows_are_finite(folder):
 
 def test_a_trunk_is_held_to_the_same(folder):
     weights(folder, lambda t: t.pop(first_of(t)))
-    assert "lack weights" in line(load_trunk, folder)
+    assert "do not have these weights" in line(load_trunk, folder)
 
 
 WEIGHTS = {
@@ -149,7 +149,7 @@ def test_an_adapter_that_would_be_unpickled_is_refused(adapter):
     load_causal_lm(adapter)
     torch.save(load_file(file), adapter / "adapter_model.bin")
     file.unlink()
-    assert "no adapter_model.safetensors (another format would be unpickled" in line(
+    assert "no adapter_model.safetensors (formats that need unpickling" in line(
         load_causal_lm, adapter
     )
 

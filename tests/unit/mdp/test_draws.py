@@ -41,7 +41,7 @@ def test_what_is_an_example(item):
         ([Example([])], "a prompt is a text"),
         ([Example([{"role": "user"}])], "a prompt is a text"),
         ([Example("1+1=", "2", None)], "an index is an int of 64 bits. Got None"),
-        ([], "draw gave 0 train prompts instead of 1"),
+        ([], "draw returned 0 train prompts instead of 1"),
         (None, "task 'drawn': draw raised TypeError"),
     ],
 )

@@ -76,7 +76,7 @@ def test_a_sampler_whose_columns_are_none_is_named(faulty, told):
 
 LOSSES = {
     "a loss that no gradient goes through": lambda log_probs: log_probs.detach(),
-    "its metric 'pg_loss' has the name of one": lambda x: (x, {"pg_loss": x}),
+    "its metric 'pg_loss' is also a metric of": lambda x: (x, {"pg_loss": x}),
     "a tuple of 3, not a loss or": lambda x: (x, {}, 0),
 }
 

@@ -128,7 +128,7 @@ def test_none_is_refused_before_anything_loads(zoo, words):
 
 def test_another_tokenizer_is_refused_in_a_line(zoo, words, teacher_dir, tmp_path):
     other = with_other_tokenizer(teacher_dir, tmp_path)
-    with pytest.raises(ModelError, match=r"^teacher.path: .* another tokenizer than the policy"):
+    with pytest.raises(ModelError, match=r"^teacher.path: .* different tokenizers"):
         world_of(zoo, [*words, f"teacher.path={other}"], "opd")
 
 

@@ -105,7 +105,7 @@ def test_what_fits_no_prompt_is_refused_in_a_line(zoo, asked, word, said):
 
 def test_another_tokenizer_of_one_is_refused_by_its_domain(zoo, asked, teachers, tmp_path):
     other = with_other_tokenizer(teachers["sum"], tmp_path)
-    with pytest.raises(ModelError, match=r"^teacher.domains: sum: .* another tokenizer"):
+    with pytest.raises(ModelError, match=r"^teacher.domains: sum: .* different tokenizers"):
         world_of(zoo, [*asked, f"teacher.domains={{sum: {other}}}"], "opd")
 
 

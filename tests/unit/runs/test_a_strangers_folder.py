@@ -163,7 +163,7 @@ def test_a_link_to_nothing_within_the_folder_is_refused_before_a_store_is_claime
     shutil.rmtree(stranger / "checkpoints")
     (stranger / "checkpoints").symlink_to("model")
     assert main(["resume", str(stranger), "--store", f"file://{kept}"]) == 2
-    assert "checkpoints: is a link to nothing" in capsys.readouterr().err
+    assert "checkpoints: is a broken link" in capsys.readouterr().err
     assert held(kept) == before
 
 
@@ -285,7 +285,7 @@ def test_a_store_that_holds_something_else_is_not_written_to(zoo, micro, strange
         (mine / "summary.json").unlink()  # not finished: the stranger's is further
         shutil.rmtree(mine / "checkpoints")
     before = held(mine)
-    with pytest.raises(RunError, match="not this run"):
+    with pytest.raises(RunError, match="other than this run"):
         rlzoo.resume(stranger, zoo=zoo, store=url)
     assert held(mine) == before
 

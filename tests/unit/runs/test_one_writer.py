@@ -44,7 +44,7 @@ def forked(work):
 def test_the_second_writer_is_told_who_the_first_is(tmp_path):
     with (
         locked(tmp_path),
-        pytest.raises(RunError, match=rf"is at work there \(process {os.getpid()} on .+ since"),
+        pytest.raises(RunError, match=rf"is using it \(process {os.getpid()} on .+ since"),
         locked(tmp_path),
     ):
         pass
@@ -126,7 +126,7 @@ def test_overwriting_removes_what_a_run_wrote_and_nothing_else(tmp_path, monkeyp
     place = made_up_run(tmp_path / "run", seed=0, after=0.5)
     (place / "checkpoints").mkdir()
     (place / "precious.txt").write_text("mine")
-    with pytest.warns(UserWarning, match=r"left as they are: precious\.txt"):
+    with pytest.warns(UserWarning, match=r"left in place: precious\.txt"):
         begin(place, overwrite=True)
     assert {p.name for p in place.iterdir()} == {"precious.txt", "recipe.yaml", "metrics.jsonl"}
     # a folder with a recipe of one's own is no run's
@@ -265,7 +265,7 @@ def test_a_staged_folder_is_whole_or_not_there(tmp_path):
     assert not place.exists()
     with staged(place, "--out", keep=True) as aside:
         assert (aside / "half").exists()
-        with pytest.raises(RunError, match="is at work there"), staged(place, "--out"):
+        with pytest.raises(RunError, match="is using it"), staged(place, "--out"):
             pass
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
     with pytest.raises(UsageError, match="--out: .* exists already and is not empty"):

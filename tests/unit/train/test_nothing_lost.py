@@ -58,9 +58,9 @@ def test_one_process_at_a_time_goes_on_with_a_run(zoo, words, tmp_path):
         rlzoo.run("ppo_gae", [*words, f"run.dir={place}"], zoo=zoo, display=StopAt(2))
     before = untimed(place)
     with locked(place):
-        with pytest.raises(RunError, match="another process is at work there .process"):
+        with pytest.raises(RunError, match="another process is using it .process"):
             resume(place, zoo=zoo)
-        with pytest.raises(RunError, match="another process is at work there"):
+        with pytest.raises(RunError, match="another process is using it"):
             rlzoo.run("ppo_gae", [*words, f"run.dir={place}", "run.overwrite=true"], zoo=zoo)
     assert untimed(place) == before
     resume(place, zoo=zoo)

@@ -118,7 +118,7 @@ def test_another_runs_checkpoint_is_refused(cut, trained, zoo, tmp_path):
     rlzoo.run("ppo_gae", [*trained[1], f"run.dir={other}", "actor.lr=0.5"], zoo=zoo)
     shutil.rmtree(cut / "checkpoints" / "step-00000001")
     shutil.copytree(other / "checkpoints" / "step-00000001", cut / "checkpoints" / "step-00000001")
-    with pytest.raises(CheckpointError, match="is another run's"):
+    with pytest.raises(CheckpointError, match="belongs to another run"):
         resume(cut, zoo)
 
 

@@ -74,7 +74,7 @@ def test_a_run_that_is_pruned_ends_whole(zoo, words, tmp_path):
 
 
 def test_without_a_trial_or_optuna_it_is_one_line(zoo, words, tmp_path, monkeypatch):
-    with pytest.raises(RlzooError, match=r"no trial is under way: run it within .*for_trial"):
+    with pytest.raises(RlzooError, match=r"no trial is running: call it within .*for_trial"):
         train(zoo, words, tmp_path / "run")
     monkeypatch.delitem(sys.modules, "optuna")
     monkeypatch.setattr("rlzoo_zoo.loggers.optuna.find_spec", lambda name: None)

@@ -86,7 +86,7 @@ def test_http_gives_scores_per_token(server):
     found = ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
     assert found.tolist() == [[2.5, 2.5, 0, 0], [3.5, 3.5, 3.5, 0]]
     server.answer = lambda body: (200, {"scores": [[1.0], [1.0]]})
-    with pytest.raises(RlzooError, match="must give 2 scores of response 0. Got 1"):
+    with pytest.raises(RlzooError, match="must return 2 scores of response 0. Got 1"):
         ask(server, ["a", "bb"], ["", ""], per_token=True, send=["response_tokens"])
 
 
@@ -171,13 +171,13 @@ def test_http_without_a_server_says_so():
     [
         (404, b"", "answers with status 404"),
         (302, b"", "answers with status 302"),  # a redirect is not followed
-        (200, b"<html>", "answers with no JSON: b'<html>'"),
-        (200, b"", "answers with no JSON"),
-        (200, b"\xff\xfe\x00", "answers with no JSON"),
-        (200, [1, 2, 3], 'answers without "scores"'),
-        (200, {"score": [1, 2, 3]}, 'answers without "scores"'),
-        (200, {"scores": [1, 2]}, "must give 3 scores. Got 2"),
-        (200, {"scores": 1}, "must give 3 scores. Got int"),
+        (200, b"<html>", "did not return JSON: b'<html>'"),
+        (200, b"", "did not return JSON"),
+        (200, b"\xff\xfe\x00", "did not return JSON"),
+        (200, [1, 2, 3], 'returned no "scores"'),
+        (200, {"score": [1, 2, 3]}, 'returned no "scores"'),
+        (200, {"scores": [1, 2]}, "must return 3 scores. Got 2"),
+        (200, {"scores": 1}, "must return 3 scores. Got int"),
         (200, {"scores": [1, "2", 3]}, "item 1 of the scores is '2'"),
         (200, {"scores": [1, None, 3]}, "item 1 of the scores is None"),
         (200, {"scores": [1, 2, True]}, "item 2 of the scores is True"),
@@ -209,8 +209,8 @@ def test_http_names_what_json_cannot_carry(server):
         ({"url": "localhost:80"}, "must begin with http"),
         ({"url": "http://me:word@localhost/"}, "secrets do not belong in a recipe"),
         ({"send": ["prompt"]}, "did you mean 'prompts'"),
-        ({"send": []}, "name what is sent"),
-        ({"per_token": True}, "send response_tokens"),
+        ({"send": []}, "choose at least one of"),
+        ({"per_token": True}, "add response_tokens"),
         ({"headers_from": "NO_SUCH_VARIABLE"}, "--allow-env NO_SUCH_VARIABLE"),
     ],
 )

@@ -136,7 +136,7 @@ def test_the_model_is_loaded_once_frozen_and_in_eval_mode(zoo, folder):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ("causal", ["LlamaForCausalLM is no sequence classifier", "rlzoo reward train"]),
+        ("causal", ["LlamaForCausalLM is not a sequence classifier", "rlzoo reward train"]),
         ("labels", ["a reward model has one label; this one has 2"]),
         ("three labels", ["one label; this one has 3"]),
         ("no tokenizer", ["no tokenizer"]),

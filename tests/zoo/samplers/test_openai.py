@@ -217,9 +217,9 @@ def choice(tokens, log_probs, ended="stop"):
 @pytest.mark.parametrize(
     ("answer", "line"),
     [
-        (b"<html>", r"answers /v1/completions with no JSON: b'<html>'"),
-        (b"[" * 100_000, "with no JSON"),
-        ({}, "answers without token ids and log-probabilities; it must support return_token_ids"),
+        (b"<html>", r"did not return JSON to /v1/completions: b'<html>'"),
+        (b"[" * 100_000, "did not return JSON"),
+        ({}, "returns no token ids and log-probabilities; it must support return_token_ids"),
         ({"choices": [{"text": "1", "finish_reason": "stop"}]}, "it must support return_token_ids"),
         (choice([5, "6"], [-1.0, -1.0]), "it must support return_token_ids"),
         (choice([5, 6], [-1.0, None]), "it must support return_token_ids"),
@@ -248,7 +248,7 @@ def test_garbage_is_one_line_at_once(make, server, answer, line):
 def test_an_answer_without_end_is_refused(make, server, monkeypatch):
     monkeypatch.setattr(module, "MOST", 2**16)
     server.faults[:] = [b" " * 2**18]
-    with pytest.raises(RlzooError, match="answers with over 0 MiB"):
+    with pytest.raises(RlzooError, match="sent more than 0 MiB"):
         roll(make())
 
 
@@ -327,7 +327,7 @@ def test_a_server_that_stays_away_is_one_line_and_the_run_resumes(words, server,
         run(words, tmp_path / "run", server, "sampler.patience=0.2")
     line = str(caught.value)
     assert line.startswith(f"sampler openai: http://{place} did not answer for 0.2 s (")
-    assert line.endswith("then `rlzoo resume` continues from the run's last checkpoint")
+    assert line.endswith("`rlzoo resume` then continues from the last checkpoint")
     assert "\n" not in line
     assert lines(tmp_path / "run")[-1]["step"] < 3
     server.start()
@@ -361,9 +361,9 @@ def test_a_recipe_that_corrects_nothing_is_told(zoo, words):
         ("url=http://me:secret@host", "secrets do not belong in a recipe; see headers_from"),
         ("url=http://host:8000/v1", "the server's, without /v1"),
         ("folder=/nowhere/at/all", "no folder '/nowhere/at/all'"),
-        ("reload=[update]", "a call is a path from /, a blank and JSON. Got 'update'"),
+        ("reload=[update]", "a call is a path that begins with /, a space and JSON. Got 'update'"),
         ('reload=["/update {"]', "no JSON follows the path"),
-        ("headers_from=OPENAI_KEY", "--allow-env OPENAI_KEY lets it"),
+        ("headers_from=OPENAI_KEY", "only with --allow-env OPENAI_KEY"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_loads(zoo, words, option, line):

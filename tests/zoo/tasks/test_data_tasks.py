@@ -177,14 +177,14 @@ def test_what_is_not_there_is_named(sums, tmp_path):
         str(tmp_path / "sum.jsonl"): "did you mean 'sums.jsonl'",
         str(tmp_path / "none"): "no file or folder",
         str(tmp_path / "rows.txt"): "set format=jsonl",
-        str(tmp_path / "bad.parquet"): "no Parquet file",
+        str(tmp_path / "bad.parquet"): "not a Parquet file",
         str(tmp_path / "empty"): "empty: ",
     }
     for path, fault in faults.items():
         with pytest.raises((ValueError, RlzooError), match=fault) as caught:
             made(path)
         assert "\n" not in str(caught.value)
-    with pytest.raises(DataError, match="did you mean 'test'.*there: train, test"):
+    with pytest.raises(DataError, match="did you mean 'test'.*are: train, test"):
         made(**saved_splits(tmp_path) | {"test_split": "tests"})
 
 
@@ -205,7 +205,7 @@ BAD = {
     '{"question": "", "answer": 2}': "empty prompt",
     '{"question": " \\n", "answer": 2}': "empty prompt",
     '{"question": null, "answer": 2}': "'question' is null",
-    '{"answer": 2}': "no column 'question' (columns there: answer)",
+    '{"answer": 2}': "no column 'question' (there are: answer)",
     '{"question": "1+1=", "answr": 2}': "no column 'answer'; did you mean 'answr'?",
     '{"question": "1+1=", "answer": null}': "'answer' is null",
     '{"question": "1+1=", "answer": " "}': "empty answer",
@@ -240,7 +240,7 @@ def test_bytes_that_are_no_text_are_a_bad_row(tmp_path):
 
 @pytest.mark.parametrize("on_bad_row", ["stop", "skip"])
 def test_a_column_that_no_row_has_is_a_wrong_name(on_bad_row, sums):
-    fault = r"no column 'quest'; did you mean 'question'\? \(columns there: question, answer, level"
+    fault = r"no column 'quest'; did you mean 'question'\? \(there are: question, answer, level"
     with pytest.raises(DataError, match=fault) as caught:
         made(sums, prompt="quest", on_bad_row=on_bad_row)
     assert "no row to use" not in str(caught.value)
@@ -253,7 +253,7 @@ def test_no_row_to_use_is_an_error(tmp_path):
         made(write(tmp_path / "empty.jsonl", []))
     with pytest.raises(DataError, match="no row to use .*:1: not JSON"):
         made(write(tmp_path / "bad.jsonl", ["{"]), on_bad_row="skip")
-    with pytest.raises(RlzooError, match="a single prompt cannot be split"):
+    with pytest.raises(RlzooError, match="only one prompt"):
         made(write(tmp_path / "one.jsonl", SUMS[:1] * 3))
 
 
@@ -550,7 +550,7 @@ def test_reasoning_gym_names_what_is_wrong(zoo, monkeypatch):
         ({"config": ["min_term=2"]}, "chain_sum: .*min_term"),
         ({"config": ["min_terms=0"]}, "chain_sum: "),
         ({"template": "Q:"}, "template must hold {question}"),
-        ({"dataset": "composite"}, "name one of them"),
+        ({"dataset": "composite"}, "choose one of them"),
         ({"dataset": "simple_integration"}, "its verifier executes responses"),
     ]
     for options, fault in faults:
