@@ -136,6 +136,7 @@ def estimate(zoo: Any, estimator: Component, right: int) -> Tensor:
         "greedy_scores": torch.full_like(outcome, share), "branch_steps": torch.zeros_like(last),
         "branch_values": torch.full_like(last, share), "implicit_rewards": torch.zeros_like(last),
         "optimal_values": torch.full_like(outcome, 0.5 * math.log(1 + share * math.expm1(2))),
+        "history": torch.full_like(outcome, share),
     }  # fmt: skip
     return advantages(estimator({**columns, **flat}))
 
@@ -153,7 +154,8 @@ def span(row: Tensor) -> str:
 BASELINES = {
     "values": "a critic", "group_ids": "the group", "greedy_scores": "a greedy response",
     "branch_values": "fresh rollouts", "optimal_values": "the reference",
-    "teacher_log_probs": "a teacher", "self_teacher_log_probs": "itself, shown an answer",
+    "history": "the prompt's past", "teacher_log_probs": "a teacher",
+    "self_teacher_log_probs": "itself, shown an answer",
 }  # fmt: skip
 
 

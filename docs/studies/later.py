@@ -1,6 +1,7 @@
-"""Run the recipes of 2026 by the league's rules and write the table of docs/later-recipes.md.
+"""Run the recipes of 2026 by the league's rules and write the tables of docs/later-recipes.md.
 
-    python docs/studies/later.py [FOLDER] [--jobs N] [--seeds N]    about 5 CPU minutes; resumes
+    python docs/studies/later.py [FOLDER] [--jobs N] [--seeds N]    about 6 CPU minutes; resumes
+    python docs/studies/later.py --table past                       one of the tables
 
 Runs are those of docs/studies/league.py with its sizes, rates and budgets, in runs/later/TASK/
 ROW--seedN by default. Differences are paired by seed with GRPO's.
@@ -16,10 +17,12 @@ from rlzoo import load_zoo
 from rlzoo_lab.stats import t_interval
 
 PAGE = DOCS / "later-recipes.md"
-TASKS = ["marks"]
 FIRST = "grpo"
-BESIDE = [FIRST, "ppo_gae", "maxrl"]  # measured again for comparison
-ROWS = [*league.LATER, *BESIDE]
+# A table of the page: its task, and its rows, the last ones measured again for comparison.
+TABLES = {
+    "table": ("marks", [*league.LATER, FIRST, "ppo_gae", "maxrl"]),
+    "past": ("key_door", ["spo", FIRST, "ppo_gae"]),  # of four prompts, so that each returns
+}
 
 
 def interval(values: list[float]) -> str:
@@ -29,17 +32,13 @@ def interval(values: list[float]) -> str:
     return f"{mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def rows_of(found: dict[str, dict[str, list[float]]]) -> list[list[str]]:
-    """A line for each row: per task the mean score and the difference from GRPO's, by seed."""
+def rows_of(found: dict[str, list[float]]) -> list[list[str]]:
+    """A line for each row: the mean score and the difference from GRPO's, by seed."""
     lines = []
-    for row in ROWS:
-        line = [f"`{row}`"]
-        for scores in found.values():
-            own, first = scores[row], scores[FIRST]
-            line.append(f"{sum(own) / len(own):.3f}")
-            gaps = [a - b for a, b in zip(own, first, strict=True)]
-            line.append("" if row == FIRST else interval(gaps))
-        lines.append(line)
+    for row, own in found.items():
+        gaps = [a - b for a, b in zip(own, found[FIRST], strict=True)]
+        gap = "" if row == FIRST else interval(gaps)
+        lines.append([f"`{row}`", f"{sum(own) / len(own):.3f}", gap])
     return lines
 
 
@@ -48,21 +47,25 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=DOCS.parent / "runs" / "later")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--table", choices=TABLES, nargs="*", default=list(TABLES))
     arguments = parser.parse_args()
-    every = list(league.cells(arguments.folder, TASKS, ROWS, arguments.seeds))
+    for name in arguments.table:
+        write(name, arguments)
+
+
+def write(name: str, arguments: argparse.Namespace) -> None:
+    task, rows = TABLES[name]
+    every = list(league.cells(arguments.folder, [task], rows, arguments.seeds))
     refused = {
         (c.task, c.row): why for c in every if c.seed == 0 and (why := c.why_not(load_zoo()))
     }
     assert not refused, refused
     league.play_all([cell for cell in every if not cell.done], arguments.jobs)
-    found: dict[str, dict[str, list[float]]] = {}
+    found: dict[str, list[float]] = {row: [] for row in rows}
     for cell in every:
-        played = league_page.read(cell.path, league.TASKS[cell.task].tokens)
-        found.setdefault(cell.task, {}).setdefault(cell.row, []).append(played.after)
-    head = ["recipe"]
-    for task in TASKS:
-        head += [task, "minus grpo"]
-    put(PAGE, "table", table(head, rows_of(found)))
+        played = league_page.read(cell.path, league.TASKS[task].tokens)
+        found[cell.row].append(played.after)
+    put(PAGE, name, table(["recipe", task, "minus grpo"], rows_of(found)))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ def batch(seed, rows=9, steps=7, kind="holes"):
         "turn_ids": (1 + whole(2, rows, steps).cumsum(1)) * mask.long(),
         "state_keys": whole(3, rows, steps) * mask.long(),
         "optimal_values": normal(rows),
+        "history": normal(rows),
     }
     columns["sequence_rewards"] = masked_sum(columns["rewards"], mask)
     # A step's tokens share the value of the state in which it begins.

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 
 import torch
 
@@ -329,6 +330,15 @@ def blend(c, low=0.0, high=1.0):
     return out, returns
 
 
+def spo(c, eps=1e-8):
+    d = [r - v for r, v in zip(c["sequence_rewards"].tolist(), c["history"].tolist(), strict=True)]
+    out = torch.zeros_like(c["rewards"])
+    for i in range(len(d) if len(d) > 1 else 0):
+        scaled = (d[i] - statistics.fmean(d)) / (statistics.stdev(d) + eps)
+        out[i, _actions(c["response_mask"], i)] = scaled
+    return out
+
+
 def mix(c, parts=("dr_grpo", "mc"), weights=(0.5, 0.5), normalize=()):
     """Each part by its own oracle, written `name` alone; the target of the first critic's part."""
     mask, total, returns = c["response_mask"], 0.0, None
@@ -350,5 +360,5 @@ ORACLES = {
     f.__name__: f
     for f in (gae, mc, td0, n_step, vtrace, gae_decoupled, gae_length_adaptive, grpo, dr_grpo,
               rloo, reinforce, remax, opo, gpg, passk_max, pkpo, maxrl, gdpo, otb, vineppo, prime,
-              gigpo, turn_gae, a_star_po, mix, softmax_grpo, raft, blend)
+              gigpo, turn_gae, a_star_po, mix, softmax_grpo, raft, blend, spo)
 }  # fmt: skip

@@ -33,6 +33,7 @@ WITHOUT_GROUPS = (
     "reinforce",
     "remax",
     "sdpo",
+    "spo",
     "vineppo",
     "vopd",
 )

@@ -60,6 +60,7 @@ VARIANTS = [
     ("gigpo", {"gamma": 0.5, "step_weight": 2.0}),
     ("softmax_grpo", {"tau": 0.02}),
     ("raft", {"threshold": -1.0}),
+    ("spo", {"eps": 0.3}),
     ("blend", {"low": -0.1, "high": 0.1}),
     ("turn_gae", {"gamma": 0.8, "lam": 0.4}),
     ("turn_gae", {"token_lam": 1.0}),

@@ -1,4 +1,4 @@
-"""Limits and worked examples of SoftmaxGRPO, RAFT and the blended baseline."""
+"""Limits and worked examples of SoftmaxGRPO, RAFT, SPO and the blended baseline."""
 
 import itertools
 
@@ -84,3 +84,19 @@ def test_the_blends_critic_learns_the_return_and_a_lone_response_is_compared_wit
 def test_blend_refuses_a_reward_range_without_width():
     with pytest.raises(ValueError, match="low"):
         ZOO.estimators["blend"].refuse({"low": 1.0, "high": 1.0})
+
+
+@pytest.mark.parametrize("value", [0.5, -3.0])
+def test_spo_without_a_history_is_grpo_with_the_batch_as_one_group(value):
+    columns = group([0.0, 1.0, 0.25, 1.0])
+    columns["history"] = torch.full((4,), value, dtype=F64)
+    close(advantages("spo", columns), advantages("grpo", columns, eps=1e-8))
+
+
+def test_spo_compares_each_response_with_its_own_prompts_history():
+    columns = group([1.0, 1.0, 1.0, 0.0])  # two easy prompts, a hard one that was solved, and not
+    columns["history"] = torch.tensor([0.9, 0.9, 0.1, 0.1], dtype=F64)
+    found = advantages("spo", columns)  # d = 0.1, 0.1, 0.9, -0.1: mean 0.25, sum of squares 0.59
+    close(found, torch.tensor([-0.15, -0.15, 0.65, -0.35], dtype=F64) / (0.59 / 3) ** 0.5, 1e-6)
+    columns["history"] = columns["sequence_rewards"] - 0.3
+    assert not advantages("spo", columns).any()
