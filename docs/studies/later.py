@@ -1,7 +1,7 @@
 """Run the recipes of 2026 by the league's rules and write the tables of docs/later-recipes.md.
 
     python docs/studies/later.py [FOLDER] [--jobs N] [--seeds N]    about 6 CPU minutes; resumes
-    python docs/studies/later.py --table past                       one of the tables
+    python docs/studies/later.py --table talk                       one of the tables
 
 Runs are those of docs/studies/league.py with its sizes, rates and budgets, in runs/later/TASK/
 ROW--seedN by default. Differences are paired by seed with GRPO's.
@@ -21,7 +21,7 @@ FIRST = "grpo"
 # A table of the page: its task, and its rows, the last ones measured again for comparison.
 TABLES = {
     "table": ("marks", [*league.LATER, FIRST, "ppo_gae", "maxrl"]),
-    "past": ("key_door", ["spo", FIRST, "ppo_gae"]),  # of four prompts, so that each returns
+    "talk": ("key_door", ["echo", "spo", FIRST, "ppo_gae"]),  # four prompts, which return
 }
 
 

@@ -39,7 +39,7 @@ NOT_PLAYED = {  # where their numbers are
     "opd": "distillation.md#a-minute-on-two-cores",
     "prime": "process-rewards.md#an-implicit-reward",
     "sdpo": "distillation.md#a-policy-that-teaches-itself",
-    "spo": "later-recipes.md#a-baseline-of-the-prompts-past",
+    **dict.fromkeys(("echo", "spo"), "later-recipes.md#on-a-conversation-with-four-prompts"),
     "smollm2_sums": "real-model.md#what-was-measured",
     "vimpo": "league.md#a-later-row-vimpo",
     "vopd": "distillation.md#a-minute-on-two-cores",

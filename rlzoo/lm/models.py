@@ -1,9 +1,9 @@
 """A run's networks: the policy, its frozen reference, a frozen teacher, the critic."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -99,9 +99,8 @@ class Models:
             if max(lengths) > room:
                 raise ModelError(
                     f"rollout.max_new_tokens={limit} leaves {room} of {longest[1]} to a prompt; "
-                    f"{sum(n > room for n in lengths)} of {len(lengths)} "
-                    f"{split} prompts of task {name!r} are longer, up to "
-                    f"{max(lengths)} tokens"
+                    f"{sum(n > room for n in lengths)} of {len(lengths)} {split} prompts of task "
+                    f"{name!r} are longer, up to {max(lengths)} tokens"
                 )
 
     @property
@@ -136,13 +135,15 @@ class Models:
         asked = [self.policy, *(p for name, p in frozen.items() if name in needs)]
         return whole({m: None for p in asked if p is not None for m in p.model.modules()})
 
+    @torch.no_grad()
     def current(self, columns: Mapping[str, Any]) -> Mapping[str, Tensor]:
-        """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
-        stats = self.policy.log_prob_stats
-        with torch.no_grad():
-            return self.passes.map(
-                columns, lambda c: stats(c, want=("entropy",), entropy_grad=False)
-            )
+        """The columns of `forward` that are the policy's, as it is, without a gradient."""
+        return self.passes.map(columns, partial(self._stats, want=("entropy",)))
+
+    @cached_property
+    def _stats(self) -> Callable[..., dict[str, Tensor]]:
+        seen = "observation_nll" in self.plan.needs
+        return self.policy.with_observations if seen else self.policy.log_prob_stats
 
     def networks(self) -> dict[str, nn.Module]:
         """What is trained, by the name of its optimizer."""
@@ -152,7 +153,8 @@ class Models:
     def forward(
         self, columns: Mapping[str, Any], *, actor: bool = True, critic: bool = True
     ) -> dict[str, Tensor]:
-        """What an update differentiates: `log_probs`, `entropy`, and the critic's `prediction`."""
+        """What an update differentiates: `log_probs`, `entropy`, `observation_nll` where the plan
+        needs it, and the critic's `prediction`."""
         config = self.plan.recipe.config
         critic = critic and self.critic is not None
         both = actor and critic and self.shared
@@ -160,7 +162,7 @@ class Models:
         if actor:
             entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
             want = ("entropy", "values") if both else ("entropy",)
-            out = self.policy.log_prob_stats(columns, want=want, entropy_grad=entropy_grad)
+            out = self._stats(columns, want=want, entropy_grad=entropy_grad)
         if critic:
             assert self.critic is not None
             out["prediction"] = out.pop("values") if both else self.critic.predict(columns)

@@ -293,6 +293,16 @@ class Policy:
             out["values"] = widen(scored[..., len(names) :].squeeze(-1), steps + 1)
         return out
 
+    def with_observations(self, columns: Mapping[str, Any], **options: Any) -> dict[str, Tensor]:
+        """`log_prob_stats`, and `observation_nll` (B,): the mean -log pi of the tokens in a
+        response that the environment wrote, 0 without any."""
+        mask = columns["response_mask"]
+        seen = columns["response_attention"] - mask
+        out = self.log_prob_stats({**columns, "response_mask": mask + seen}, **options)
+        nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
+        own = {name: x * mask for name, x in out.items() if name != "values"}
+        return {**out, **own, "observation_nll": nll}
+
     def log_probs(self, columns: Mapping[str, Any]) -> Tensor:
         """log softmax(logits / temperature) of the response tokens, (B, T)."""
         return self.log_prob_stats(columns)["log_probs"]

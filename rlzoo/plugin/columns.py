@@ -68,6 +68,7 @@ advantages        | BT   | update   | after whitening
 returns           | BT   | update   | the critic's target
 log_probs         | BT   | update   | under the current policy, with gradient
 entropy           | BT   | update   | of the current policy's next-token distribution, with gradient
+observation_nll   | B    | update   | mean -log pi of a response's observations, with gradient
 value_preds       | BT   | update   | of the current critic, with gradient
 value_logits      | BTK  | update   | of a critic with K bins, with gradient
 value_support     | K    | update   | the values of the critic's K bins
@@ -85,7 +86,7 @@ KEPT_OFF_MASK = ("response_ids", "response_mask", "response_attention")
 TOLD = ("prompts", "messages", "answers", "prompt_index", "turns")
 
 # Columns that bring a gradient into a component; all others are numbers to it.
-WITH_GRADIENT = ("log_probs", "entropy", "value_preds", "value_logits")
+WITH_GRADIENT = ("log_probs", "entropy", "observation_nll", "value_preds", "value_logits")
 
 # Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {

@@ -172,21 +172,14 @@ def _by_signal(plan: Plan, rows: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     return signal.nonzero()[:, 0], (~signal).nonzero()[:, 0]
 
 
+@torch.no_grad()
 def _note_silent(models: Models, rows: Mapping[str, Any], weights: Tensor, sums: Sums) -> None:
     """Metrics of rows that leave no gradient, which are read without one: a third of the work."""
     if len(weights):
-        columns = {**rows, **_read(models, rows, models.passes.parts(rows))}
-        with torch.no_grad():
-            loss, metrics = policy_loss(models.plan, columns)
+        columns = {**rows, **models.current(rows)}
+        loss, metrics = policy_loss(models.plan, columns)
         if models.ranks.first:  # all ranks have the same; sums are added up
             _note_policy(sums, columns, weights, (weights * loss).sum(), metrics)
-
-
-def _read(models: Models, rows: Mapping[str, Any], parts: list[Tensor]) -> dict[str, Tensor]:
-    """`log_probs` and `entropy` (B, T) of the policy as it is, without a gradient."""
-    score = models.policy.log_prob_stats
-    with torch.no_grad():
-        return models.passes.over(rows, parts, lambda micro: score(micro, want=("entropy",)))
 
 
 def _loss(
@@ -205,7 +198,7 @@ def _loss(
     columns = dict(micro)
     loss = torch.zeros((), device=micro["response_mask"].device)
     if "log_probs" in scored:
-        columns |= {"log_probs": scored["log_probs"], "entropy": scored["entropy"]}
+        columns |= {name: x for name, x in scored.items() if name != "prediction"}
         w = weights["actor"]
         if upstream is None:
             token_loss, metrics = policy_loss(plan, columns)
@@ -296,11 +289,7 @@ def first_gradient(plan: Plan, batch: Mapping[str, Any], advantages: Tensor) -> 
 
 
 def _note_policy(
-    sums: Sums,
-    columns: Mapping[str, Any],
-    w: Tensor,
-    loss: Tensor,
-    metrics: Mapping[str, Tensor],
+    sums: Sums, columns: Mapping[str, Any], w: Tensor, loss: Tensor, metrics: Mapping[str, Tensor]
 ) -> None:
     """Means weighted like the loss; `weight/actor` normalises them at the end."""
     gap = columns["log_probs"].detach() - columns["old_log_probs"]
@@ -316,14 +305,12 @@ def _note_policy(
 
 
 def _coupled_gradient(
-    models: Models,
-    rows: Mapping[str, Any],
-    weights: Tensor,
-    parts: list[Tensor],
-    sums: Sums,
+    models: Models, rows: Mapping[str, Any], weights: Tensor, parts: list[Tensor], sums: Sums
 ) -> Tensor:
     """d(policy loss)/d(log_probs), (B, T), of a loss that couples the whole mini-batch."""
-    columns = {**rows, **_read(models, rows, parts)}
+    with torch.no_grad():  # in the update's own passes
+        score = partial(models.policy.log_prob_stats, want=("entropy",))
+        columns = {**rows, **models.passes.over(rows, parts, score)}
     gradient, loss, metrics = policy_loss_gradient(models.plan, columns, weights)
     if models.ranks.first:  # all ranks have the same; sums are added up
         _note_policy(sums, columns, weights, loss, metrics)

@@ -279,6 +279,16 @@ def ppo_entropy(c, clip_low=0.2, clip_high=0.2):
     return out
 
 
+def echo(c, weight=0.05, clip_low=0.2, clip_high=0.2):
+    out = [[torch.zeros(()).double() for _ in row] for row in c["log_probs"]]
+    for i, row in enumerate(actions(c)):
+        for t in row:
+            a, old = c["advantages"][i, t].item(), c["old_log_probs"][i, t].item()
+            loss = ppo(c["log_probs"][i, t], old, a, 1 - clip_low, 1 + clip_high)
+            out[i][t] = loss + weight * c["observation_nll"][i].item()
+    return out
+
+
 # name -> the oracle, and the options beside the defaults that are tried
 ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "up": (up, [{"clip_low": 0.05}]),
@@ -311,4 +321,5 @@ ORACLES: dict[str, tuple[Callable, list[dict]]] = {
     "ppo_nll": (ppo_nll, [{"mu": 1.0, "clip_low": 0.05}, {"threshold": -1.0}]),
     "ppo_entropy": (ppo_entropy, [{"clip_low": 0.05, "clip_high": 0.02}]),
     "turn_clip": (turn_clip, [{"clip_low": 0.05, "clip_high": 0.02}]),
+    "echo": (echo, [{"weight": 2.0, "clip_low": 0.05, "clip_high": 0.02}]),
 }

@@ -135,8 +135,10 @@ def _gradients(models: Models, plans: Sequence[Plan], batch: Batch) -> np.ndarra
     weights = [w for w in models.policy.model.parameters() if w.requires_grad]
     every = -(-sum(w.numel() for w in weights) // COORDINATES)
     pulls = [_unbiased(batch)]
-    if any("entropy" in plan.policy_loss.needs for plan in plans):
-        batch.update({"entropy": models.current(batch)["entropy"]})
+    read = {n for plan in plans for n in plan.policy_loss.needs} & {"entropy", "observation_nll"}
+    if read:
+        current = models.current(batch)
+        batch.update({name: current[name] for name in read})
     for plan in plans:
         raw = plan.estimator(batch)["advantages"]
         pulls.append(first_gradient(plan, batch, whitened(plan, batch, raw)))

@@ -67,6 +67,7 @@ def cosines(plans: Sequence[Plan], facts: Facts, rows: int, samples: int) -> np.
         for c, plan in enumerate(plans):
             raw = plan.estimator(columns)["advantages"]
             columns["entropy"] = torch.special.entr(oracle.pi).sum(-1)[episodes.states]
+            columns["observation_nll"] = torch.zeros(rows, dtype=torch.float64)  # it has none
             pull = first_gradient(plan, columns, whitened(plan, columns, raw))
             g = torch.zeros_like(star)
             g.index_put_((episodes.states, episodes.actions), -pull, accumulate=True)

@@ -201,7 +201,8 @@ def _saved(folder: RunFolder, path: Path, plans: Sequence[Plan], zoo: Zoo, row: 
     columns = read_batch(path, models.policy.device)
     batch = Batch(columns.pop("response_mask"))
     made = {n: columns.pop(n) for n in CREDITED if n in columns}
-    for name in ("log_probs", "entropy"):  # those after its step: here they are the final policy's
+    # Those after its step: here they are the final policy's.
+    for name in ("log_probs", "entropy", "observation_nll"):
         columns.pop(name, None)
     try:
         for name, value in columns.items():

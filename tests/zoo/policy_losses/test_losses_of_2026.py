@@ -36,6 +36,7 @@ def batch(seed: int = 0, gap: float = 0.4) -> dict[str, Tensor]:
         "entropy": uniform(0.0, 3.0),
         "entropy_coef": uniform(0.0, 0.3),
         "full_kl": uniform(0.0, 0.3),
+        "observation_nll": uniform(0.0, 3.0)[:, 0],
         "group_ids": torch.tensor([7, 3, 7, 3, 5, 7, 3, 9, 5]),
         "sequence_scores": torch.tensor([1.0, 0, 0, 1, 0, 0, 1, 1, 0], dtype=F64),
         "turn_ids": (1 + torch.arange(steps) // 3).expand(rows, steps),

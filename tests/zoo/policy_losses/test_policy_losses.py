@@ -35,6 +35,7 @@ def batch(seed: int = 0, *, gap: float = 0.5, per_row: bool = False) -> dict[str
         "full_kl": 0.2 * mask,
         "entropy": 3 * torch.rand(rows, steps, generator=draw, dtype=F64) * mask,
         "entropy_coef": 0.3 * mask,
+        "observation_nll": torch.rand(rows, generator=draw, dtype=F64),
         "turn_ids": (1 + torch.arange(steps) // 2) * mask.long(),
         "sequence_scores": torch.tensor([0.0, 1, 0, 1, 1, 0, 1], dtype=F64),
     }

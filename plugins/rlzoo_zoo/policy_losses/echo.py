@@ -1,0 +1,51 @@
+"""ECHO: PPO's clip on the actions, cross-entropy on what the environment answered."""
+
+from typing import Annotated
+
+import torch
+
+from rlzoo import Range, hookimpl
+
+
+def echo(
+    log_probs,
+    old_log_probs,
+    advantages,
+    observation_nll,
+    response_mask,
+    *,
+    weight: Annotated[float, Range(0), "of the cross-entropy"] = 0.05,
+    clip_low: Annotated[float, Range(0, 1)] = 0.2,
+    clip_high: Annotated[float, Range(0)] = 0.2,
+):
+    """ppo_clip per token (B, T), plus weight `observation_nll` (B,) at each action of the response.
+
+    `observation_nll` is the mean -log pi over the tokens of a response that the environment wrote,
+    at the run's temperature: with aggregation=seq_mean_token_mean its mean over responses is added.
+    The policy learns what its actions cause, from failed responses too. weight = 0, or a response
+    without observations, is `ppo_clip`. The authors use 0.01 to 0.05; from 0.1 on the policy gets
+    worse. They leave out their harness's warnings; here all tokens between turns count, those of a
+    chat template too. prime-rl divides by the batch's observed tokens instead. A correction weighs
+    both parts. Breaks where answers are noise, or so alike that predicting them teaches nothing.
+    Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3.
+    """
+    ratio = (log_probs - old_log_probs).clamp(max=20).exp()
+    clipped = ratio.clamp(1 - clip_low, 1 + clip_high)
+    loss = -torch.minimum(ratio * advantages, clipped * advantages)
+    answers = observation_nll[:, None] * response_mask
+    high = ((ratio > 1 + clip_high) & (advantages > 0)).to(loss.dtype)
+    low = ((ratio < 1 - clip_low) & (advantages < 0)).to(loss.dtype)
+    return loss + weight * answers, {
+        "pg_clipfrac_high": high,
+        "pg_clipfrac_low": low,
+        "pg_clipfrac": high + low,
+        "observation_nll": answers.detach(),
+    }
+
+
+CAUTION = {"aggregation.name != seq_mean_token_mean": "it weighs observations by other lengths"}
+
+
+@hookimpl
+def register_policy_losses(register):
+    register(echo, caution=CAUTION)
