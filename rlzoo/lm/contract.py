@@ -253,7 +253,7 @@ def _sampling(policy: Subject, columns: Mapping[str, Any]) -> tuple[bool, str, f
         if offs[-1] <= _tolerance(policy, _effect(policy, rows, scored)):
             return True, f"as it is scored, to {offs[-1]:.0e} nats{how}", offs[-1]
     policy.pads = True
-    return False, f"{offs[0]:.2g} nats from its score", offs[0]
+    return False, f"{offs[0]:.2g} nats from its scored log-prob", offs[0]
 
 
 @torch.no_grad()

@@ -282,7 +282,9 @@ def limit_of(config: Any) -> tuple[int, str] | None:
         kind = one.get("rope_type") if isinstance(one, dict) else None
         if kind in ("longrope", "dynamic"):
             n = one.get("original_max_position_embeddings") or own[0]
-            limits.append((n, f"the {n} positions after which {kind} factors follow other rows"))
+            limits.append(
+                (n, f"the {n} positions after which its {kind} RoPE depends on other rows")
+            )
     return min(limits, default=None)
 
 

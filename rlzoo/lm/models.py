@@ -140,7 +140,7 @@ class Models:
         """The columns of `forward` that are the policy's, as it is, without a gradient."""
         return self.passes.map(columns, partial(self._stats, want=("entropy",)))
 
-    @cached_property
+    @property
     def _stats(self) -> Callable[..., dict[str, Tensor]]:
         seen = "observation_nll" in self.plan.needs
         return self.policy.with_observations if seen else self.policy.log_prob_stats
@@ -155,14 +155,15 @@ class Models:
     ) -> dict[str, Tensor]:
         """What an update differentiates: `log_probs`, `entropy`, `observation_nll` where the plan
         needs it, and the critic's `prediction`."""
-        config = self.plan.recipe.config
         critic = critic and self.critic is not None
         both = actor and critic and self.shared
         out: dict[str, Tensor] = {}
         if actor:
-            entropy_grad = config.actor.entropy_coef > 0 or "entropy" in self.plan.needs
+            coef = self.plan.recipe.config.actor.entropy_coef
             want = ("entropy", "values") if both else ("entropy",)
-            out = self._stats(columns, want=want, entropy_grad=entropy_grad)
+            out = self._stats(
+                columns, want=want, entropy_grad=coef > 0 or "entropy" in self.plan.needs
+            )
         if critic:
             assert self.critic is not None
             out["prediction"] = out.pop("values") if both else self.critic.predict(columns)

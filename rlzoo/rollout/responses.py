@@ -110,7 +110,7 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         raise fault(f"no {missing[0]!r}")
     ids = found["response_ids"]
     if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.dtype not in (torch.int64, torch.int32):
-        raise fault(f"response_ids that are {_told(ids)}, not int64 of shape (B, T)")
+        raise fault(f"response_ids is {_told(ids)}, not int64 of shape (B, T)")
     steps = ids.shape[1]
     if len(ids) != rows or not 0 < steps <= limit:
         raise fault(f"response_ids of shape {tuple(ids.shape)}; {rows} rows of 1 to {limit} tokens "
@@ -124,9 +124,9 @@ def _checked(models: "Models", sampler: Bound, given: Any, rows: int, limit: int
         shape = COLUMNS[name].shape
         if shape == "list":
             if not isinstance(x, list) or len(x) != rows:
-                raise fault(f"{name} that are not a list of {rows}")
+                raise fault(f"{name} is not a list of {rows}")
         elif not isinstance(x, Tensor) or not has_shape(x, shape, rows, steps):
-            raise fault(f"{name} that are {_told(x)}, beside response_ids {tuple(ids.shape)}")
+            raise fault(f"{name} is {_told(x)}, but response_ids has shape {tuple(ids.shape)}")
         elif x.device != ids.device:
             raise fault(f"{name} on {x.device}, response_ids on {ids.device}")
         elif name in LOG_PROBS:

@@ -99,12 +99,13 @@ def _collect(
         max_new_tokens=max_new_tokens,
         greedy=greedy,
     )
-    rollout, policy = plan.recipe.config.rollout, models.policy
-    mode = rollout.old_log_probs
-    exact = policy.sampled_as_scored and not policy.halves  # half precision rounds as it pleases
-    exact = exact and not rollout.staleness and policy.sampled_by is None
+    policy, rollout = models.policy, plan.recipe.config.rollout
+    other = policy.halves or policy.sampled_by or rollout.staleness  # halves round as they please
+    exact, mode = policy.sampled_as_scored and not other, rollout.old_log_probs
     if mode == "recomputed" or (mode == "auto" and not exact):
         drawn.pop("old_log_probs", None)
+    elif mode == "sampled" and "sampler_log_probs" in drawn:  # another engine returns no more
+        drawn.setdefault("old_log_probs", drawn["sampler_log_probs"])
     if "sampler_log_probs" in drawn:  # of a model in float64 the scores are in float64, too
         kind = drawn["sampler_log_probs"].dtype
         masks = ("response_mask", "response_attention")
@@ -114,9 +115,8 @@ def _collect(
     batch.update(drawn)
     if "turns" in plan.needs and "turns" not in batch:
         batch.add("turns", [[text] for text in batch["responses"]])
-    limit = batch.steps
     if "noise" in plan.needs:
-        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, number, limit)
+        uniform = noise.uniforms(models.seed, f"noise/{stream}", step, number, batch.steps)
         batch.add("noise", put(uniform.to(torch.float32), device))
     if "response_tokens" in plan.needs:
         batch.add(

@@ -40,7 +40,8 @@ def sampler_and_policy_disagree(run: Record) -> Finding | None:
     """Tokens were sampled from another distribution than the trained policy."""
     gaps = run.series(names.LOG_PROB_GAP)
     gap = fmean(gaps)
-    if gap < 1e-2 or run.key("correction.name"):
+    weighed = run.key("correction.name") or run.key("rollout.old_log_probs") == "sampled"
+    if gap < 1e-2 or weighed:
         return None
     top_k, top_p = run.key("rollout.top_k", 0), run.key("rollout.top_p", 1.0)
     if top_k > 0 or top_p < 1:
@@ -87,7 +88,8 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
         # Updates also move the mean of a small batch, in proportion to their KL.
         right = max(away, kl) <= 1e-3 if updates(run) == 1 else away <= 0.02 + 2 * kl
         how = f"the ratio of new to old policy is off by {away:.2g}"
-    if right:
+    apart = run.series(names.LOG_PROB_GAP) if run.key("rollout.old_log_probs") == "sampled" else []
+    if right or (apart and median(apart) > away / 2):  # the ratio is one to another sampler
         return None
     return Finding(
         "problem",

@@ -66,7 +66,7 @@ def _of_chart(file: Path, number: int, line: Mapping[str, str], metric: str | No
         if not dash or what.endswith(("__MIN", "__MAX")) or what != (metric or what) or not text:
             continue
         if not (parts := SEEDED.fullmatch(run.strip())):
-            raise damaged(file, 1, f"a seed at the end of the run's name, as {run}-seed-0")
+            raise damaged(file, 1, f"a seed at the end of the run's name, such as {run}-seed-0")
         out.append((parts[1], int(parts[2]), _whole(file, number, line.get("Step", "")), text))
     if not any(" - " in column for column in line):
         raise damaged(file, 1, "the columns name, seed and score, or Step and NAME-seed-N - metric")

@@ -712,6 +712,16 @@ def test_runs_of_before_have_no_first_ratio():
     assert "ratio_not_one_at_first" not in names(record({"actor/ratio_mean": 1.01}, without=old))
 
 
+def test_a_ratio_to_another_sampler_is_meant_to_differ_from_1():
+    ratio = {"rollout.old_log_probs": "sampled"}
+    off = {"actor/first_ratio_gap": 0.2, "sampler/log_prob_gap": 0.2}
+    both = {"ratio_not_one_at_first", "sampler_and_policy_disagree"}
+    assert not both & set(names(record(off, recipe=ratio)))
+    assert both & set(names(record(off)))
+    alone = {"actor/first_ratio_gap": 0.2, "sampler/log_prob_gap": 0.0}
+    assert "ratio_not_one_at_first" in names(record(alone, recipe=ratio))
+
+
 def test_solved_groups_are_a_note_not_a_problem():
     run = record({"group/no_signal": 0.95}, without=["critic/vf_loss"], accuracy=(0.3, 0.99))
     assert names(run)["no_signal_in_groups"].severity == "note"

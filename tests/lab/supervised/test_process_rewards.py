@@ -211,7 +211,9 @@ def test_each_kind_of_reward_model_refuses_the_other(trained, tmp_path, model_di
         RlzooError, match="is not a sequence classifier; `rlzoo reward train` makes"
     ):
         zoo.rewards["reward_model"].refuse({"path": str(folder), **OTHERS, "max_length": None})
-    with pytest.raises(RlzooError, match="is not a token classifier; `rlzoo reward train --per-step`"):
+    with pytest.raises(
+        RlzooError, match="is not a token classifier; `rlzoo reward train --per-step`"
+    ):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(model_dir)})
     with pytest.raises(ValueError, match="separator is empty"):
         zoo.rewards["process_reward_model"].refuse({**PRM, "path": str(folder), "separator": ""})

@@ -2,6 +2,7 @@
 
 import torch
 
+import rlzoo
 from rlzoo.lm.build import build_models
 from rlzoo.recipe.compose import compose
 from rlzoo.recipe.plan import make_plan
@@ -40,6 +41,18 @@ def test_fewer_bits_and_more_noise_are_further_from_the_policy(zoo, words):
     plain = "sampler.bits=null"
     by_noise = [gap(rolled(zoo, words, plain, f"sampler.noise={x}")[1]) for x in (0.001, 0.01, 0.1)]
     assert by_noise[0] < by_noise[1] < by_noise[2]
+
+
+def test_the_loss_has_a_ratio_to_it_where_old_log_probs_are_the_samplers(zoo, words):
+    bits = "sampler.bits=4"
+    _, batch = rolled(zoo, words, bits, "rollout.old_log_probs=sampled")
+    assert torch.equal(batch["old_log_probs"], batch["sampler_log_probs"])
+    assert gap(rolled(zoo, words, bits, "rollout.old_log_probs=recomputed")[1]) > 1e-3
+    steps = [f"sampler=rounded {bits} rollout.old_log_probs={how}" for how in ("sampled", "auto")]
+    trainers = [rlzoo.open_recipe("grpo", [*words, *more.split()], zoo=zoo) for more in steps]
+    apart, alike = (t.step(0.0)[1]["actor/first_ratio_gap"] for t in trainers)
+    assert apart > 1e-3
+    assert alike < 1e-6
 
 
 def test_its_log_probs_are_those_of_the_other_weights_and_the_policy_is_left_as_it_was(zoo, words):
