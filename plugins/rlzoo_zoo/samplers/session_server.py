@@ -242,6 +242,8 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/sessions":
             session = desk.hand_out()
             return {"id": session.id, "path": f"/v1/sessions/{session.id}", **session.about}
+        if self.path == "/v1/chat/completions":  # of a client that has one address
+            return desk.complete(str(body.get("model")), completion(body))
         match = SESSION.fullmatch(self.path)
         if match and match[2] == "/chat/completions":
             return desk.complete(match[1], completion(body))
