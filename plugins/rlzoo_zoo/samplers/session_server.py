@@ -16,6 +16,7 @@ MESSAGES = 2000  # of a request
 READ = 20.0  # seconds in which a request must arrive
 HELD = 20.0  # seconds for which a request for a session waits until one is open
 CONNECTIONS = 256
+MODEL = {"id": "policy", "object": "model", "created": 0, "owned_by": "rlzoo"}
 SESSION = re.compile(r"/v1/sessions/([\w-]{1,64})(/chat/completions|/reward)?")
 
 
@@ -235,7 +236,7 @@ class Handler(BaseHTTPRequestHandler):
     def _get(self) -> dict[str, Any]:
         if self.path != "/v1/models":
             raise Refused(404, "no such path")
-        return {"object": "list", "data": [{"id": "policy", "object": "model"}]}
+        return {"object": "list", "data": [MODEL]}
 
     def _post(self) -> dict[str, Any]:
         desk, body = self.server.desk, self._body()
@@ -276,17 +277,31 @@ def completion(body: dict[str, Any]) -> dict[str, Any]:
     return {"messages": [message(m) for m in messages], "most": most, "tools": tools or None}
 
 
-def message(given: Any) -> dict[str, str]:
-    """A message as role and text; raises Refused."""
+def message(given: Any) -> dict[str, Any]:
+    """A message as role, text and, of an assistant, calls of tools; raises Refused."""
     if not isinstance(given, dict) or not isinstance(given.get("role"), str):
         raise Refused(400, "a message has a role and a content")
-    content = given.get("content")
+    content, calls = given.get("content"), []
+    if given["role"] == "assistant":
+        content, calls = content or "", [tool_call(c) for c in given.get("tool_calls") or []]
     if isinstance(content, list):
         texts = [part.get("text") if isinstance(part, dict) else None for part in content]
         content = "".join(map(str, texts)) if all(isinstance(t, str) for t in texts) else None
     if not isinstance(content, str):
         raise Refused(400, "the content of a message is a text")
-    return {"role": given["role"], "content": content}
+    return {"role": given["role"], "content": content} | ({"tool_calls": calls} if calls else {})
+
+
+def tool_call(given: Any) -> dict[str, Any]:
+    """A call as chat templates take it, with arguments as an object; raises Refused."""
+    try:
+        name, arguments = given["function"]["name"], given["function"]["arguments"]
+        arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except (LookupError, TypeError, ValueError, RecursionError):
+        name = arguments = None
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise Refused(400, "a tool call has a function with a name, and JSON arguments")
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def reward(body: dict[str, Any]) -> float | None:

@@ -1,13 +1,15 @@
 """Sampling by agents: they play episodes against the policy, which is served to them over HTTP."""
 
 import ipaddress
+import json
 import time
 from typing import Annotated, Any
 
 import torch
 
 from rlzoo import Range, RlzooError, hookimpl, secret
-from rlzoo_zoo.samplers.session_server import Job, Refused, Server, Session
+from rlzoo_zoo.samplers.session_server import Job, Refused, Server, Session, message
+from rlzoo_zoo.tasks.tools import JSON_CALL, UNREADABLE, read_json
 
 MARK = "rlzoo:reply"  # in place of the policy's text, to find what a template writes after it
 TICK = 0.2  # seconds between looks at the clock
@@ -39,7 +41,9 @@ def sessions(
 
     An agent posts to /v1/sessions and gets an id, the prompt's messages, answer and index. Its
     base URL is then /v1/sessions/ID, where /chat/completions takes messages and returns the reply
-    with `token_ids` and log-probabilities. Each request repeats the messages so far and adds to
+    with `token_ids` and log-probabilities; a client that has one address posts to
+    /v1/chat/completions, with ID as the model. In answer to a request with `tools`, JSON within
+    <tool_call> tags comes as `tool_calls`. Each request repeats the messages so far and adds to
     them: the row keeps the policy's own tokens, and only what is new is tokenized, with mask 0.
     A POST to /v1/sessions/ID/reward, `{"reward": 1.0}`, ends the session; task=sessions scores by
     it. Sampling follows the recipe, not the request; `max_tokens` is observed. A row holds
@@ -199,15 +203,19 @@ class Table:
         text = self.tokenizer.decode(reply[:-1] if ended else reply, skip_special_tokens=False)
         session.turns.append(text)
         session.full = len(session.ids) >= self.limit
-        session.messages = [*body["messages"], {"role": "assistant", "content": text}]
+        said = {"role": "assistant", "content": text}
+        if body["tools"]:
+            said |= called(text, f"{session.id}-{turn}")
+        session.messages = [*body["messages"], message(said)]
         told = [
             {"token": self.tokenizer.decode([i]), "logprob": lp, "bytes": None, "top_logprobs": []}
             for i, lp in zip(reply, log_probs, strict=True)
         ]
+        finished = "stop" if ended else "length"
         choice = {
             "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": "stop" if ended else "length",
+            "message": said,
+            "finish_reason": "tool_calls" if "tool_calls" in said else finished,
             "logprobs": {"content": told},
             "token_ids": reply,
         }
@@ -223,6 +231,25 @@ class Table:
         }
         session.last = (body["messages"], answer)
         return answer
+
+
+def called(text: str, name: str) -> dict[str, Any]:
+    """The fields of a reply with `<tool_call>`s, which have ids that begin with `name`; none where
+    it has no call, or one that cannot be read."""
+    try:
+        calls = [read_json(call) for call in JSON_CALL.findall(text)]
+    except UNREADABLE:
+        return {}
+    if not calls:
+        return {}
+    functions = [{"name": c.name, "arguments": json.dumps(c.named)} for c in calls]
+    return {
+        "content": text.partition("<tool_call>")[0] or None,
+        "tool_calls": [
+            {"id": f"{name}-{i}", "type": "function", "function": function}
+            for i, function in enumerate(functions)
+        ],
+    }
 
 
 def columns(found: list[Session], policy, tokenizer) -> dict[str, Any]:

@@ -186,6 +186,71 @@ def test_a_chat_template_writes_between_the_turns(world):
     assert len(seen["first"]["choices"][0]["token_ids"]) <= 4
 
 
+CALL = '<tool_call>{"name": "guess", "arguments": {"n":3, "why": "h"}}</tool_call>'
+
+
+def test_calls_of_tools_come_as_fields_and_may_be_repeated_in_other_words(world, monkeypatch):
+    w, seen = world(*ONE, "task.prompt='<'", "rollout.max_new_tokens=90"), {}
+    tokenizer = w.trainer.models.tokenizer
+    tokenizer.chat_template = TEMPLATE.replace("<eos>", tokenizer.eos_token)
+    decode = type(tokenizer).decode
+    tools = [{"type": "function", "function": {"name": "guess", "parameters": {}}}]
+
+    def agent(w):
+        session = w.begin()
+        messages = [{"role": "user", "content": "3-4"}]
+        monkeypatch.setattr(tokenizer, "decode", lambda *a, **k: f"hi {CALL}")
+        _, first = w.chat(session, messages, max_tokens=4, tools=tools)
+        _, plain = w.chat(session, messages, max_tokens=4)  # the same messages: the same reply
+        seen["choice"] = first["choices"][0]
+        assert plain == first
+        (call,) = seen["choice"]["message"]["tool_calls"]
+        call["function"]["arguments"] = json.dumps({"n": 3, "why": "h"}, indent=1)
+        again = {"role": "assistant", "content": "hi ", "tool_calls": [call]}
+        bad = {**again, "tool_calls": [{"function": {"name": "guess", "arguments": "{"}}]}
+        other = {**again, "tool_calls": [{"function": {"name": "guess", "arguments": "{}"}}]}
+        new = {"role": "tool", "content": "12", "tool_call_id": call["id"]}
+        assert w.chat(session, [*messages, bad, new])[0] == 400
+        assert w.chat(session, [*messages, other, new])[0] == 409
+        monkeypatch.setattr(tokenizer, "decode", lambda *a, **k: decode(tokenizer, *a, **k))
+        status, second = w.chat(session, [*messages, again, new], max_tokens=4)
+        assert status == 200, second
+        seen["second"] = tokenizer.decode(second["prompt_token_ids"])
+        w.end(session, 1)
+
+    w.sample(agent)
+    assert seen["choice"]["finish_reason"] == "tool_calls"
+    assert seen["choice"]["message"]["content"] == "hi "
+    assert seen["second"].endswith(f"<tool>12{tokenizer.eos_token}<assistant>")
+
+
+@pytest.mark.parametrize("text", ["no call", "<tool_call>{</tool_call>", f"{CALL}<tool_call>[]"])
+def test_what_is_no_readable_call_stays_a_text(text):
+    assert module.called(text, "s-1") == {}
+    assert module.called(CALL, "s-1")["tool_calls"][0]["function"]["name"] == "guess"
+
+
+def test_an_empty_reply_may_be_repeated_as_null():
+    empty = {"role": "assistant", "content": ""}
+    assert session_server.message({"role": "assistant", "content": None}) == empty
+    with pytest.raises(session_server.Refused):
+        session_server.message({"role": "user", "content": None})
+
+
+def test_a_client_with_one_address_names_the_session_as_its_model(world):
+    def agent(w):
+        session, other = w.begin(), w.begin()
+        for one in (session, other):
+            body = {"messages": one["messages"], "model": one["id"]}
+            status, answer = w.ask("/v1/chat/completions", body)
+            assert (status, answer["id"]) == (200, f"{one['id']}-1")
+        assert w.ask("/v1/chat/completions", {**body, "model": "policy"})[0] == 410
+        assert w.end(session, 0.5)[0] == w.end(other, -0.5)[0] == 200
+
+    batch = world("rollout.prompts=1").sample(agent).batch
+    assert batch["sequence_scores"].tolist() == [0.5, -0.5]
+
+
 def test_repeated_requests_get_the_same_reply_and_changed_ones_none(world):
     def agent(w):
         session, other = w.begin(), w.begin()
