@@ -22,11 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import uvicorn
 import verifiers.v1 as vf
-from agent import post, work
 from openai import AsyncOpenAI
 from openenv.core.env_server import Action, Environment, Observation, State, create_app
 from openenv.core.generic_client import GenericEnvClient
 from openenv.core.llm_client import OpenAIClient
+
+from agent import post, work
 
 TURNS, TOP = 4, 15  # guesses of an episode; the largest number
 __all__ = ["Direct", "HiLo", "HiLoEnv", "play_verifiers"]  # verifiers looks for plugins here
@@ -123,7 +124,7 @@ def play_verifiers(harness="agents"):
         episode = within(env.run_episode(tasks[session["index"] % TOP], ctx))
         (trace,) = episode.traces
         post(f"{url}{session['path']}/reward", {"reward": trace.reward})
-        return episode
+        return trace.reward
 
     return play
 

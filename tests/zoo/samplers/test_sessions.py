@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from rlzoo_zoo.tasks.hi_lo import HiLo
 
 pytestmark = pytest.mark.process  # a server
 
+STUDIES = Path(__file__).parents[3] / "docs/studies"
 TOKEN = "a-token-for-these-tests"
 ONE = ("rollout.prompts=1", "rollout.samples=1")
 TEMPLATE = (
@@ -410,3 +412,32 @@ def test_a_weak_token_or_none_is_refused_before_a_model_loads(world, monkeypatch
     monkeypatch.delenv("RLZOO_ALLOW_ENV")
     with pytest.raises(RlzooError, match="RLZOO_TOKEN"):
         world()
+
+
+@pytest.mark.landing
+@pytest.mark.parametrize("library", ["verifiers", "openenv"])
+def test_loops_of_other_libraries_play_episodes(world, monkeypatch, library):
+    """docs/studies/agents.py: rows are what was served, and training goes on."""
+    for needed in ("verifiers.v1", "openenv.core", "fastmcp", "uvicorn"):
+        pytest.importorskip(needed)
+    monkeypatch.syspath_prepend(str(STUDIES))
+    import agents
+
+    w = world("rollout.prompts=1")
+    play, rewards = agents.PLAYERS[library](), []
+
+    def agent(w):
+        for _ in range(2):
+            rewards.append(play(w.url, w.begin()))
+
+    experience = w.sample(agent)
+    batch = experience.batch
+    mask = batch["response_mask"].bool()
+    gap = (batch["sampler_log_probs"] - batch["old_log_probs"]).abs()[mask].max()
+    assert gap < 1e-5
+    assert sorted(batch["sequence_scores"].tolist()) == sorted(rewards)
+    turns = [[t for t in turns if t] for turns in batch["turns"]]
+    for (*said, reward), number in zip(turns, batch["prompt_index"].tolist(), strict=True):
+        assert said[1::2] == [agents.heard(guess, number % 15 + 1) for guess in said[:-1:2]]
+        assert float(reward) == (said[-1] == str(number % 15 + 1))
+    assert w.trainer.update(experience)["tokens/gen"] > 0

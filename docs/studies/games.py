@@ -1,0 +1,76 @@
+"""Learning curves of small bases at games, over ten seeds: `grpo`, `gigpo` and `turn_gae`.
+
+    python docs/studies/games.py bases            # makes the bases, some CPU minutes each
+    python docs/studies/games.py runs --seeds 10  # those that are not there yet, 5 CPU s each
+    python docs/studies/games.py table            # into docs/environments.md
+
+All in runs/games, one thread. The settings were fixed before the runs; a pilot with seed 100 showed
+what a step costs.
+"""
+
+import argparse
+import os
+import statistics
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+import rlzoo
+from common import DOCS, put, table
+from rlzoo_lab.stats import mean_interval
+
+OUT = DOCS.parent / "runs" / "games"
+GAMES = {  # name -> task and id, options, tokens of an episode, how its base is made
+    "guess": (
+        "textarena:GuessTheNumber-v0", "task.lines=1 task.turns=4", 140,
+        "--right 0.25 --accuracy 0.15 --steps 250 --lr 4e-3",
+    ),
+    "gem": ("gem:game:GuessTheNumber-v0-easy", "task.lines=1", 330, "--accuracy 0.3"),
+    "nim": (
+        "textarena:Nim-v0", "task.lines=3", 260,
+        "--right 0.25 --accuracy 0.15 --steps 250 --lr 4e-3",
+    ),
+}  # fmt: skip
+RECIPES = ("grpo", "gigpo", "turn_gae")
+COMMON = (
+    "rollout.prompts=8 rollout.samples=4 train.steps=12 actor.lr=2e-3 eval.samples=64 "
+    "eval.every=0 run.threads=1 device=cpu"
+)
+
+
+def base(name):
+    return OUT / f"base-{name}"
+
+
+def bases():
+    """Mostly demonstrations of chance, so that a base has the form and plays badly."""
+    for name, (game, options, tokens, how) in GAMES.items():
+        if not base(name).exists():
+            words = [game, *options.split(), f"rollout.max_new_tokens={tokens}", *how.split()]
+            rlzoo.verb(["base", *words, "--out", str(base(name))])
+
+
+def runs(seeds):
+    zoo = rlzoo.load_zoo()
+    for seed in range(seeds):
+        for name, (game, options, tokens, _) in GAMES.items():
+            task, _, game = game.partition(":")
+            for recipe in RECIPES:
+                folder = OUT / name / f"{recipe}-{seed}"
+                if folder.exists() or not base(name).exists():
+                    continue
+                words = [f"task={task}", f"task.games=[{game}]", *options.split(), *COMMON.split()]
+                words += [f"rollout.max_new_tokens={tokens}", f"model.path={base(name)}"]
+                began = time.process_time()
+                rlzoo.run(recipe, [*words, f"seed={seed}", f"run.dir={folder}"], zoo=zoo)
+                print(name, recipe, seed, f"{time.process_time() - began:.1f} CPU s", flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["bases", "runs", "table"])
+    parser.add_argument("--seeds", type=int, default=10)
+    given = parser.parse_args()
+    if given.what == "bases":
+        bases()
+    elif given.what == "runs":
+        runs(given.seeds)
