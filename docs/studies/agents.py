@@ -35,7 +35,7 @@ sys.modules.setdefault("agents", sys.modules[__name__])  # by this name, also wh
 
 
 def heard(guess, number):
-    """What a guess is answered; None if it is right."""
+    """The answer to a guess; None if it is right."""
     if guess == str(number):
         return None
     if not guess.isdigit():

@@ -9,6 +9,7 @@ what a step costs.
 """
 
 import argparse
+import json
 import os
 import statistics
 import time
@@ -16,7 +17,7 @@ import time
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 import rlzoo
 from common import DOCS, put, table
-from rlzoo_lab.stats import mean_interval
+from rlzoo_lab.stats import t_interval
 
 OUT = DOCS.parent / "runs" / "games"
 GAMES = {  # name -> task and id, options, tokens of an episode, how its base is made
@@ -65,6 +66,34 @@ def runs(seeds):
                 print(name, recipe, seed, f"{time.process_time() - began:.1f} CPU s", flush=True)
 
 
+def interval(values, form="{:.3f} [{:.3f}, {:.3f}]"):
+    """Mean and Student's 95 % interval over seeds."""
+    found = t_interval(values)
+    return form.format(statistics.mean(values), found.low, found.high)
+
+
+def results():
+    """Each game's rows and its verdict, of the seeds that all recipes have."""
+    lines, verdicts = [], []
+    for name, (game, *_) in GAMES.items():
+        done = {r: [OUT / name / f"{r}-{s}" / "summary.json" for s in range(10)] for r in RECIPES}
+        every = [s for s in range(10) if all(done[r][s].exists() for r in RECIPES)]
+        if len(every) < 2:
+            continue
+        for recipe in RECIPES:
+            found = [json.loads(done[recipe][s].read_text()) for s in every]
+            before, after = ([row[f"eval_{x}"] for row in found] for x in ("before", "after"))
+            gained = [b - a for a, b in zip(before, after, strict=True)]
+            first = f"`{game.partition(':')[2]}`, {len(every)} seeds"
+            cells = [first if recipe == RECIPES[0] else "", f"`{recipe}`"]
+            change = interval(gained, "{:+.3f} [{:+.3f}, {:+.3f}]")
+            lines.append([*cells, f"{statistics.mean(before):.3f}", interval(after), change])
+        folders = [done[recipe][s].parent for recipe in RECIPES for s in every]
+        verdicts.append(f"`{game.partition(':')[2]}`: {rlzoo.compare(folders)['verdict'][0]}")
+    head = ["game", "recipe", "before", "after", "change"]
+    return table(head, lines) + "\n\n`rlzoo compare` finds: " + " ".join(verdicts)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["bases", "runs", "table"])
@@ -74,3 +103,5 @@ if __name__ == "__main__":
         bases()
     elif given.what == "runs":
         runs(given.seeds)
+    else:
+        put(DOCS / "environments.md", "games", results())
