@@ -1,6 +1,6 @@
 """An agent that plays hi-lo against `rlzoo serve`, with the standard library only.
 
-rlzoo serve grpo model=turns task.prompt='1-15:' rollout.max_new_tokens=26 &
+rlzoo serve grpo model=turns task.prompt="'1-15:'" rollout.max_new_tokens=26 &
 RLZOO_TOKEN=... python docs/studies/agent.py http://127.0.0.1:8011 --agents 16
 """
 

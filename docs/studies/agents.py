@@ -1,7 +1,7 @@
 """Environments of verifiers 0.4 and OpenEnv 0.3 that play hi-lo against `rlzoo serve`.
 
     pip install verifiers 'openenv-core==0.3.0'
-    rlzoo serve grpo model=turns task.prompt='1-15:' rollout.max_new_tokens=26 &
+    rlzoo serve grpo model=turns task.prompt="'1-15:'" rollout.max_new_tokens=26 &
     RLZOO_TOKEN=... python docs/studies/agents.py verifiers http://127.0.0.1:8011 --agents 8
 
 verifiers: `Env.run_episode` with `Agent.interaction`, a request's way being harness, interception
