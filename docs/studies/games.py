@@ -11,6 +11,7 @@ step of GEM's game undid what the base had learned.
 import argparse
 import json
 import os
+import re
 import statistics
 import time
 from itertools import product
@@ -32,7 +33,8 @@ GAMES = {  # name -> task and id, options, tokens of an episode, steps, how its 
         "--right 0.25 --accuracy 0.15 --steps 250 --lr 4e-3",
     ),
 }  # fmt: skip
-RECIPES = ("grpo", "gigpo", "turn_gae")
+RECIPES, SEEDS = ("grpo", "gigpo", "turn_gae"), 10
+KINDS = ("accuracy", "score")
 COMMON = (
     "rollout.prompts=8 rollout.samples=4 train.minibatches=1 actor.lr=1e-3 eval.samples=64 "
     "eval.every=0 run.threads=1 device=cpu"
@@ -67,38 +69,53 @@ def runs(seeds):
             print(name, recipe, seed, f"{time.process_time() - began:.1f} CPU s", flush=True)
 
 
-def interval(values, form="{:.3f} [{:.3f}, {:.3f}]"):
+def interval(values):
     """Mean and Student's 95 % interval over seeds."""
-    found = t_interval(values)
-    return form.format(statistics.mean(values), found.low, found.high)
+    low, high = t_interval(values)
+    return f"{statistics.mean(values):+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def ends(folder):
+    """Held-out (accuracy, score) of a run, before and after: the score has partial credit."""
+    lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    seen = [line for line in map(json.loads, lines) if "eval/score" in line]
+    return [(line["eval/accuracy"], line["eval/score"]) for line in (seen[0], seen[-1])]
 
 
 def results():
-    """Each game's rows and its verdict, of the seeds that all recipes have."""
-    lines, verdicts = [], []
+    """A table and a verdict for each game, of the seeds that all recipes have."""
+    parts = []
     for name, (game, *_) in GAMES.items():
-        done = {r: [OUT / name / f"{r}-{s}" / "summary.json" for s in range(10)] for r in RECIPES}
-        every = [s for s in range(10) if all(done[r][s].exists() for r in RECIPES)]
-        if len(every) < 2:
+        runs = {r: [OUT / name / f"{r}-{seed}" for seed in range(SEEDS)] for r in RECIPES}
+        rows = zip(*runs.values(), strict=True)
+        done = [n for n, row in enumerate(rows) if all((f / "summary.json").exists() for f in row)]
+        if len(done) < 2:
             continue
-        for recipe in RECIPES:
-            found = [json.loads(done[recipe][s].read_text()) for s in every]
-            before, after = ([row[f"eval_{x}"] for row in found] for x in ("before", "after"))
-            gained = [b - a for a, b in zip(before, after, strict=True)]
-            first = f"`{game.partition(':')[2]}`, {len(every)} seeds"
-            cells = [first if recipe == RECIPES[0] else "", f"`{recipe}`"]
-            change = interval(gained, "{:+.3f} [{:+.3f}, {:+.3f}]")
-            lines.append([*cells, f"{statistics.mean(before):.3f}", interval(after), change])
-        folders = [done[recipe][s].parent for recipe in RECIPES for s in every]
-        verdicts.append(f"`{game.partition(':')[2]}`: {rlzoo.compare(folders)['verdict'][0]}")
-    head = ["game", "recipe", "before", "after", "change"]
-    return table(head, lines) + "\n\n`rlzoo compare` finds: " + " ".join(verdicts)
+        lines = []
+        for recipe, folders in runs.items():
+            before, after = zip(*(ends(folders[seed]) for seed in done), strict=True)
+            gains = [
+                [b[i] - a[i] for a, b in zip(before, after, strict=True)] for i in range(len(KINDS))
+            ]
+            means = (
+                [statistics.mean(x[i] for x in when) for when in (before, after)]
+                for i in range(len(KINDS))
+            )
+            cells = ("{:.2f}, {:.2f}".format(*pair) for pair in means)
+            both = zip(cells, map(interval, gains), strict=True)
+            lines.append([f"`{recipe}`", *(cell for pair in both for cell in pair)])
+        verdict = rlzoo.compare([runs[r][seed] for r in RECIPES for seed in done])["verdict"][0]
+        short = re.sub(r" \([^)]*\)", "", verdict)  # the numbers are those of the table
+        head = ["recipe", *(x for kind in KINDS for x in (f"{kind} before, after", "change"))]
+        title = f"`{game.partition(':')[2]}`, {len(done)} seeds. Accuracy by `compare`: {short}"
+        parts.append(f"{title}\n\n{table(head, lines)}")
+    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["bases", "runs", "table"])
-    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=SEEDS)
     given = parser.parse_args()
     if given.what == "bases":
         bases()
