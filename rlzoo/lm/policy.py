@@ -298,7 +298,8 @@ class Policy:
         response that the environment wrote, 0 without any."""
         mask = columns["response_mask"]
         seen = columns["response_attention"] - mask
-        out = self.log_prob_stats({**columns, "response_mask": mask + seen}, **options)
+        all_of_it = {**columns, "response_mask": columns["response_attention"]}
+        out = self.log_prob_stats(all_of_it, **options)
         nll = -(out["log_probs"] * seen).sum(1) / seen.sum(1).clamp(min=1)
         own = {name: x * mask for name, x in out.items() if name != "values"}
         return {**out, **own, "observation_nll": nll}

@@ -575,6 +575,8 @@ def pretend_gpu() -> Any:
             (torch.autograd, "has_torch_function", lambda *args: False),
             (torch.nn.Module, "to", _moved_module),
             (clip_grad, "_group_tensors_by_device_and_dtype", _by_device),
+            # a build for CUDA, on a machine without a driver
+            (torch.accelerator, "current_accelerator", nothing),
             (torch, "autocast", _Autocast),
             (torch, "is_autocast_enabled", _as_cpu(torch.is_autocast_enabled)),
             (torch, "get_autocast_dtype", _as_cpu(torch.get_autocast_dtype)),

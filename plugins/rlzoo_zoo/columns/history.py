@@ -3,7 +3,10 @@
 import hashlib
 from typing import Annotated
 
+import torch
+
 from rlzoo import Range, hookimpl
+from rlzoo.ops import on_host, pick, put
 
 
 def history(
@@ -41,7 +44,8 @@ def history(
     """
     seen = memory.setdefault("history", {})
     keys = [hashlib.sha256(text.encode()).hexdigest()[:16] for text in prompts]
-    found = sequence_scores.new_tensor([seen[key][0] if key in seen else start for key in keys])
+    before = [seen[key][0] if key in seen else start for key in keys]
+    found = put(torch.tensor(before, dtype=sequence_scores.dtype), sequence_scores.device)
     own: dict[str, list[int]] = {}
     for i, key in enumerate(keys):
         own.setdefault(key, []).append(i)
@@ -50,19 +54,22 @@ def history(
     kept = [key for key in own if len(seen.get(key, ())) > 2]
     for at in range(0, len(kept), rows):
         part = kept[at : at + rows]
-        before = [seen[key][2:] for key in part]
-        found_drift = drifts(policy, before, [own[key][0] for key in part], *now)
+        last = [seen[key][2:] for key in part]
+        first = torch.tensor([own[key][0] for key in part])
+        found_drift = drifts(policy, last, first, *now)
         drift.update(zip(part, found_drift, strict=True))
-    scores = sequence_scores.tolist()
+    scores = on_host(sequence_scores).tolist()
+    lengths = on_host(response_attention).long().sum(1).tolist()
+    last_columns = [on_host(x) for x in (response_ids, response_mask, old_log_probs)]
     for key, mine in own.items():
         v, n, *_ = seen.get(key, [start, weight])
         rho = min(max(2 ** (-drift.get(key, 0.0) / half), least), most)
         total = rho * n + len(mine)
         seen[key] = [(rho * n * v + sum(scores[i] for i in mine)) / total, total]
         if least < most:
-            length = int(response_attention[mine[-1]].sum())
-            last = (x[mine[-1], :length] for x in (response_ids, response_mask, old_log_probs))
-            seen[key] += [" ".join(map(repr, x.tolist())) for x in last]  # texts: quick to copy
+            row = mine[-1]
+            last = (x[row, : lengths[row]].tolist() for x in last_columns)
+            seen[key] += [" ".join(map(repr, x)) for x in last]  # texts: quick to copy
     return found
 
 
@@ -71,8 +78,8 @@ def drifts(policy, before, first, prompt_ids, prompt_mask, response_ids, mask, a
     texts, masks, log_mu = zip(*before, strict=True)
     acts = numbers(masks, mask)
     columns = {
-        "prompt_ids": prompt_ids[first],
-        "prompt_mask": prompt_mask[first],
+        "prompt_ids": pick(prompt_ids, first),
+        "prompt_mask": pick(prompt_mask, first),
         "response_ids": numbers(texts, response_ids),
         "response_mask": acts,
         "response_attention": numbers(["1 " * len(x.split()) for x in texts], attention),
@@ -85,7 +92,8 @@ def numbers(texts, like):
     """Texts of numbers as a tensor (b, T), right-padded with 0, of `like`'s dtype and device."""
     lists = [[float(x) for x in text.split()] for text in texts]
     width = max(1, *map(len, lists))
-    return like.new_tensor([one + [0.0] * (width - len(one)) for one in lists])
+    padded = [one + [0.0] * (width - len(one)) for one in lists]
+    return put(torch.tensor(padded, dtype=like.dtype), like.device)
 
 
 def check(*, least, most, **_):

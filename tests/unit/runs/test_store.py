@@ -494,7 +494,7 @@ def test_a_sweep_on_nodes_that_share_no_disk(zoo, micro, whole, tmp_path):
     bring(other)
     with pytest.raises(RunError, match="was made with another recipe: actor.lr"):
         check_folder(other)
-    with pytest.raises(RunError, match="--store: .*seed0 holds a run, and is not a sweep's"):
+    with pytest.raises(RunError, match="--store: .*seed0 contains a run, not a sweep"):
         bring(plan_sweep(words, zoo, str(tmp_path / "x"), f"{url}/ppo_gae--seed0"))
 
 
