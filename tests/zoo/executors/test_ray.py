@@ -269,4 +269,11 @@ def assert_gone(file):
     """The worker that wrote its number there has ended, or does so at once."""
     if file.exists():
         process = Path("/proc", file.read_text().split()[-1])
-        wait_for(lambda: not process.exists() or " Z " in (process / "stat").read_text())
+        wait_for(lambda: has_ended(process))
+
+
+def has_ended(process):
+    try:
+        return " Z " in (process / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the latter: it ended between open and read
+        return True
