@@ -116,8 +116,8 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
         if f.name == "sampling" and f.passed is False and f.off is not None:
             policy.sampled_as_scored = False
             notes.append(
-                f"{path}: what is sampled with a cache is {f.message}; rollout.old_log_probs=auto "
-                "takes the scored ones"
+                f"{path}: with a cache, a sampled token is {f.message}; rollout.old_log_probs=auto "
+                "uses the scored ones"
             )
         elif f.name == "static cache" and f.passed is False:
             policy.static = False
@@ -129,7 +129,7 @@ def enforce(policy: Subject, path: str) -> tuple[dict[str, str], list[str]]:
                 f"{path}: sensitive to padding, so prompts are sampled one length at a time"
             )
         if f.name == "trees" and policy.no_trees and not never_trees(policy.model):
-            notes.append(f"{path}: each row is read by itself, prompts are not shared: {f.message}")
+            notes.append(f"{path}: one row per pass, prompts not shared: {f.message}")
     return {f.name: f.message for f in findings}, notes
 
 

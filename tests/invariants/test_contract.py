@@ -114,7 +114,7 @@ def test_plain_ones_still_take_them(make, odd, name):
 def test_a_trial_that_raises_or_disagrees_means_no_trees_and_says_so(make, odd, monkeypatch):
     world = make(odd("falcon_alibi"))
     (note,) = world.notes
-    assert "each row is read by itself, prompts are not shared: TypeError: unsupported" in note
+    assert "one row per pass, prompts not shared: TypeError: unsupported" in note
     plain = Policy.run
     slip = lambda self, rows: plain(self, rows) + (0 if rows.place is None else 0.5)  # noqa: E731
     monkeypatch.setattr(Policy, "run", slip)
@@ -163,7 +163,7 @@ def test_checkpointing_that_a_model_lacks_or_gets_wrong_is_refused(make, odd, mo
 def test_a_cache_that_disagrees_is_noted_and_log_probs_are_recomputed(make, odd, name):
     world = make(odd(name), "rollout.max_new_tokens=12", recipe="grpo")
     (note,) = world.notes
-    assert "what is sampled with a cache is" in note
+    assert "with a cache, a sampled token is" in note
     assert "nats from its scored log-prob" in world.contract["sampling"]
     batch, metrics = step(world)
     again = make(odd(name), recipe="grpo").policy.log_probs(batch) * batch["response_mask"]
@@ -328,7 +328,7 @@ def test_a_run_records_what_its_model_was_found_to_be(zoo, odd, tmp_path):
     display = StopAt(None)
     words = [f"model.path={odd('falcon_alibi')}", *SMALL, "train.steps=1", f"run.dir={tmp_path}/a"]
     rlzoo.run("grpo", words, zoo=zoo, display=display)
-    assert sum("prompts are not shared" in text for text in display.notes) == 1
+    assert sum("prompts not shared" in text for text in display.notes) == 1
     found = json.loads((tmp_path / "a" / "summary.json").read_text())["model_contract"]
     assert found["trees"].startswith("TypeError")
     assert list(found) == ["head", "scoring", "trees", "gradient", "sampling"]

@@ -68,8 +68,8 @@ def history(
         seen[key] = [(rho * n * v + sum(scores[i] for i in mine)) / total, total]
         if least < most:
             row = mine[-1]
-            last = (x[row, : lengths[row]].tolist() for x in last_columns)
-            seen[key] += [" ".join(map(repr, x)) for x in last]  # texts: quick to copy
+            kept_row = (x[row, : lengths[row]].tolist() for x in last_columns)
+            seen[key] += [" ".join(map(repr, x)) for x in kept_row]  # texts: quick to copy
     return found
 
 
