@@ -6,7 +6,7 @@ from functools import partial
 
 from faults.harness import contents, differences, together
 
-REFUSALS = ("is at work there", "exists already", "is finished already")
+REFUSALS = ("another process is using it", "exists already", "is finished already")
 
 
 def race(case, place, reference, processes):
