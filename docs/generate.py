@@ -35,7 +35,7 @@ from rlzoo_lab.stats import t_interval
 sys.path.insert(0, str(Path(__file__).resolve().parent / "studies"))
 import families
 import gallery
-from common import DOCS, ROOT, parts_of, prose, with_block
+from common import DOCS, ROOT, parts_of, prose, table, with_block
 
 CONFIGS = ROOT / "configs"
 
@@ -439,13 +439,6 @@ SAID = {
     "Discount": "the type of an option that is the discount: `gamma: Discount = 1.0`",
     "CHECKS": "the checks of each kind of component, by its plural name",
 }
-
-
-def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """A table of Markdown without spaces around the bars: a count of words counts words."""
-    head = list(head)
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
 
 
 def own_functions(module: ModuleType) -> list[str]:

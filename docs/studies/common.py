@@ -33,10 +33,10 @@ def plan_of(name: str, zoo: Zoo) -> Plan:
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A table of Markdown without spaces around the bars: a count of words counts words."""
     head = list(head)
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join(lines)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"|{'|'.join(cells)}|" for cells in lines)
 
 
 def prose(text: str) -> str:
