@@ -108,7 +108,7 @@ def test_rank_intervals_hold_what_seeds_and_tasks_leave_open(scripts):
     like = page.not_told_apart(league["two"])
     assert like == {"b"}
     text = page.standings(league, {("one", "d"): "a reason"})
-    assert "| a | 1.5 | 1.0–2.0 | **0.9" in text
+    assert "|a|1.5|1.0–2.0|**0.9" in text
     assert "- Dashes on one (d): a reason." in text
 
 
@@ -121,10 +121,10 @@ def test_the_advice_is_held_against_the_best_of_its_task(scripts):
     runs = {row: [run_of(page, 0.1, means[row] + e) for e in turned[row]] for row in means}
     said = [{"choice": c, "direction": d, "tokens": 50} for c, d in (("rloo", 3.0), ("grpo", 0.5))]
     text = page.advice_tables({"one": runs}, {"one": said}, even)
-    assert "| one | 2 of 3 | rloo 1, grpo 1 | 1/2 | 0/2 | 2/2 |" in text
-    assert "| advisor | 1/2 | 0.205 |" in text
-    assert "| always GAE 0.95 | 2/2 | 0.000 |" in text
-    assert "| a blind pick | 1/2 |" in text
+    assert "|one|2 of 3|rloo 1, grpo 1|1/2|0/2|2/2|" in text
+    assert "|advisor|1/2|0.205|" in text
+    assert "|always GAE 0.95|2/2|0.000|" in text
+    assert "|a blind pick|1/2|" in text
 
 
 def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):
@@ -135,5 +135,5 @@ def test_a_row_beside_the_standings_is_compared_seed_by_seed(scripts):
 
     league = {"one": {"new": seeds([0.5, 0.7, 0.6]), "old": seeds([0.4, 0.6, 0.5])}}
     text = page.beside("new", league)
-    assert text.splitlines()[0] == "| task | seeds | new | minus old |"
-    assert text.splitlines()[2] == "| one | 3 | 0.600 | +0.100 [+0.100, +0.100] |"
+    assert text.splitlines()[0] == "|task|seeds|new|minus old|"
+    assert text.splitlines()[2] == "|one|3|0.600|+0.100 [+0.100, +0.100]|"

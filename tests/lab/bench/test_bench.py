@@ -389,7 +389,7 @@ def test_the_page_has_a_line_for_each_case():
     head = "| case | by | tok/CPU s | MB | faster | mem |\n|---|---|---|---|---|---|\n"
     rows = "| a | rlzoo | 9 | 8 |  |  |\n| a, 6 rows | trl | 3 | 2 | 3.00x | 4.00 |\n"
     lines = script("speed").side_by_side(head + rows + "b: failed").splitlines()
-    assert lines[2:] == ["| a | 9 | 8 | 3.00x | 4.00 |", "b: failed"]
+    assert lines[2:] == ["|a|9|8|3.00x|4.00|", "b: failed"]
 
 
 def test_arguments_stand_alone():
