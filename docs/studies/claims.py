@@ -160,7 +160,7 @@ def climbed(world: Oracle, k: int, steps: int = 20, length: float = 0.5) -> Orac
 
 
 def passed(k: int, seed: int) -> tuple[float, ...]:
-    """Of V_k as a critic: cosines with the gradients of Pass@1 and Pass@k, the share of visited
+    """V_k as a critic: cosines with the gradients of Pass@1 and Pass@k, the share of visited
     states where V_k is within 0.01 of "a right response can still be reached", and Pass@1 and
     Pass@16 after 20 steps."""
     world = make_world("outcome", FIVE, seed=seed)
@@ -191,14 +191,14 @@ def bayes(seed: int, error: float) -> tuple[float, ...]:
     """The value that Bayes' rule gives, V(s') = V(s) p(a | s, success) / pi(a | s) from the exact
     V of the prompts, against the exact V: explained variance after one token and after three,
     the share of visited states where it exceeds 1, and the correlation of V(s') - V(s) with the
-    exact advantage. `error`: of a normal error in the logits of p(. | s, success)."""
+    exact advantage. `error`: the standard deviation of a normal error in the logits of p(. | s, success)."""
     world = make_world("outcome", FIVE, seed=seed)
     tree = world.tree
     exact = world.pi * world.q / world.v.clamp(min=1e-300)[:, None]
     draw = torch.Generator().manual_seed(seed)
     noise = error * torch.randn(exact.shape, generator=draw, dtype=torch.float64)
-    told = (exact.clamp(min=1e-300).log() + noise).softmax(-1)
-    ratio = told / world.pi
+    oracle = (exact.clamp(min=1e-300).log() + noise).softmax(-1)
+    ratio = oracle / world.pi
     value = world.v.clone()  # of the prompts; the deeper ones are overwritten
     for depth in range(1, tree.horizon):
         here = tree.level(depth)

@@ -4,16 +4,16 @@
 
 arXiv:2606.29238 (abstract): the gradient matrix has an effective rank of about 2 for groups of 2, 4
 and 8, because every token of a response gets the same advantage and a group's advantages add up to
-zero. The abstract defines neither the matrix nor the rank, so both readings of the matrix (a weight's
-gradient; the group's gradients, one row a response) are measured by three common ranks.
+zero. The abstract defines neither the matrix nor the rank, so both readings of the matrix (a
+weight's gradient; the group's gradients, one row a response) are measured by three common ranks.
 
 For each of ten prompts a group of R sampled responses of 32 tokens that are not all alike under a
 rule (a word occurs), GRPO's standardised advantages, the gradient at ratio 1 of the linear
-layers of every tenth block. The control gives each token an independent standard normal advantage: if the claim's cause
-is right, its rank is higher.
+layers of every tenth block. The control gives each token an independent standard normal advantage:
+if the claim's cause is right, its rank is higher.
 
-Predicted before the run: no rank of a weight's gradient is near 2 at each R, and the control differs
-by less than a factor of 1.5; the stacked gradients have a rank that grows with R.
+Predicted before the run: no rank of a weight's gradient is near 2 at each R, and the control
+differs by less than a factor of 1.5; the stacked gradients have a rank that grows with R.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from common import DOCS, put, table
 from rlzoo.lm.loading import load_causal_lm, load_tokenizer, resolve_path
+from rlzoo_lab.stats import t_interval
 
 NAMES = ["Lily", "Tim", "Sara", "Ben", "Mia", "Tom", "Anna", "Max", "Lucy", "Sam"]
 WORDS = ("dog", "mom", "friend", "park", "happy", "day", "little", "was", "and")
@@ -111,10 +112,19 @@ def study(name: str) -> list[tuple[str, int, tuple[float, ...]]]:
                         for i, x in zip(rows, a, strict=True)]  # fmt: skip
                 sums = [torch.stack(parts).sum(0) for parts in zip(*each, strict=True)]
                 all_ranks = [ranks(singular_values(g)) for g in sums]
-                found.append((f"a weight, {kind}", size, tuple(map(median, zip(*all_ranks, strict=True)))))
+                middle = tuple(map(median, zip(*all_ranks, strict=True)))
+                found.append((f"a weight, {kind}", size, middle))
                 stacked = torch.stack([torch.cat([g.flatten() for g in one]) for one in each])
                 found.append((f"stacked, {kind}", size, ranks(singular_values(stacked))))
     return found
+
+
+def with_error(values: list[float]) -> str:
+    """The mean over prompts and half of its 95 % interval."""
+    interval = t_interval(values)
+    assert interval is not None
+    low, high = interval
+    return f"{fmean(values):.1f} ± {(high - low) / 2:.1f}"
 
 
 def rows_of(label: str, found: list[tuple[str, int, tuple[float, ...]]]) -> list[list[str]]:
@@ -125,7 +135,7 @@ def rows_of(label: str, found: list[tuple[str, int, tuple[float, ...]]]) -> list
     for kind in dict.fromkeys(kind for kind, _ in cases):
         cells = []
         for k in range(3):
-            cells.append(", ".join(f"{fmean(x[k] for x in cases[kind, n]):.1f}" for n in SIZES))
+            cells.append(", ".join(with_error([x[k] for x in cases[kind, n]]) for n in SIZES))
         lines.append([label, kind, *cells])
     return lines
 

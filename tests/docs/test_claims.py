@@ -74,3 +74,7 @@ def test_a_group_is_mixed_or_left_out():
     assert group_of(torch.tensor([0.0, 0, 0, 1]), 2) == [0, 3]
     assert group_of(torch.tensor([0.0, 1, 0, 1]), 2) == [0, 1]
     assert group_of(torch.zeros(4), 2) is None
+
+
+def test_a_mean_with_its_interval():
+    assert script("grpo_rank").with_error([1.0, 2.0, 3.0]) == "2.0 ± 2.5"
