@@ -191,7 +191,8 @@ def bayes(seed: int, error: float) -> tuple[float, ...]:
     """The value that Bayes' rule gives, V(s') = V(s) p(a | s, success) / pi(a | s) from the exact
     V of the prompts, against the exact V: explained variance after one token and after three,
     the share of visited states where it exceeds 1, and the correlation of V(s') - V(s) with the
-    exact advantage. `error`: the standard deviation of a normal error in the logits of p(. | s, success)."""
+    exact advantage. `error`: the standard deviation of a normal error in the logits of
+    p(. | s, success)."""
     world = make_world("outcome", FIVE, seed=seed)
     tree = world.tree
     exact = world.pi * world.q / world.v.clamp(min=1e-300)[:, None]
