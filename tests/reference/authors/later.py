@@ -217,8 +217,12 @@ def gae_length_adaptive(text: Text) -> Iterator[Pair]:
 
 
 def bpco(text: Text) -> Iterator[Pair]:
-    """Its advantages and targets, on responses of at least 1 / alpha tokens."""
-    theirs = functions(text("bpco"), "compute_lagae_advantage_return")
+    """Its advantages on responses of at least 1 / alpha tokens, its targets, and the gradient of
+    its loss, which holds no ratio down."""
+    names = "compute_lagae_advantage_return agg_loss compute_policy_loss_dppo_tv"
+    theirs = functions(text("bpco"), names, verl_F=verl(text("fipo verl")), AlgoConfig=type(None))
+    config = SimpleNamespace(clip_ratio_low=0.2, clip_ratio_high=0.1, clip_ratio=0.0,
+                             get=lambda _, default: default, global_batch_info={})  # fmt: skip
     for c in map(in_the_end, batches()):
         mask = c["response_mask"]
         for alpha in (0.4, 1.0):
@@ -228,6 +232,14 @@ def bpco(text: Text) -> Iterator[Pair]:
             got = ZOO.estimators["gae_length_adaptive"](c, alpha=alpha)
             yield "value", got["advantages"] * long, found[0] * mask * long
             yield "value", got["returns"], found[1] * mask
+        leaf, columns = leaf_of(c)
+        loss = theirs["compute_policy_loss_dppo_tv"](
+            c["old_log_probs"], leaf, c["advantages"], mask, "seq-mean-token-sum", config
+        )[0]  # fmt: skip
+        own = our_loss(
+            "dppo_tv", columns, "seq_mean_token_sum", clip_low=0.2, clip_high=0.1, cap=1e9
+        )
+        yield from loss_pairs(own, loss, leaf, value=False)
 
 
 def mopd(text: Text) -> Iterator[Pair]:
@@ -456,7 +468,7 @@ COMPARED: dict[str, tuple[Callable[[Text], Iterator[Pair]], str]] = {
     "raft": (raft, "`compute_raft_outcome_advantage`; scores 1, 0, -1"),
     "gae_decoupled": (gae_decoupled, "`GeneralizedAdvantageEstimator`"),
     "gae_length_adaptive": (gae_length_adaptive, "`GeneralizedAdvantageEstimator`; float32"),
-    "bpco": (bpco, "`compute_lagae_advantage_return`; alpha L >= 1"),
+    "bpco": (bpco, "its GAE, alpha L >= 1; `compute_policy_loss_dppo_tv`, cap 1e9"),
     "mopd": (mopd, "`OPDAdvantageEstimator`; alpha 0"),
     "fipo": (fipo, "`compute_policy_loss_future_kl`"),
     "real": (real, "`compute_policy_loss_real`; tau 0.5, 0.05"),
