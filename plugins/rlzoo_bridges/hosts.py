@@ -198,7 +198,7 @@ HOSTS: dict[str, Host] = {
             },
             asks={
                 "values": "--advantage-estimator ppo, for which a critic is built",
-                "old_log_probs": "a critic, --kl-coef, or more than one step for a rollout",
+                "old_log_probs": "a critic, --kl-coef, or more than one step per rollout",
                 "sampler_log_probs": "a rollout function that returns log-probabilities",
                 "ref_log_probs": "--kl-coef or --use-kl-loss",
             },

@@ -1,4 +1,4 @@
-"""V^ by branching: the mean further score of fresh rollouts, VinePPO's stand-in for a critic."""
+"""V^ by branching: the mean score to come in fresh rollouts, which replaces VinePPO's critic."""
 
 from rlzoo import hookimpl
 
