@@ -125,7 +125,7 @@ def cancelled_table() -> str:
     for name in ("outcome", "key_noise"):
         found = [cancelled(name, seed) for seed in SEEDS]
         rows.append([name, *(spread([f[k] for f in found]) for k in range(3))])
-        head = ["world", "share of pushes that cancel", "tokens pushed up in right responses",
+    head = ["world", "share of pushes that cancel", "tokens pushed up in right responses",
             "in wrong responses"]  # fmt: skip
     return table(head, rows)
 
