@@ -151,7 +151,7 @@ INTRO = """\
 # Gallery of recipes
 
 Which recipes are included, how does each learn, and which should you try first? `rlzoo run NAME`
-runs one, `rlzoo show recipe=NAME` prints its settings. Links lead to the formulas.
+runs one, `rlzoo show recipe=NAME` prints its settings.
 
 **Curves** show the mean score of training batches against the number of sampled tokens. The recipe
 is blue, with the range of its seeds; the task's best recipe is dashed. (DAPO filters its batches,
@@ -221,16 +221,14 @@ def advice(name: str, row: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
         return f"Measured [separately]({apart})." if apart else "This recipe was not measured yet."
     tasks = row["tasks"]
     behind = [task for task, found in tasks.items() if not found["like_best"]]
-    leads = 3 * row.get("high", facts["of"]) <= facts["of"] and not behind
-    text = "Try first" if leads else "Not first" if len(behind) == len(tasks) else "Worth a try"
-    if behind:
-        gains = sorted(max(tasks[task]["share"], 0) for task in behind)
-        low_high = dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1]))
-        where = listed(behind) if len(behind) < len(tasks) else "every task"
-        text = f"**{text}.** Behind on {where}: {' to '.join(low_high)}."
-    else:
-        text = f"**{text}.** Level with the best on every task."
-    return text
+    if not behind:
+        leads = 3 * row.get("high", facts["of"]) <= facts["of"]
+        return f"**{'Try first' if leads else 'Worth a try'}**: level with the best on every task."
+    gains = sorted(max(tasks[task]["share"], 0) for task in behind)
+    low_high = " to ".join(dict.fromkeys(f"{gain:.0%}" for gain in (gains[0], gains[-1])))
+    if len(behind) == len(tasks):
+        return f"**Try others first**: behind on every task ({low_high})."
+    return f"**Worth a try**, but behind on {listed(behind)} ({low_high})."
 
 
 def listed(names: list[str]) -> str:

@@ -42,7 +42,7 @@ def ended_early(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
 def evaluated_otherwise(run: Record) -> Finding | None:
-    """Before learning, training and held-out accuracy agree unless their sampling differs."""
+    """Training and held-out accuracy differ because evaluations sample differently."""
     differ = [
         f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
         for k in ("temperature", "top_k", "top_p")

@@ -42,7 +42,7 @@ def texts(run: Record) -> list[dict[str, Any]]:
 
 @rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
 def data_differ_before_training(run: Record) -> Finding | None:
-    """Before any learning, training and held-out prompts should be answered equally well."""
+    """Before any learning, accuracy differs between training and held-out prompts."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if run.key("sampler.name") not in (None, "transformers"):  # it may replace groups
         return None

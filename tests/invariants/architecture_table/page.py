@@ -38,7 +38,7 @@ with sdpa, transformers' default, because its eager attention adds ALiBi twice, 
 | again | both gradients with `model.gradient_checkpointing=true`; log-probs and greedy tokens of a changed model, saved and loaded by transformers | 1e-5, 1e-4 |
 | prompt once | whether a pass reads a group's prompt only once | |
 
-A cell shows the largest error. A number in brackets refers to a line below the table.
+Each cell shows the largest error.
 
 ## The table
 
