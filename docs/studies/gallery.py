@@ -143,7 +143,7 @@ def panel(
 GROUPS = {
     "With a critic": "A second network predicts the value at each token.",
     "Without a critic": "Several responses per prompt or another baseline replace the critic, so "
-    "there is one model less to train.",
+    "there is one fewer model to train.",
     "For conversations": "These recipes assign credit to turns, in tasks that reply.",
     "With a teacher": "A better model, or the policy with a longer prompt, scores each token.",
 }

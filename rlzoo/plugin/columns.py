@@ -93,7 +93,7 @@ RESOURCES: dict[str, str] = {
     "uniforms": "noise (B, max_new_tokens) for a sampler",
     "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
-    "policy": "the policy, frozen while columns are made; "
+    "policy": "the policy, frozen while columns are computed; "
     "`log_prob_stats(columns, want=('entropy',))` -> log_probs and entropy (B, T)",
     "reference": "the frozen reference policy",
     "teacher": "the frozen teacher, with the policy's tokenizer",

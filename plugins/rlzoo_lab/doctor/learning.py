@@ -321,7 +321,7 @@ def critic_gradient_always_clipped(run: Record) -> Finding | None:
 
 @rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
 def loss_near_zero(run: Record) -> Finding | None:
-    """The policy loss is near 0 while the reward rises: that is normal."""
+    """The policy loss is near 0 while the reward rises, which is normal."""
     losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)
     size = fmean([abs(v) for v in losses])
     change, error = trend(rewards)

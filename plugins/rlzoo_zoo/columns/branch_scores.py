@@ -1,4 +1,4 @@
-"""Scores still to come, from K fresh rollouts of the state in which each step begins."""
+"""The remaining scores of K fresh rollouts from the state in which each step begins."""
 
 from typing import Annotated
 

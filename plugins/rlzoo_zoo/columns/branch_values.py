@@ -1,4 +1,4 @@
-"""V^ by branching: the mean score to come in fresh rollouts, which replaces VinePPO's critic."""
+"""V^ by branching: the mean remaining score of fresh rollouts, which VinePPO uses as values."""
 
 from rlzoo import hookimpl
 
