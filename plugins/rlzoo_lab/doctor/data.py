@@ -185,7 +185,7 @@ def _number(text: str) -> float | None:
 
 @rule(names.RIGHT, explains=("reward_is_noisy",))
 def other_numbers_count_as_correct(run: Record) -> Finding | None:
-    """Responses that are a different number than the answer count as correct."""
+    """Responses whose number differs from the answer count as correct."""
     pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
     known = [(a, b, s) for a, b, s in pairs if a is not None and b is not None and a != b]
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
