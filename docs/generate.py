@@ -375,7 +375,7 @@ def reading_block(zoo: Zoo) -> str:
     rows = [
         [f"[{name}](../rlzoo/{name})", cell(first_line(ROOT / "rlzoo" / name))] for name in READING
     ]
-    return table(["file", "what it is for"], rows)
+    return table(["file", "purpose"], rows)
 
 
 def first_line(path: Path) -> str:

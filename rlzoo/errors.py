@@ -1,4 +1,4 @@
-"""Every fault a user can mend, each with its exit status, and what messages are made of."""
+"""The errors that a user can fix, with their exit statuses, and helpers for their messages."""
 
 import difflib
 import errno

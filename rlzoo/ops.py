@@ -1,4 +1,4 @@
-"""Masked and group statistics, and the one reverse recursion behind the TD(lambda) family.
+"""Masked and group statistics, and the reverse recursion behind the TD(lambda) family.
 
 Shapes: x (B, T) per token or (B,) per row; mask (B, T), 1 where an action; group_ids (B,) of any
 order and any integers. Nothing loops over rows; the only loop over time is in `linear_scan`, over

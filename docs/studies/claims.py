@@ -89,7 +89,11 @@ def progress_table() -> str:
     for name, finish in cases.items():
         found = [progress(seed, finish) for seed in SEEDS]
         rows.append([name, *(spread([f[k] for f in found]) for k in (0, 1))])
-    head = ["policy", "with the soft optimal advantage", "with the policy's own advantage"]
+    head = [
+        "policy",
+        "correlation with the soft optimal advantage",
+        "with the policy's own advantage",
+    ]
     return table(head, rows)
 
 
@@ -122,8 +126,8 @@ def cancelled_table() -> str:
     for name in ("outcome", "key_noise"):
         found = [cancelled(name, seed) for seed in SEEDS]
         rows.append([name, *(spread([f[k] for f in found]) for k in range(3))])
-    head = ["world", "pushes that cancel", "tokens pushed up in right responses",
-            "in wrong ones"]  # fmt: skip
+    head = ["world", "share of pushes that cancel", "tokens pushed up in right responses",
+            "in wrong responses"]  # fmt: skip
     return table(head, rows)
 
 

@@ -124,7 +124,7 @@ def with_error(values: list[float]) -> str:
     interval = t_interval(values)
     assert interval is not None
     low, high = interval
-    return f"{fmean(values):.1f} ± {(high - low) / 2:.1f}"
+    return f"{fmean(values):.1f}±{(high - low) / 2:.1f}"
 
 
 def rows_of(label: str, found: list[tuple[str, int, tuple[float, ...]]]) -> list[list[str]]:

@@ -140,7 +140,7 @@ HOSTS: dict[str, Host] = {
             asks={
                 "values": "critic.enable=true",
                 "sampler_log_probs": "actor_rollout_ref.rollout.calculate_log_probs=true",
-                "ref_log_probs": "a KL penalty, for which a reference is built",
+                "ref_log_probs": "a KL penalty, which needs a reference model",
                 "sum_pi_squared": "actor_rollout_ref.actor.calculate_sum_pi_squared=true and "
                 "trainer.use_v1=false",
                 "greedy_scores": "reward_baselines, which verl computes only for its own remax",
@@ -197,8 +197,8 @@ HOSTS: dict[str, Host] = {
                 "score_weights": "a response has one reward",
             },
             asks={
-                "values": "--advantage-estimator ppo, for which a critic is built",
-                "old_log_probs": "a critic, --kl-coef, or more than one step for a rollout",
+                "values": "--advantage-estimator ppo, which builds a critic",
+                "old_log_probs": "a critic, --kl-coef, or more than one step per rollout",
                 "sampler_log_probs": "a rollout function that returns log-probabilities",
                 "ref_log_probs": "--kl-coef or --use-kl-loss",
             },

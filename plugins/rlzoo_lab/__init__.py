@@ -1,4 +1,4 @@
-"""The lab: what studies runs, and the verbs that do it. Comes in by entry points, as anybody's.
+"""The lab: tools and verbs to study runs, found through entry points like any other package's.
 
 May import the core. Verbs do not import each other, with two exceptions: a sweep ends in a
 comparison, and a report includes the doctor's findings. A module with `add_arguments` imports no

@@ -1,4 +1,4 @@
-"""What makes language models fast: where rows and weights are, in memory and among processes.
+"""Makes language models fast: places rows and weights in memory and among processes.
 
 May import `mdp`, `recipe`, `plugin`, `ops` and the packages below. Nothing here changes a number.
 

@@ -1,4 +1,4 @@
-"""Attention of rows packed into one line with shared prompts: each row sees only its own tokens.
+"""Attention for rows packed in one line with shared prompts: each row sees only its own tokens.
 
 All else in a layer looks at one position at a time, so that a group's prompt is worked on once.
 Attention takes the rows' queries, keys and values out of the line, runs torch's causal kernel on

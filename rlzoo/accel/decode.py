@@ -1,4 +1,4 @@
-"""Decoding: responses token by token with a KV cache, each token drawn by its uniform number.
+"""Decoding, token by token with a KV cache; each token is drawn with its own uniform number.
 
 transformers' models, with a loop of our own around them, because it may do what theirs may not:
 prompts that occur several times (a group's) are read once, rows that have ended leave the batch,

@@ -1,4 +1,4 @@
-"""How rows go through a network: in how many passes, and on which of several ranks.
+"""Splits rows into forward passes, and among the ranks if there are several.
 
 How rows are cut into passes changes no number that comes out, and no gradient.
 """

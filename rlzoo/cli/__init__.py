@@ -1,5 +1,5 @@
 # PYTHON_ARGCOMPLETE_OK
-"""The command line: a table of verbs, and how one is found, read and run.
+"""The command line: a table of verbs, and the code that finds, parses and runs one.
 
 May import `train` and the packages below. A verb's module is imported on first use:
 `--help` loads neither torch nor rich. All verbs but these few come by entry points of the group

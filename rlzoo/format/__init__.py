@@ -1,4 +1,4 @@
-"""Numbers and texts as text, the same wherever a verb shows them.
+"""Formats numbers and texts in the same way for all verbs.
 
 May import `ops`, `stats`, `errors`. No torch.
 

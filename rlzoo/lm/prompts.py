@@ -1,4 +1,4 @@
-"""How a prompt becomes tokens: plain text as it is, chat messages by the tokenizer's template."""
+"""Prompts as tokens: plain text unchanged, chat messages through the tokenizer's template."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""The rules of the token MDP: which prompts begin an episode, when one ends, what it is worth.
+"""The rules of the token MDP: which prompts begin an episode, when it ends, and how it is scored.
 
 The environment steps through them token by token, the sampler applies them to whole responses;
 neither has rules of its own.

@@ -1,4 +1,4 @@
-"""Plugins: what a component declares, what the columns are, and how both are found and called.
+"""Plugins: the declarations of components and columns, and how components are found and called.
 
 May import `ops`, `stats`, `errors`. Torch stays in `call`, which is imported when one is called.
 

@@ -1,4 +1,4 @@
-"""The border to plugins: whatever a plugin's code raises is an error of that plugin, on one line.
+"""The border to plugins: an exception in a plugin becomes a one-line error that names the plugin.
 
 The one place where anything may be caught. A Ctrl-C goes through, and so does a device's lack of
 memory, which the core mends; sys.exit does not: a component ends no run. Nor does one move the

@@ -1,4 +1,4 @@
-"""What goes into a component and what must come out of it: the one place where one is called.
+"""The only place where components are called: it prepares their inputs and checks their outputs.
 
 In: the columns that it needs, copies that it cannot spoil the batch by, each (B, T) one exactly 0
 off the mask, and no gradient where none belongs. Out: the right shape, dtype and device, finite if

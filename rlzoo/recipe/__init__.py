@@ -1,4 +1,4 @@
-"""Recipes: from words and files to a checked recipe, and from that to a plan of what runs.
+"""Recipes: reads and checks a recipe from arguments and files, and plans the components it needs.
 
 May import `plugin`, `data`, `format` and the packages below. No torch.
 

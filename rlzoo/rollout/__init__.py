@@ -1,4 +1,4 @@
-"""Rollouts: from prompts to responses with their scores.
+"""Rollouts: prompts, responses and their scores.
 
 May import `lm` and the packages below.
 

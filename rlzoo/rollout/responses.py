@@ -1,5 +1,5 @@
-"""Responses to prompts, by a sampler, whose columns are looked at before anything is made of them;
-and what samplers and column plugins may use: `sample`, `score`, the models."""
+"""Samples responses to prompts and checks the sampler's columns; also the resources of samplers and
+column plugins: `sample`, `score` and the models."""
 
 import itertools
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Run folders: what a run leaves on disk, and how it is read again.
+"""Run folders: the files of a run, and how they are read back.
 
 May import `recipe`, `parallel` and the packages below. No torch and no model.
 

@@ -1,4 +1,4 @@
-"""One training step: a batch with its columns and advantages, and the update that reads them.
+"""One training step: a batch with its columns and advantages, and the update that uses them.
 
 May import `rollout` and the packages below.
 

@@ -1,5 +1,5 @@
-"""The columns after scores: from the policy, the reference, the critic and plugins; rewards, with
-the KL in them; the advantages that the estimator makes of them."""
+"""Computes the columns after the scores: those of policy, reference, critic and plugins, then the
+rewards with their KL, then the estimator's advantages."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext

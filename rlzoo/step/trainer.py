@@ -1,4 +1,4 @@
-"""A recipe opened: its models, its optimizers, and one training step of them.
+"""An opened recipe: its models, its optimizers and one training step.
 
 A step is `sample`, whose phases `experience` lists in order, and `update` (`rlzoo.step.update`).
 """

@@ -1,4 +1,4 @@
-"""The update: epochs x mini-batches x micro-batches of policy and of value loss.
+"""The update: policy and value losses over epochs x mini-batches x micro-batches.
 
 An aggregation weighs the tokens of a whole mini-batch, before it is cut into micro-batches: how it
 is cut changes no gradient.

@@ -77,4 +77,4 @@ def test_a_group_is_mixed_or_left_out():
 
 
 def test_a_mean_with_its_interval():
-    assert script("grpo_rank").with_error([1.0, 2.0, 3.0]) == "2.0 ± 2.5"
+    assert script("grpo_rank").with_error([1.0, 2.0, 3.0]) == "2.0±2.5"

@@ -42,7 +42,7 @@ def ended_early(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, explains=("training_and_held_out_part",))
 def evaluated_otherwise(run: Record) -> Finding | None:
-    """Before any learning, training and held-out accuracy agree unless they sample differently."""
+    """Training and held-out accuracy differ because evaluations sample differently."""
     differ = [
         f"eval.{k}={option_text(run.key(f'eval.{k}'))} (training: {option_text(usual)})"
         for k in ("temperature", "top_k", "top_p")
@@ -71,7 +71,7 @@ def evaluated_otherwise(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",))
 def right_answers_are_not_paid(run: Record) -> Finding | None:
-    """A binary reward that pays nothing for many correct answers."""
+    """A binary reward is 0 for many correct answers."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     low = min(run.series("score/min"), default=1.0)
@@ -90,8 +90,7 @@ def right_answers_are_not_paid(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=3, explains=SYMPTOMS)
 def teacher_teaches_nothing(run: Record) -> Finding | None:
-    """A teacher that agrees with the policy gives no signal; one that stays far away cannot be
-    imitated."""
+    """The teacher agrees with the policy from the start, or the policy never comes closer to it."""
     if not run.has(TEACHER_KL):
         return None
     values = run.series(TEACHER_KL)

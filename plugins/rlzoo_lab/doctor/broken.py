@@ -137,7 +137,7 @@ def advantages_do_not_follow_scores(run: Record) -> Finding | None:
 @rule("advantages/mean", "advantages/std", "score/min", least=SHORTEST_TREND, explains=(*SYMPTOMS,
       "advantages_do_not_follow_scores", "update_too_large"))  # fmt: skip
 def advantages_not_centred(run: Record) -> Finding | None:
-    """With a baseline or whitening, advantages are positive and negative about equally."""
+    """Advantages mostly have the same sign, despite a baseline or whitening."""
     pairs = zip(run.series("advantages/mean"), run.series("advantages/std"), strict=True)
     off = median(mean / max(std, 1e-6) for mean, std in pairs)
     textbook = 0 < off < 2  # a reward of 0 or 1 without a baseline
@@ -216,7 +216,7 @@ def loss_does_not_follow_advantages(run: Record) -> Finding | None:
 
 @rule(names.UNTAUGHT, least=3, explains=(*SYMPTOMS, "advantage_at_the_end_is_off"))
 def tokens_without_advantage(run: Record) -> Finding | None:
-    """The first or last token of a response gets no advantage though others do."""
+    """The first or last token of a response gets no advantage although others do."""
     share = median(run.series(names.UNTAUGHT))
     if share < 0.9:
         return None
@@ -234,7 +234,7 @@ def tokens_without_advantage(run: Record) -> Finding | None:
 
 @rule(names.LAST_CORR, least=3, explains=SYMPTOMS)
 def advantage_at_the_end_is_off(run: Record) -> Finding | None:
-    """At the last action there is no future: the advantage is its reward minus V."""
+    """The advantage of the last action is not its reward minus V."""
     middle = median(run.series(names.LAST_CORR))
     if middle > 0.8 or late(run, names.SCORE_STD, 1.0) < 1e-6:
         return None
@@ -357,7 +357,7 @@ def says_yes_or_no(run: Record) -> bool:
 @rule(names.DISTINCT_IN_GROUP, names.ENTROPY, least=3, explains=(*SYMPTOMS,
       "policy_does_not_move"))  # fmt: skip
 def samples_are_copies(run: Record) -> Finding | None:
-    """All samples of a prompt are the same text though the policy has entropy."""
+    """All samples of a prompt are the same text although the policy has entropy."""
     samples, entropy = run.key("rollout.samples", 1), early(run, names.ENTROPY)
     same = early(run, names.DISTINCT_IN_GROUP)
     if samples < 2 or same > 1.05 / samples or entropy < 0.15:
@@ -375,7 +375,7 @@ def samples_are_copies(run: Record) -> Finding | None:
 
 @rule(names.REF_KL, explains=("kl_too_strong", "kl_exploding", "reward_flat", "reward_falling"))
 def reference_is_another_policy(run: Record) -> Finding | None:
-    """Before the first update the policy equals the reference: their KL must be 0."""
+    """The KL to the reference is not 0 before the first update."""
     first = abs(run.series(names.REF_KL)[0])
     if run.steps_of(names.REF_KL)[0] != 1 or first < 0.01:
         return None

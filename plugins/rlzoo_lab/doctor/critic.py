@@ -209,7 +209,7 @@ def critic_explains_nothing(run: Record) -> Finding | None:
 
 @rule("values/mean", "returns/mean", "critic/vf_bias", least=SHORTEST_TREND, explains=OF_A_CRITIC)
 def critic_targets_are_off(run: Record) -> Finding | None:
-    """The critic learns its targets, and these are not the returns."""
+    """The critic learns its targets, but these are not the returns."""
     values, taught = late(run, "values/mean"), late(run, "returns/mean")
     happened = values - late(run, "critic/vf_bias")
     spread = max(late(run, "rewards/std", 0.0), 0.02)

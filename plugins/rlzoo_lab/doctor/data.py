@@ -42,7 +42,7 @@ def texts(run: Record) -> list[dict[str, Any]]:
 
 @rule(names.REWARD, names.RIGHT, least=FIRST_STEPS, explains=(*SYMPTOMS, *OF_CRITICS))
 def data_differ_before_training(run: Record) -> Finding | None:
-    """Before any learning, training prompts and held-out prompts are answered equally well."""
+    """Before any learning, accuracy differs between training and held-out prompts."""
     held = run.evaluations[0].get(names.ACCURACY) if run.evaluations else None
     if run.key("sampler.name") not in (None, "transformers"):  # it may replace groups
         return None
@@ -122,7 +122,7 @@ def right_texts_are_judged_wrong(run: Record) -> Finding | None:
 
 @rule(names.RIGHT, least=3, explains=(*SYMPTOMS, *HARD, *OF_CRITICS))
 def answers_belong_to_other_prompts(run: Record) -> Finding | None:
-    """Responses are written as answers are, and yet none is ever correct."""
+    """Responses have the form of answers, but none is ever correct."""
     most = max((e.get(names.ACCURACY, 0.0) for e in run.evaluations), default=0.0)
     if not right_or_wrong(run) or fmean(run.series(names.RIGHT)) > 0.03 or most > 0.05:
         return None
@@ -159,7 +159,7 @@ def answers_belong_to_other_prompts(run: Record) -> Finding | None:
 @rule(names.REWARD, names.RIGHT, names.RIGHT_CORR, least=3, explains=("reward_is_noisy",
       "reward_is_gamed", "training_and_held_out_part"))  # fmt: skip
 def wrong_answers_are_paid(run: Record) -> Finding | None:
-    """A binary reward that pays many wrong answers."""
+    """A binary reward is 1 for many wrong answers."""
     right, paid = fmean(run.series(names.RIGHT)), fmean(run.series("score/mean") or [math.nan])
     corr = fmean(run.series(names.RIGHT_CORR))
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
@@ -185,7 +185,7 @@ def _number(text: str) -> float | None:
 
 @rule(names.RIGHT, explains=("reward_is_noisy",))
 def other_numbers_count_as_correct(run: Record) -> Finding | None:
-    """Responses that are a number, and another one than the answer, count as correct."""
+    """Responses whose number differs from the answer count as correct."""
     pairs = [(_number(s["response"]), _number(s["answer"]), s) for s in texts(run)]
     known = [(a, b, s) for a, b, s in pairs if a is not None and b is not None and a != b]
     high, low = max(run.series("score/max"), default=1.0), min(run.series("score/min"), default=0.0)
@@ -261,7 +261,7 @@ def prompts_are_cut(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=3, explains=("no_signal_in_groups", "training_and_held_out_part"))
 def training_is_cut_shorter(run: Record) -> Finding | None:
-    """Responses are longer in evaluations than training lets them be."""
+    """Responses are longer in evaluations than the training limit allows."""
     limit, longer = run.key("rollout.max_new_tokens"), run.key("eval.max_new_tokens")
     cut = fmean(run.series(names.TRUNCATED))
     if not limit or not longer or longer <= limit or cut < 0.05:

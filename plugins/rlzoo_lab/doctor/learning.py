@@ -78,7 +78,7 @@ def _warm_start(run: Record) -> str:
 @rule(names.SCORE_STD, names.REWARD, least=3, explains=(*SYMPTOMS, "policy_does_not_move",
       "reward_scale", "advantages_do_not_follow_scores"))  # fmt: skip
 def reward_constant(run: Record) -> Finding | None:
-    """All responses of a step have the same score: no signal."""
+    """All responses of a step have the same score, so there is no signal."""
     spread = run.series(names.SCORE_STD)
     flat = sum(s < 1e-8 for s in spread)
     if flat <= 0.8 * len(spread) or run.solved:
@@ -117,7 +117,7 @@ def reward_constant(run: Record) -> Finding | None:
 
 @rule(names.SCORE_STD, names.REWARD, least=SHORTEST_TREND, explains=SYMPTOMS)
 def no_response_is_right(run: Record) -> Finding | None:
-    """So few responses score that hardly any step has a signal."""
+    """So few responses earn a reward that hardly any step has a signal."""
     if max(run.series(names.SCORE_STD)) < 1e-8:
         return None  # `reward_constant` reports it
     best = max(run.series("score/max") or [0.0])
@@ -253,7 +253,7 @@ def entropy_collapse(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND)
 def reward_flat(run: Record) -> Finding | None:
-    """Neither the reward nor the held-out result rises beyond its noise."""
+    """Neither the reward nor the held-out result rises by more than its noise."""
     span = spans(run, names.REWARD)
     values = run.series(names.REWARD)
     change, error = trend(values)
@@ -321,7 +321,7 @@ def critic_gradient_always_clipped(run: Record) -> Finding | None:
 
 @rule(names.PG_LOSS, names.REWARD, least=SHORTEST_TREND)
 def loss_near_zero(run: Record) -> Finding | None:
-    """The policy loss is near 0 while the reward rises: that is normal."""
+    """The policy loss is near 0 while the reward rises, which is normal."""
     losses, rewards = run.series(names.PG_LOSS), run.series(names.REWARD)
     size = fmean([abs(v) for v in losses])
     change, error = trend(rewards)

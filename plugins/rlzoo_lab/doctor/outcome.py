@@ -54,7 +54,7 @@ def _paid_on(run: Record, gone: tuple[str, Mapping[str, Any], Mapping[str, Any]]
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "update_too_large"))
 def reward_is_gamed(run: Record) -> Finding | None:
-    """The training reward rises and accuracy does not."""
+    """The training reward rises but accuracy does not."""
     corr = late(run, names.RIGHT_CORR, 0.0)  # nothing is correct at the end: no correlation
     gone = fallen(run)
     if not rises(run) or corr > 0.98 or not right_or_wrong(run):
@@ -82,7 +82,7 @@ def reward_is_gamed(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=(*OF_ENDS, "held_out_falls"))
 def one_reward_displaces_another(run: Record) -> Finding | None:
-    """One of several rewards rises held out while another falls from its best."""
+    """On held-out prompts, one of several rewards rises while another falls from its best."""
     keys = [k for k in (run.evaluations or [{}])[-1] if k.startswith("eval/reward/")]
     if len(keys) < 2 or not rises(run):
         return None
@@ -105,7 +105,7 @@ def one_reward_displaces_another(run: Record) -> Finding | None:
 
 @rule(names.REWARD, names.DISTINCT_TEXTS, least=SHORTEST_TREND, explains=OF_ENDS)
 def texts_become_alike(run: Record) -> Finding | None:
-    """For tasks without correct answers: the reward rises and all prompts get the same text."""
+    """In a task without correct answers, the reward rises and all prompts get the same text."""
     before, after = ends(run.series(names.DISTINCT_TEXTS))
     if right_or_wrong(run) or not rises(run) or before < 0.3 or after > 0.6 * before:
         return None
@@ -164,7 +164,7 @@ def training_and_held_out_part(run: Record) -> Finding | None:
 
 @rule(explains=("reward_falling", "reward_flat", "entropy_collapse", "kl_exploding"))
 def held_out_falls(run: Record) -> Finding | None:
-    """The last evaluation is worse than an earlier one beyond chance."""
+    """The last evaluation is significantly worse than an earlier one."""
     gone = fallen(run)
     if gone is None:
         return None
@@ -211,7 +211,7 @@ def held_out_falls(run: Record) -> Finding | None:
 
 @rule(names.REWARD, least=SHORTEST_TREND, explains=("reward_flat",))
 def reward_falling(run: Record) -> Finding | None:
-    """The reward falls beyond its noise."""
+    """The reward falls by more than its noise."""
     span, values = spans(run, names.REWARD), run.series(names.REWARD)
     change, error = trend(values)
     if change >= -3 * error or change == 0 or run.improved:

@@ -110,7 +110,7 @@ def _narrowest_shipped(loss: str) -> float:
 
 @rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def clip_too_narrow(run: Record) -> Finding | None:
-    """Tokens are clipped though the policy has hardly moved."""
+    """Tokens are clipped although the policy has hardly moved."""
     clips = {
         k: v
         for k, v in run.recipe.items()
@@ -171,7 +171,7 @@ def update_too_large(run: Record) -> Finding | None:
 
 @rule(names.TRUNCATED, least=1, explains=(*SYMPTOMS, "no_response_is_right"))
 def length_limit_too_short(run: Record) -> Finding | None:
-    """Responses were truncated before any update could lengthen them, and still are."""
+    """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
     at_once, tail = values[0], late(run, names.TRUNCATED)
     if at_once < 0.3 or max(at_once, tail) < 0.4 or not right_or_wrong(run):
@@ -279,7 +279,7 @@ def evaluation_too_small(run: Record) -> Finding | None:
 
 @rule(explains=("held_out_falls", "training_and_held_out_part"))
 def evaluation_cut_off(run: Record) -> Finding | None:
-    """Held-out responses are truncated where those of training are not."""
+    """Held-out responses are truncated but those of training are not."""
     cut = [e["eval/truncated"] for e in run.evaluations if "eval/truncated" in e]
     if not cut or cut[-1] < 0.2 or cut[-1] < 2 * late(run, names.TRUNCATED, 1.0) + 0.1:
         return None

@@ -114,7 +114,7 @@ def _why_still(run: Record) -> tuple[str, str, str]:
 
 @rule(names.PPO_KL, "actor/lr", least=3, explains=(*SYMPTOMS, "epsilon_shortens_steps"))
 def policy_does_not_move(run: Record) -> Finding | None:
-    """After all updates the policy is where it began."""
+    """After all updates the policy is unchanged."""
     moved = movement(run)
     same = len({(right(run, i), e.get(names.SCORE)) for i, e in enumerate(run.evaluations)}) == 1
     if moved is None:
@@ -232,7 +232,7 @@ def epsilon_shortens_steps(run: Record) -> Finding | None:
 
 @rule("actor/lr", names.REWARD, least=12, explains=(*SYMPTOMS, "policy_does_not_move"))
 def rate_ends_early(run: Record) -> Finding | None:
-    """The learning-rate schedule is over long before the run."""
+    """The learning-rate schedule ends long before the run."""
     rates = run.series("actor/lr")
     top = max(rates)
     done = next((i for i in range(len(rates)) if max(rates[i:]) < 0.05 * top), len(rates))

@@ -1,4 +1,4 @@
-"""How sure `branch_values` are: half the width of a 95 % interval."""
+"""The uncertainty of `branch_values`: half the width of a 95 % interval."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The further scores of K fresh rollouts from the state in which each step of a response begins."""
+"""The remaining scores of K fresh rollouts from the state in which each step begins."""
 
 from typing import Annotated
 

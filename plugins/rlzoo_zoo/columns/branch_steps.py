@@ -1,4 +1,4 @@
-"""Which step of its response each token belongs to: where VinePPO cuts."""
+"""The step of the response that each token belongs to, as VinePPO splits it."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""An entropy bonus that adapts: up while the policy's entropy is low, off while it is high."""
+"""An adaptive entropy bonus: it grows while entropy is low and is off while entropy is high."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The score of the greedy response to each row's prompt: ReMax's baseline."""
+"""The score of the greedy response to each row's prompt, ReMax's baseline."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The mean reward of each prompt so far: SPO's tracker, a baseline without a group or a critic."""
+"""The mean past reward of each prompt (SPO): a baseline that needs neither group nor critic."""
 
 import hashlib
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""V* of a prompt: the best a policy near the reference can do, from the reference's own samples."""
+"""V* of a prompt: the best score of a policy near the reference, from the reference's samples."""
 
 import math
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Rejection: leave out what the sampler and the trainer see too differently."""
+"""Rejection: ignore tokens on which sampler and trainer disagree too much."""
 
 from typing import Annotated, Literal
 

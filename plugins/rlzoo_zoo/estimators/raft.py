@@ -21,7 +21,8 @@ def raft(
     over all tokens, those of wrong responses included. Breaks where scores are not 0/1: how much
     better a right response is does not count.
     Source: Dong et al. 2023, arXiv:2304.06767, who keep the best of K by a reward model; this is
-    the form for verifiable rewards of Xiong et al. 2025, arXiv:2504.11343.
+    the form for verifiable rewards of Xiong et al. 2025, arXiv:2504.11343, whose code
+    (RLHFlow/Minimal-RL) weighs a right response by its score.
     """
     return (sequence_scores > threshold).to(sequence_scores.dtype)[:, None] * response_mask
 

@@ -27,7 +27,7 @@ def echo(
     worse. They leave out their harness's warnings; here all tokens between turns count, those of a
     chat template too. prime-rl divides by the batch's observed tokens instead. A correction weighs
     both parts. Breaks where answers are noise, or so alike that predicting them teaches nothing.
-    Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3.
+    Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3; their code: microsoft/echo-rl.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
     clipped = ratio.clamp(1 - clip_low, 1 + clip_high)

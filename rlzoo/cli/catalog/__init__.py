@@ -1,4 +1,4 @@
-"""`rlzoo plugins`, `recipes` and `show`: the components and recipes, and what a recipe needs.
+"""`rlzoo plugins`, `recipes` and `show`: lists of components and recipes, and a recipe's needs.
 
 May import `train` and the packages below, and no other verb.
 

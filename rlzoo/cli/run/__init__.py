@@ -1,5 +1,5 @@
-"""`rlzoo run` and `resume`: training, watched. (No package is called rlzoo/run: `rlzoo.run` is
-a function.)
+"""`rlzoo run` and `resume`: training with a live display. (No package is called rlzoo/run, because
+`rlzoo.run` is a function.)
 
 May import `train` and the packages below, and no other verb.
 
