@@ -82,7 +82,7 @@ def wanted() -> Iterator[str]:
 def table(rows: dict[str, dict]) -> str:
     lines = [
         "| loss | staleness | sampled accuracy | 95 % | greedy | worst seed | collapsed | "
-        "nats from the sampler |",
+        "gap to the sampler, nats |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for staleness in STALENESS:
