@@ -123,7 +123,7 @@ def diagnose(
     plot: PathOrRun | None = None,
     html: PathOrRun | None = None,
 ) -> Document:
-    """Exact bias and variance of estimators, in a world small enough to know the truth, or on a
+    """Exact bias and variance of estimators, in a small enumerated world, or on a
     run's own batches: `rlzoo diagnose`.
 
     what: a recipe or a run. overrides: "estimator=gae,mc", "estimator.lam=0,0.5,1".
@@ -272,7 +272,8 @@ def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None 
 
 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
-    """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
+    """Check whether components, or a model, meet their contract: `rlzoo check`. `status` is 0 if
+    all pass.
 
     name: a component's name, or "model=PATH". overrides: its options, "lam=0.5".
     A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
@@ -311,7 +312,7 @@ def export(
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
-    """Any verb of the command line by its name, one that a plugin brings too:
+    """Any command by its name, including those of plugins:
     `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
 
     words, options: as the verb takes them; True gives an option without a value. Raises RlzooError.
