@@ -67,7 +67,7 @@ class ModelError(RlzooError):
 
 
 class RunError(RlzooError):
-    """A run folder is taken or invalid, or ranks do not belong together."""
+    """A run folder is in use or invalid, or ranks do not belong together."""
 
 
 class StoreError(RlzooError):

@@ -87,7 +87,7 @@ class Run:
         return f"failed: {reason}" if reason else "unfinished"
 
     def frame(self, what: str = "steps") -> Any:
-        """`steps`, `evaluations` or `samples` as a pandas DataFrame, a row each. Raises UsageError
+        """`steps`, `evaluations` or `samples` as a pandas DataFrame. Raises UsageError
         if pandas is not installed."""
         if what not in ("steps", "evaluations", "samples"):
             raise UsageError(f"frame: must be steps, evaluations or samples. Got {what!r}")
@@ -99,7 +99,7 @@ class Run:
         return rows.set_index("step") if what != "samples" and len(rows) else rows
 
     def plot(self, *metrics: str) -> Any:
-        """A matplotlib Figure: metrics of steps, one below the other; without any the reward, with
+        """A matplotlib Figure of the given metrics, one below the other; by default the reward and
         the held-out scores and their 95 % intervals. Raises UsageError for a metric that the run
         does not have."""
         known = dict.fromkeys(name for line in self.steps for name in line)
@@ -117,7 +117,7 @@ class Run:
         return verbs.evaluate(self, overrides, **options)
 
     def doctor(self) -> Found:
-        """What is wrong with it, in words: `rlzoo.doctor(run)`."""
+        """Its faults, with a remedy for each: `rlzoo.doctor(run)`."""
         return verbs.doctor(self)
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Found:
