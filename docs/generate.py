@@ -645,7 +645,7 @@ def vllm_block(zoo: Zoo) -> str:
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
         "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
-        f"{killed['status']} and this line. When it was resumed with a new server, its metrics "
+        f"{killed['status']} and the line below. When resumed with a new server, its metrics "
         f"were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a server that "
         f"was restarted in time, the run ended with status {killed['waited_status']}, and its "
         f"metrics were {ends[killed['waited_equal']]}."

@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -160,11 +160,16 @@ def standings(league: League, dashes: Mapping[tuple[str, str], str]) -> str:
     for (task, name), why in dashes.items():
         where.setdefault(why.split(", and task")[0], {}).setdefault(name, []).append(task)
     reasons = [
-        f"- {', '.join(by)} cannot run on "
-        f"{', '.join(dict.fromkeys(t for ts in by.values() for t in ts))}: {why}."
+        f"- {listed(by)} cannot run on {listed(t for ts in by.values() for t in ts)}: {why}."
         for why, by in where.items()
     ]
     return "\n".join([table(header, rows), "", *reasons]).strip()
+
+
+def listed(names: Iterable[str]) -> str:
+    """`a, b and c`, each once."""
+    *most, last = dict.fromkeys(names)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def failures(league: League, name: str) -> str:
@@ -282,8 +287,8 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
         f"The standings come from {len(every):,} runs on {len(league)} of "
-        f"{len(league) + len(waiting)} tasks. They took {minutes:.0f} CPU minutes on two shared "
-        f"CPU cores; the last ended on {day}.{missing}"
+        f"{len(league) + len(waiting)} tasks, which took {minutes:.0f} CPU minutes until "
+        f"{day}.{missing}"
     )
 
 

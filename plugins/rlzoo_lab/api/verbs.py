@@ -79,7 +79,7 @@ def compare(
     html: PathOrRun | None = None,
     plots: PathOrRun | None = None,
 ) -> Document:
-    """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
+    """Which configuration is better, by how much, and how certain this is: `rlzoo compare`.
 
     runs: runs and folders of sweeps, or a list of them.
 
@@ -249,7 +249,7 @@ def doctor(run: PathOrRun | None = None, *, environment: bool = False) -> Docume
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
-    """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
+    """One page about a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
     "report" is its path.
 
     Options:
@@ -260,7 +260,7 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
 
 
 def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = 0.1) -> Document:
-    """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
+    """Which estimator and lambda to prefer, from a short pilot run: `rlzoo advise`.
 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
 
