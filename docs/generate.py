@@ -645,10 +645,10 @@ def vllm_block(zoo: Zoo) -> str:
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
         "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
-        f"{killed['status']} and the line below. When resumed with a new server, its metrics "
-        f"were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a server that "
-        f"was restarted in time, the run ended with status {killed['waited_status']}, and its "
-        f"metrics were {ends[killed['waited_equal']]}."
+        f"{killed['status']} and the line below. When it was resumed with a new server, its "
+        f"metrics were {ends[killed['resumed_equal']]} to those of an undisturbed run. With a "
+        f"server that was restarted in time, the run ended with status {killed['waited_status']}, "
+        f"and its metrics were {ends[killed['waited_equal']]}."
     )
     line = f"```text\n{textwrap.fill(killed['said'][-1], 96)}\n```"
     return f"{lead}\n\n{table(head, rows)}\n\n{textwrap.fill(said, 100)}\n\n{line}"

@@ -287,8 +287,8 @@ def facts(league: League, folder: Path, waiting: list[str]) -> str:
     minutes = sum(seconds for _, seconds in cpu) / 60
     return (
         f"The standings come from {len(every):,} runs on {len(league)} of "
-        f"{len(league) + len(waiting)} tasks, which took {minutes:.0f} CPU minutes until "
-        f"{day}.{missing}"
+        f"{len(league) + len(waiting)} tasks, which took {minutes:.0f} CPU minutes "
+        f"(last run: {day}).{missing}"
     )
 
 
