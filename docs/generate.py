@@ -641,7 +641,10 @@ def vllm_block(zoo: Zoo) -> str:
         rows.append([*row, apart, f"{gap:.0e}"])
     head = ["sampler", "accuracy before", "after 20 steps (each seed)",
             "minus transformers', 95 %", "largest gap, nats"]  # fmt: skip
-    lead = f"`grpo` on `tiny` with `correction=tis`, vLLM {found['version']} on a CPU in float32:"
+    lead = (
+        "The table compares runs of `grpo` on `tiny` with `correction=tis` and vLLM "
+        f"{found['version']}, on a CPU in float32:"
+    )
     killed, ends = found["killed"], {True: "equal", False: "not equal"}
     said = (
         "A server was killed (SIGKILL) after step 4 of 8. The run ended with status "
