@@ -59,7 +59,7 @@ class DataError(RlzooError):
 
 
 class NotCached(DataError):
-    """Data of a hub that is not on this machine, and cannot be fetched now."""
+    """Data from a hub is not on this machine and cannot be fetched now."""
 
 
 class ModelError(RlzooError):
@@ -67,7 +67,7 @@ class ModelError(RlzooError):
 
 
 class RunError(RlzooError):
-    """A run folder is taken or invalid, or ranks do not belong together."""
+    """A run folder is in use or invalid, or ranks do not belong together."""
 
 
 class StoreError(RlzooError):
@@ -134,8 +134,8 @@ def words_of(error: BaseException) -> str:
 
 
 def typed_path(text: str) -> Path:
-    """A typed path, `~` filled in where there is such a home. Raises RlzooError
-    where no file can have that name."""
+    """A typed path, with `~` expanded if possible. Raises RlzooError if no file
+    can have that name."""
     path = os.path.expanduser(text)
     try:
         os.stat(path)
@@ -165,7 +165,7 @@ def of_the_machine(error: BaseException) -> str | None:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether an error means a full disk, also from safetensors or inside a component's error."""
+    """Whether an error means a full disk, even from safetensors or inside a component's error."""
     if isinstance(error, ComponentError) and error.__cause__:
         error = error.__cause__
     numbers = (errno.ENOSPC, errno.EDQUOT)

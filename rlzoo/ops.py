@@ -301,7 +301,7 @@ def _positions(mask: Tensor) -> Tensor:
 
 def has_holes(mask: Tensor) -> bool:
     """Whether an observation interrupts a response's actions; True without waiting if the mask is
-    only on a device, since code for holes is also right without them."""
+    only on a device, since code for holes also works without them."""
     known = carried(mask)
     if known is None:
         return True

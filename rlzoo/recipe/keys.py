@@ -86,7 +86,7 @@ class Model(Section):
         Literal["auto", "none", "bfloat16"], "auto: bfloat16 on CUDA, otherwise none"
     ]
     attention: Annotated[
-        str, "auto, or an implementation of transformers': sdpa, eager, flash_attention_2, ..."
+        str, "auto, or an implementation in transformers: sdpa, eager, flash_attention_2, ..."
     ]
     gradient_checkpointing: Annotated[bool, "recompute activations: less memory, a third more time"]
     compile: Annotated[bool, "torch.compile the passes over whole responses"]
@@ -203,7 +203,7 @@ class Train(Section):
     """The budget, and how a batch is learned from."""
 
     steps: Annotated[int | None, FROM_1, "budget: rollout-and-update steps"]
-    tokens: Annotated[int | None, FROM_1, "budget: tokens generated, all of them"]
+    tokens: Annotated[int | None, FROM_1, "budget: all generated tokens"]
     minutes: Annotated[float | None, FROM_0, "budget: wall time"]
     epochs: Annotated[int, FROM_1, "passes over each batch"]
     minibatches: Annotated[int, SOME, "optimizer steps per pass"]
@@ -227,7 +227,7 @@ class Eval(Section):
     samples: Annotated[int, SOME, "held-out samples of an evaluation"]
     temperature: Annotated[float, POSITIVE, "temperature of evaluations"]
     top_k: Annotated[int, FROM_0, "top-k of evaluations; 0: all"]
-    top_p: Annotated[float, SHARE, "nucleus of evaluations, after top_k"]
+    top_p: Annotated[float, SHARE, "top-p of evaluations, after top_k"]
     max_new_tokens: Annotated[
         int | None, SOME, "length limit of evaluations; null: rollout.max_new_tokens"
     ]
@@ -323,4 +323,4 @@ SECTIONS: dict[str, str] = {
 # Where several may be chosen, `KEY.NAME.option`; `KEY=[a,b]` is short and replaces the set.
 COLLECTIONS: dict[str, str] = {"rewards": "rewards", "columns": "columns", "loggers": "loggers"}
 
-WEIGHT = Option.read("weight", Annotated[float, "of a reward in the sum"], 1.0)
+WEIGHT = Option.read("weight", Annotated[float, "the reward's weight in the sum"], 1.0)

@@ -54,7 +54,7 @@ class Run:
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        """A dict for each line of metrics.jsonl, steps and evaluations in the order of time."""
+        """A dict for each line of metrics.jsonl, steps and evaluations in chronological order."""
         return list(self._folder.lines("metrics.jsonl"))
 
     @cached_property
@@ -69,13 +69,13 @@ class Run:
 
     @cached_property
     def samples(self) -> list[dict[str, Any]]:
-        """A dict for each response that was kept: step, prompt, response, answer, score,
+        """A dict for each saved response: step, prompt, response, answer, score,
         truncated."""
         return list(self._folder.lines("samples.jsonl"))
 
     @cached_property
     def recipe(self) -> dict[str, Any]:
-        """Every setting, resolved, as a tree of dicts. Raises RunError where it is damaged."""
+        """Every setting, resolved, as a tree of dicts. Raises RunError if it is damaged."""
         return self._folder.recipe()
 
     @property
@@ -87,8 +87,8 @@ class Run:
         return f"failed: {reason}" if reason else "unfinished"
 
     def frame(self, what: str = "steps") -> Any:
-        """`steps`, `evaluations` or `samples` as a pandas DataFrame, a row each. Raises UsageError
-        where pandas is not installed."""
+        """`steps`, `evaluations` or `samples` as a pandas DataFrame. Raises UsageError
+        if pandas is not installed."""
         if what not in ("steps", "evaluations", "samples"):
             raise UsageError(f"frame: must be steps, evaluations or samples. Got {what!r}")
         try:
@@ -99,7 +99,7 @@ class Run:
         return rows.set_index("step") if what != "samples" and len(rows) else rows
 
     def plot(self, *metrics: str) -> Any:
-        """A matplotlib Figure: metrics of steps, one below the other; without any the reward, with
+        """A matplotlib Figure of the given metrics, one below the other; by default the reward and
         the held-out scores and their 95 % intervals. Raises UsageError for a metric that the run
         does not have."""
         known = dict.fromkeys(name for line in self.steps for name in line)
@@ -117,7 +117,7 @@ class Run:
         return verbs.evaluate(self, overrides, **options)
 
     def doctor(self) -> Found:
-        """What is wrong with it, in words: `rlzoo.doctor(run)`."""
+        """Its faults, with a remedy for each: `rlzoo.doctor(run)`."""
         return verbs.doctor(self)
 
     def report(self, out: str | os.PathLike[str] | None = None) -> Found:
@@ -163,7 +163,7 @@ class Run:
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """Open a run folder, finished or not; no model is loaded, and none need be there.
+    """Open a run folder, finished or not; no model is loaded or required.
 
     Raises RunError where the folder is not a run, or its summary is damaged.
     """
@@ -184,7 +184,7 @@ def run(
     store: str | None = None,
     **keys: Any,
 ) -> Run:
-    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; leaves a run folder.
+    """Train as `rlzoo run recipe=RECIPE OVERRIDES...` does; writes a run folder.
 
     recipe: a name, or a recipe's file. overrides: words of the command line,
         ["estimator.lam=0.9"], or a mapping, {"estimator.lam": 0.9}. keys: more of them, lam=0.9.
@@ -214,7 +214,7 @@ def resume(
     dir: str | Path | None = None,
     store: str | None = None,
 ) -> Run:
-    """Resume an interrupted run from its last whole checkpoint, as `rlzoo resume` does.
+    """Resume an interrupted run from its last complete checkpoint, as `rlzoo resume` does.
 
     path: its folder, or the URL that it is kept at. zoo, display: as of `run`. trust_remote_code:
     run code that comes with the model, whatever the run's own recipe sets. dir: the folder

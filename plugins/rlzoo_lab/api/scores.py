@@ -25,7 +25,7 @@ def compare_scores(
     html: PathOrRun | None = None,
     plots: PathOrRun | None = None,
 ) -> Document:
-    """Which of several methods is better, by their scores; as `rlzoo.compare`.
+    """Which of several methods is better, by their scores; like `rlzoo.compare`.
 
     scores: name -> scores over seeds, (S,), or learning curves, (S, T), of numbers or an array.
         Higher is better. The last score of a curve counts.

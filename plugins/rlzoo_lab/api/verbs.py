@@ -79,7 +79,7 @@ def compare(
     html: PathOrRun | None = None,
     plots: PathOrRun | None = None,
 ) -> Document:
-    """Which configuration is better, by how much, and how sure that is: `rlzoo compare`.
+    """Which configuration is better, by how much, and how certain this is: `rlzoo compare`.
 
     runs: runs and folders of sweeps, or a list of them.
 
@@ -123,7 +123,7 @@ def diagnose(
     plot: PathOrRun | None = None,
     html: PathOrRun | None = None,
 ) -> Document:
-    """Exact bias and variance of estimators, in a world small enough to know the truth, or on a
+    """Exact bias and variance of estimators, in a small enumerated world, or on a
     run's own batches: `rlzoo diagnose`.
 
     what: a recipe or a run. overrides: "estimator=gae,mc", "estimator.lam=0,0.5,1".
@@ -249,7 +249,7 @@ def doctor(run: PathOrRun | None = None, *, environment: bool = False) -> Docume
 
 
 def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None = None) -> Document:
-    """One page of a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
+    """One page about a run, finished or not: curves, groups, tokens: `rlzoo report`. The document's
     "report" is its path.
 
     Options:
@@ -260,7 +260,7 @@ def report(run: PathOrRun, out: PathOrRun | None = None, *, watch: float | None 
 
 
 def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None = 0.1) -> Document:
-    """Which estimator and lambda to prefer, by a short pilot: `rlzoo advise`.
+    """Which estimator and lambda to prefer, from a short pilot run: `rlzoo advise`.
 
     overrides: with the budget, "train.steps=60"; "estimator=gae,rloo" names candidates.
 
@@ -272,7 +272,8 @@ def advise(recipe: PathOrRun, overrides: Overrides = (), *, share: float | None 
 
 
 def check(name: str | None = None, overrides: Overrides = (), *, all: bool = False) -> Rows:
-    """Hold components, or a model, to their contract: `rlzoo check`. `status` is 0 where all pass.
+    """Check whether components, or a model, meet their contract: `rlzoo check`. `status` is 0 if
+    all pass.
 
     name: a component's name, or "model=PATH". overrides: its options, "lam=0.5".
     A list of dicts: kind, component, file, name, passed (None: it does not apply), message.
@@ -311,7 +312,7 @@ def export(
 
 
 def verb(name: str, *words: PathOrRun, **options: Any) -> Document | Rows:
-    """Any verb of the command line by its name, one that a plugin brings too:
+    """Any command by its name, including those of plugins:
     `rlzoo.verb("sft", "data.jsonl", model="nano", out="start")`.
 
     words, options: as the verb takes them; True gives an option without a value. Raises RlzooError.

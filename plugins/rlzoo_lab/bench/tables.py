@@ -13,7 +13,7 @@ TITLES = {
     "step": "a whole training step",
     "startup": "start-up",
     "scaling": "how the cost of a step grows",
-    "processes": "a step on several processes, wall time",
+    "processes": "wall time of a step on several processes",
     "gpu": "on a device",
 }
 
