@@ -16,7 +16,7 @@ from typing import Any
 
 from rlzoo import __version__
 from rlzoo.errors import CheckpointError, RunError
-from rlzoo.plugin.border import Bound
+from rlzoo.plugin.component import Component
 from rlzoo.recipe.files import flatten
 from rlzoo.recipe.plan import Plan
 from rlzoo.runs.disk import read_json, write_json
@@ -115,14 +115,14 @@ def _versions() -> dict[str, str]:
 def _components(plan: Plan) -> dict[str, str]:
     """Section and name of each component -> where it comes from, and a hash of its file."""
     return {
-        f"{section} {bound.name}": f"{bound.component.origin}, source {_source_hash(bound)}"
-        for section, bound in plan.chosen.items()
+        f"{section} {b.name}": f"{b.component.origin}, source {source_hash(b.component)}"
+        for section, b in plan.chosen.items()
     }
 
 
-def _source_hash(bound: Bound) -> str:
+def source_hash(component: Component) -> str:
     try:
-        file = inspect.getsourcefile(inspect.unwrap(bound.component.function))
+        file = inspect.getsourcefile(inspect.unwrap(component.function))
         return hashlib.sha256(Path(str(file)).read_bytes()).hexdigest()[:16]
     except (OSError, TypeError):  # made in a session, of no file
         return "unknown"

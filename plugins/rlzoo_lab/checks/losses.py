@@ -14,8 +14,8 @@ def praise_raises_the_probability(s: Subject) -> str:
     """On the policy's own data a positive advantage pushes log_probs up, a negative one less."""
     note = ""
     for options in s.variants():
-        signs, push = _push(s, 1.0, **options)
-        _, opposite = _push(s, -1.0, **options)
+        signs, push = pushes(s, 1.0, **options)
+        _, opposite = pushes(s, -1.0, **options)
         praise = torch.where(signs > 0, push, opposite)[signs != 0]
         blame = torch.where(signs > 0, opposite, push)[signs != 0]
         assert bool((praise >= -1e-12).all()), (
@@ -36,10 +36,10 @@ def no_advantage_no_push(s: Subject) -> None:
     if "sequence_scores" in s.needs:
         raise NotApplicable("learns from the scores, too")
     for options in s.variants():
-        signs, push = _push(s, 10.0, **options)
+        signs, push = pushes(s, 10.0, **options)
         if bool((push[signs < 0] > 1e-12).any()):
             raise NotApplicable("imitates whatever the advantage, only more or less")
-        _, push = _push(s, 0.0, **options)
+        _, push = pushes(s, 0.0, **options)
         worst = float(push.abs().max())
         assert worst < 1e-9, (
             f"pushes by {worst:.3g} at advantage 0{show(options)}: does a target carry a gradient?"
@@ -112,16 +112,20 @@ def finite_far_off_policy(s: Subject) -> None:
             assert bool(ok), f"not finite at log-ratio {gap:g}{show(options)}"
 
 
-def _push(s: Subject, size: float, **options) -> tuple[Tensor, Tensor]:
+def pushes(
+    s: Subject, size: float, ref_log_probs: Tensor | None = None, **options
+) -> tuple[Tensor, Tensor]:
     """Signs (B, T), and what gradient descent does to log_probs (B, T) at advantages size * signs.
 
-    The ratio is 1, the reference the policy. Every other response is good, for losses that compare
-    the responses of a group.
+    The ratio is 1, the reference the policy if none is given. Every other response is good, for
+    losses that compare the responses of a group.
     """
     assert "log_probs" in s.needs, "needs no log_probs: what should it move?"
     columns = s.batch()
     for name in ("log_probs", "sampler_log_probs", "ref_log_probs"):
         columns[name] = columns["old_log_probs"]
+    if ref_log_probs is not None:
+        columns["ref_log_probs"] = ref_log_probs
     columns["full_kl"] = torch.zeros_like(columns["full_kl"])
     even = torch.arange(len(columns["group_ids"])) % 2 == 0
     signs = torch.where(even, 1.0, -1.0)[:, None] * columns["response_mask"]

@@ -479,7 +479,8 @@ CASES = {  # rule -> (triggers, does not)
 
 
 def test_every_rule_has_its_case():
-    assert {r.name for r in RULES} == set(CASES)
+    own = {"component_fails_its_check", "tokens_weighted_unequally"}  # test_components.py
+    assert {r.name for r in RULES} == set(CASES) | own
 
 
 def test_what_pays_part_by_part_need_not_pay_at_the_end():
