@@ -1,10 +1,12 @@
 """`rlzoo doctor RUN`: what is wrong with a run, judged by its metrics and samples, and what to try.
 
-May import `train` and below, and no other verb. No torch, no model.
+May import `train` and below, and no other verb but `checks`. No model; torch only for a run's own
+components.
 
     around    rules: when a run ended, how it was evaluated, its teacher
     broken    rules: what holds exactly in any correct run
     command   the arguments, and what is printed
+    components  rules: a run's own components, by `rlzoo check`
     critic    rules: does the critic learn, what does it explain, does that matter
     data      rules: prompts, answers, and how a response is read
     environment  versions, devices, plugins and terminal, for a bug report

@@ -5,6 +5,7 @@ check that fails shows which."""
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rlzoo.errors import RlzooError
 from rlzoo.plugin.component import Component
 from rlzoo.plugin.registry import Zoo, load_zoo
 from rlzoo.runs.provenance import source_hash
@@ -121,7 +122,6 @@ def on_own_samples(subject: Any, options: dict[str, Any]) -> str:
     with the reference at the policy and away from it, or where it needs what only a run has."""
     import torch
 
-    from rlzoo.errors import RlzooError
     from rlzoo_lab.checks.losses import pushes
     from rlzoo_lab.checks.subject import NotApplicable
 
