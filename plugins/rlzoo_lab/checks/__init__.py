@@ -22,6 +22,7 @@ May import `mdp`, `runs` and the layers below; no model.
     loggers       objects that are given metrics
     losses        which way policy and value losses push
     made_up       made-up batches with every column there is
+    own_samples   which tokens a loss or a correction weights, before any update
     subject       the component under judgement, and how it is called
     tasks         objects that draw prompts and score responses
 """
@@ -48,6 +49,7 @@ from rlzoo_lab.checks import (
     losses,
     tasks,
 )
+from rlzoo_lab.checks.own_samples import on_own_samples
 from rlzoo_lab.checks.subject import NotApplicable, Subject
 
 Check = Callable[[Subject], str | None]  # what it returns is worth saying where it passes
@@ -166,4 +168,4 @@ def _as_test(check: Check, subject: Subject) -> Callable[[], None]:
     return run
 
 
-__all__ = ["CHECKS", "CheckResult", "named", "parametrize", "run_checks"]
+__all__ = ["CHECKS", "CheckResult", "named", "on_own_samples", "parametrize", "run_checks"]

@@ -9,7 +9,7 @@ from helpers.made_up_runs import made_up_run
 from rlzoo.plugin.registry import load_zoo
 from rlzoo.runs.folder import open_folder
 from rlzoo.runs.provenance import source_hash
-from rlzoo_lab.checks.subject import Subject
+from rlzoo_lab.checks import own_samples
 from rlzoo_lab.doctor import components
 from rlzoo_lab.doctor.command import examine
 from rlzoo_lab.doctor.series import read_run
@@ -143,7 +143,7 @@ def test_most_losses_of_the_zoo_treat_tokens_alike_on_their_own_samples(zoo):
     unequal = {
         name
         for name, c in ((c.name, c) for c in zoo if c.kind == "policy_losses")
-        if c.origin.startswith("rlzoo_zoo.") and components.on_own_samples(Subject(c, zoo), {})
+        if c.origin.startswith("rlzoo_zoo.") and own_samples.on_own_samples(c, zoo, {})
     }
     assert unequal == {"clip_cov", "delightful", "high_entropy", "vimpo"}
 
@@ -151,7 +151,7 @@ def test_most_losses_of_the_zoo_treat_tokens_alike_on_their_own_samples(zoo):
 def test_words_for_weights():
     mask = torch.ones(1, 4, dtype=torch.bool)
     p = torch.tensor([[0.1, 0.9, 0.2, 0.8]])
-    said = components.unequal
+    said = own_samples.unequal
     assert said(torch.tensor([[2.0, 2, 2, 2]]), mask, p) == ""
     assert "above 0.2" in said(torch.tensor([[1.0, 0, 1, 0]]), mask, p)
     assert "after the first 1 " in said(torch.tensor([[1.0, 0, 0, 0]]), mask, p.flip(1))
