@@ -1,4 +1,5 @@
-"""V^ by branching: the mean further score of fresh rollouts, VinePPO's stand-in for a critic."""
+"""V^ by branching: the mean future score of new rollouts, which VinePPO uses instead of a
+critic."""
 
 from rlzoo import hookimpl
 

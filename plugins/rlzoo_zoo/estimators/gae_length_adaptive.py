@@ -1,4 +1,5 @@
-"""Length-adaptive GAE (VAPO): a lambda for each response, nearer to 1 the longer it is."""
+"""Length-adaptive GAE (VAPO): a lambda for each response, which is closer to 1 for longer
+responses."""
 
 from typing import Annotated
 
@@ -18,9 +19,9 @@ def gae_length_adaptive(
     """advantages = GAE(lam_i), lam_i = max(0, 1 - 1 / (alpha L_i)); returns = V + GAE(lam_critic).
 
     L_i is the row's number of actions. The sum of the weights lam^k is then about alpha L: the
-    same share of a response of any length. At alpha = 0.05 a response of 20 tokens or fewer
-    gets lam = 0, so on short answers this is td0: raise alpha there. All (B, T) but
-    bootstrap_values (B,). Breaks with an untrained critic, as GAE does, and more so on short rows.
+    same share of a response of any length. At alpha = 0.05, a response of 20 tokens or fewer gets
+    lam = 0, so this is td0 on short answers; raise alpha there. All (B, T) except bootstrap_values
+    (B,). It fails with an untrained critic, as GAE does, and more so on short rows.
     Source: Yue et al. 2025, arXiv:2504.05118.
     """
     length = response_mask.sum(1, keepdim=True).to(values.dtype).clamp(min=1)

@@ -1,4 +1,4 @@
-"""HL-Gauss: the critic as a classifier over bins, its target a Gaussian around the return."""
+"""HL-Gauss: the critic is a classifier over bins with a Gaussian around the return as target."""
 
 from typing import Annotated
 
@@ -17,10 +17,11 @@ def hl_gauss(
     """Cross-entropy -sum_k q_k log softmax(z)_k per token (B, T), z = `value_logits` (B, T, K).
 
     q_k is the mass of a Gaussian around G in bin k, renormalised; the bins' centres are
-    `value_support` (K,), evenly spaced, and the Gaussian's std is `sigma` bin widths. The mean of
-    q is G, to under 1 % of a bin width in the interior; within 3 sigma of an end it is pulled
-    inwards, at the very end by 0.37 bin widths (default sigma). G outside the support is clipped to
-    it (`returns_clipped`), which biases the critic: let critic.low and critic.high leave room.
+    `value_support` (K,), evenly spaced, and the Gaussian's std is `sigma` bin widths. In the
+    interior, the mean of q is G to within 1 % of a bin width; within 3 sigma of an end it is
+    shifted inwards, by 0.37 bin widths at the end itself (default sigma). G outside the support is
+    clipped to it (`returns_clipped`), which biases the critic, so choose critic.low and critic.high
+    with a margin.
     Source: Imani and White 2018, arXiv:1806.04613; Farebrother et al. 2024, arXiv:2403.03950.
     """
     low, high = value_support.min(), value_support.max()
