@@ -136,7 +136,7 @@ def options_table(options: Iterable[Option]) -> str:
 
 def page(c: Component, zoo: Zoo) -> str:
     formula, rest = parts_of(c)
-    broken = [s for s in sentences(rest) if s.startswith("Breaks")]
+    broken = [s for s in sentences(rest) if s.startswith("It fails")]
     notes = " ".join(s for s in sentences(rest) if s not in broken)
     kind = KINDS[c.kind]
     file = source_file(c)
@@ -148,7 +148,7 @@ def page(c: Component, zoo: Zoo) -> str:
     ]
     if notes:
         out.append(prose(notes))
-    out += [prose(s.replace("Breaks", "**It breaks**", 1)) for s in broken]
+    out += [prose(s.replace("It fails", "**It fails**", 1)) for s in broken]
     for text in dict.fromkeys(c.caution.values()):
         when = " or ".join(f"`{condition}`" for condition, why in c.caution.items() if why == text)
         where = "Without a correction" if when == "`correction`" else f"With {when}"

@@ -83,7 +83,7 @@ def attend(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     if attention_mask is not None or more.get("position_bias") is not None:
-        raise ModelError("its attention has a mask or a bias of its own")
+        raise ModelError("its attention has its own mask or bias")
     _, line = _here.passes[-1]
     rows, back = line.rows, line.back
     assert rows is not None

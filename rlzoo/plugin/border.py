@@ -110,7 +110,7 @@ def put_back(label: str, before: Process) -> str:
     number, here, limit = before
     now = this_process()
     if now[0] != number:
-        told = f"rlzoo: {label} made a copy of the process by os.fork; the copy ends\n"
+        told = f"rlzoo: {label} copied the process with os.fork; the copy is ended\n"
         with suppress(OSError):
             os.write(2, told.encode())
         os._exit(1)

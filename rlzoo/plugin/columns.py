@@ -1,4 +1,4 @@
-"""The columns of a batch: names, shapes, meanings and who makes them.  No torch here.
+"""The columns of a batch: names, shapes, meanings and origins. No torch here.
 
 B trajectories, T response positions, P prompt positions, K components or bins. Index t of a
 (B, T) column means "the state before token t, and the choice of token t". Off `response_mask`
@@ -29,7 +29,7 @@ STAGES = ("rollout", "score", "column", "estimate", "update")
 _TABLE = """
 prompts           | list | rollout  | prompt texts, as the policy reads them
 messages          | list | rollout  | prompts as chat messages: lists of role and content
-answers           | list | rollout  | the right answers
+answers           | list | rollout  | the correct answers
 responses         | list | rollout  | response texts, without EOS
 response_tokens   | list | rollout  | each action token, decoded separately; EOS is ""
 turns             | list | rollout  | texts of the turns, policy and environment alternating
@@ -59,7 +59,7 @@ teacher_log_probs | BT   | column   | log-probability under the frozen teacher
 teacher_kl        | BT   | column   | KL(policy, teacher) over the whole vocabulary
 sum_pi_squared    | BT   | column   | sum of squared token probabilities of the policy at rollout
 old_entropy       | BT   | column   | entropy of the policy's next-token distribution at rollout
-values            | BT   | column   | V(s_t), read before token t is chosen
+values            | BT   | column   | V(s_t), computed before token t is chosen
 bootstrap_values  | B    | column   | V after the last action: 0 if terminated, V(s_T) if truncated
 rewards           | BT   | estimate | `scores` minus coef * KL where KL is placed in the reward
 sequence_rewards  | B    | estimate | masked sum of `rewards`
@@ -91,7 +91,7 @@ WITH_GRADIENT = ("log_probs", "entropy", "observation_nll", "value_preds", "valu
 # Handles that a column plugin or a sampler may take as well as columns, supplied by the core.
 RESOURCES: dict[str, str] = {
     "uniforms": "noise (B, max_new_tokens) for a sampler",
-    "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is metered",
+    "sample": "sample(prompt_ids, prompt_mask, ...) -> columns; every token is counted",
     "score": "score(columns) -> sequence scores (B,) of other responses to prompts of the task",
     "policy": "the policy, frozen while columns are computed; "
     "`log_prob_stats(columns, want=('entropy',))` -> log_probs and entropy (B, T)",

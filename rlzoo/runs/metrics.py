@@ -1,4 +1,4 @@
-"""Metrics by name: what a line of metrics.jsonl may hold. Written by train, read by tools.
+"""Metrics by name: the keys of a line in metrics.jsonl. Written by train, read by tools.
 
 Losses report more, by names of their own, under `actor/` and `critic/`.
 """
@@ -90,7 +90,7 @@ response/eos | share | | responses that ended with EOS
 response/right | share | a verifier | correct responses that ended, out of at most 64
 response/distinct | share | | different texts among the step's responses
 group/distinct | share | | different texts within a group, over all groups
-group/no_signal | share | | groups with equal scores, from which group estimators learn nothing
+group/no_signal | share | | groups with equal scores, which give group estimators no signal
 sampler/log_prob_gap | nats | | mean of abs(log pi - log mu), where mu is the sampler; 0 up to \
 rounding without top-k and top-p (measured on 4 rows if old_log_probs are the sampler's)
 actor/ref_kl | nats per token | a reference | mean of log pi - log pi_ref at rollout

@@ -59,16 +59,16 @@ def settle(
         if mixed:
             raise RunError(
                 f"{folder.path / 'recipe.yaml'} was changed since the run began: "
-                f"{', '.join(mixed)}; put it back, or train another run with it "
-                f"(rlzoo run recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
+                f"{', '.join(mixed)}; restore it, or train another run with it (rlzoo run "
+                f"recipe={folder.path / 'recipe.yaml'} run.dir=NEW)"
             )
         for what in ("versions", "components"):
             changed |= _differences(last[what], now[what])
         notes = [f"changed after step {at}: {text}" for text in changed.values()]
     if state and state.get("identity", who) != who:
         raise CheckpointError(
-            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another "
-            "run: it was trained with another recipe"
+            f"{folder.checkpoints}: the checkpoint of step {at} belongs to another run, which was "
+            "trained with another recipe"
         )
     if last is None or notes:
         start = {} if parts or not weights else {"weights": weights}

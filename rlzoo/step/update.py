@@ -238,7 +238,7 @@ def _named(losses: Sequence[Bound]) -> Iterator[None]:
             raise
         raise ComponentError(
             f"{' or '.join(bound.component.label for bound in losses)}: changes a tensor in place "
-            "(x += 1, x.clamp_()) that its gradient needs; make a new one (x = x + 1)"
+            "(x += 1, x.clamp_()) that its gradient needs; create a new one (x = x + 1)"
         ) from None
 
 

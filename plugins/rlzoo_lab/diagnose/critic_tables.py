@@ -1,4 +1,4 @@
-"""A critic by position, and in bins of its own values."""
+"""A critic by position and in bins of its values."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,8 +11,8 @@ def share(x: float) -> str:
 
 
 def cell_tables(critic: Mapping[str, Any], where: str, truth: str) -> list[Any]:
-    """`positions` and `bins`, lines of `rlzoo.step.critic_quality.cells`; `truth`: what V stands
-    beside."""
+    """`positions` and `bins`, lines of `rlzoo.step.critic_quality.cells`; `truth`: the quantity
+    compared with V."""
     tables = []
     for title, key in (("position", "positions"), ("bin of V", "bins")):
         lines = critic[key]

@@ -1,4 +1,5 @@
-"""All rules, causes first: what must hold, data, a still policy, settings, critic, learning."""
+"""All rules, causes first: exact facts, data, a policy that does not move, settings, critic,
+learning."""
 
 from rlzoo_lab.doctor import (
     around,

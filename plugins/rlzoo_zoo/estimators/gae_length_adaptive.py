@@ -1,4 +1,5 @@
-"""Length-adaptive GAE (VAPO): a lambda for each response, nearer to 1 the longer it is."""
+"""Length-adaptive GAE (VAPO): a lambda for each response, which is closer to 1 for longer
+responses."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""RAFT: learn from right responses only, without a baseline."""
+"""RAFT: learns only from correct responses, without a baseline."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ def raft(
     sequence_scores,
     response_mask,
     *,
-    threshold: Annotated[float, Range(), "a response with a higher score is right"] = 0.0,
+    threshold: Annotated[float, Range(), "responses with a higher score are correct"] = 0.0,
 ):
-    """A_i = 1 at every token of a right response, 0 at every other token, (B, T).
+    """A_i = 1 at every token of a correct response, 0 at every other token, (B, T).
 
     A response is right if its `sequence_scores` (B,) exceed `threshold`. With the loss `reinforce`
     and one step per batch this is rejection sampling and supervised learning on what is kept

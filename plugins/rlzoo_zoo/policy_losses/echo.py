@@ -1,4 +1,4 @@
-"""ECHO: PPO's clip on the actions, cross-entropy on what the environment answered."""
+"""ECHO: PPO's clip on the actions, cross-entropy on the environment's answers."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ def echo(
     observation_nll,
     response_mask,
     *,
-    weight: Annotated[float, Range(0), "of the cross-entropy"] = 0.05,
+    weight: Annotated[float, Range(0), "weight of the cross-entropy"] = 0.05,
     clip_low: Annotated[float, Range(0, 1)] = 0.2,
     clip_high: Annotated[float, Range(0)] = 0.2,
 ):
@@ -43,7 +43,7 @@ def echo(
     }
 
 
-CAUTION = {"aggregation.name != seq_mean_token_mean": "it weighs observations by other lengths"}
+CAUTION = {"aggregation.name != seq_mean_token_mean": "it weights observations by other lengths"}
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""HL-Gauss: the critic as a classifier over bins, its target a Gaussian around the return."""
+"""HL-Gauss: the critic is a classifier over bins with a Gaussian around the return as target."""
 
 from typing import Annotated
 

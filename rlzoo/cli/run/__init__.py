@@ -4,6 +4,6 @@
 May import `train` and the packages below, and no other verb.
 
     command  train a recipe in a new folder
-    lines    a line for a step, for logs and pipes; the lab's display has more
+    lines    a line per step, for logs and pipes; the lab's display shows more
     resume   continue an interrupted run
 """
