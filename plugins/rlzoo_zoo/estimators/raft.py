@@ -18,7 +18,7 @@ def raft(
     (RAFT); with `ppo_clip` and several steps it is RAFT++. It needs no group. The expected
     gradient is that of `reinforce` with 0/1 rewards, so it is unbiased, with a larger variance
     than a baseline leaves; a wrong response has no effect. With aggregation=token_mean the mean is
-    over all tokens, those of wrong responses included. Breaks where scores are not 0/1: how much
+    over all tokens, those of wrong responses included. It fails when scores are not 0/1: how much
     better a right response is does not count.
     Source: Dong et al. 2023, arXiv:2304.06767, who keep the best of K by a reward model; this is
     the form for verifiable rewards of Xiong et al. 2025, arXiv:2504.11343, whose code

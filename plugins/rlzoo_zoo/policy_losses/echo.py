@@ -26,7 +26,7 @@ def echo(
     without observations, is `ppo_clip`. The authors use 0.01 to 0.05; from 0.1 on the policy gets
     worse. They leave out their harness's warnings; here all tokens between turns count, those of a
     chat template too. prime-rl divides by the batch's observed tokens instead. A correction weighs
-    both parts. Breaks where answers are noise, or so alike that predicting them teaches nothing.
+    both parts. It fails when answers are noise, or so alike that predicting them teaches nothing.
     Source: Shrivastava et al. 2026, arXiv:2605.24517, eqs. 1 to 3; their code: microsoft/echo-rl.
     """
     ratio = (log_probs - old_log_probs).clamp(max=20).exp()
