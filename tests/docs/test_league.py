@@ -49,7 +49,7 @@ def test_every_row_draws_the_same_tokens(scripts, played):
 
 def test_a_recipe_that_does_not_apply_says_why(scripts, played, zoo):
     cell = scripts[0].Cell("addition", "gigpo", 0, played[0])
-    assert "comes from conversations" in cell.why_not(zoo)
+    assert "exists only in conversations" in cell.why_not(zoo)
     assert scripts[0].Cell("addition", "grpo", 0, played[0]).why_not(zoo) == ""
 
 

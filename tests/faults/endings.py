@@ -137,7 +137,7 @@ def _lost(run, end, *numbers):
     lines = (run / "metrics.jsonl").read_text().split("\n")
     done = max((json.loads(line)["step"] for line in lines if line), default=0)
     saved = max((int(p.name[5:]) for p in run.glob("checkpoints/step-*")), default=0)
-    if (run / "provenance.json").exists() and end.status > 128 and "goes on" not in end.said:
+    if (run / "provenance.json").exists() and end.status > 128 and "continue" not in end.said:
         return f"it does not say how to go on: {end.said[-300:]}"
     return f"steps lost: {done} done, {saved} saved" if done != saved else ""
 

@@ -92,7 +92,7 @@ def test_logits_that_are_scaled_after_the_head_are_seen(make, tmp_path, kind):
         torch.testing.assert_close(found[i, : len(response)], want, **NEAR)
     _, metrics = step(world)
     assert all(math.isfinite(value) for value in metrics.values())
-    with pytest.raises(ModelError, match="critic.trunk: shared needs a model whose head is one"):
+    with pytest.raises(ModelError, match="critic.trunk: shared requires a model whose head is one"):
         make(tmp_path, "critic.trunk=shared")
 
 

@@ -186,7 +186,7 @@ def test_packed_passes_are_hardly_padded():
 
 def test_a_budget_below_the_longest_row_is_named(make):
     world = make("llama", "train.token_budget=8")
-    with pytest.raises(RlzooError, match=r"train.token_budget: 8 positions .* longest row has"):
+    with pytest.raises(RlzooError, match=r"train.token_budget: 8 positions .* longest row"):
         step(world)
 
 

@@ -78,7 +78,7 @@ def test_a_copy_is_made_where_it_would_differ(make, monkeypatch):
     model = policy.sampled_by.model
     assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
     assert world.reference.sampled_by is None
-    assert world.contract["static cache"].startswith("as with")
+    assert world.contract["static cache"].startswith("equal to a growing cache")
 
     def watched(self):
         plain(self)

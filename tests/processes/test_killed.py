@@ -190,7 +190,7 @@ def test_a_signal_to_a_sweep_stops_its_runs_with_checkpoints(name, group, words,
     process.join(60)
     said = (tmp_path / "said").read_text()
     assert process.exitcode == (1 if name == "SIGINT" else 128 + number), said
-    assert "the same command continues" in said.splitlines()[-1]
+    assert "run the same command again to continue" in said.splitlines()[-1]
     assert "Traceback" not in said
     runs = [path.parent for path in folder.glob("*/samples.jsonl")]
     for run in runs:

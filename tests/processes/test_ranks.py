@@ -132,7 +132,7 @@ def test_a_signal_to_any_rank_stops_all_with_a_checkpoint(which, tmp_path):
 
     status, said = ranks(tmp_path, words, words, meanwhile=send)
     assert status == 128 + signal.SIGTERM, said
-    assert "goes on" in said
+    assert "continues the run" in said
     steps = [line["step"] for line in lines(folder)]
     assert [p.name for p in (folder / "checkpoints").iterdir()] == [f"step-{steps[-1]:08d}"]
 

@@ -149,7 +149,7 @@ def test_of_two_runs_of_a_seed_the_newer_counts_and_is_named(tmp_path):
     os.utime(old / "summary.json", (1, 1))
     c = compare([tmp_path])
     assert c.rows[0].scores == [0.9]
-    assert any("there are two runs; the newer one, new, not old" in note for note in c.notes)
+    assert any("there are two runs; the newer one, new," in note for note in c.notes)
 
 
 # ---------------------------------------------------------------- numbers
@@ -285,7 +285,7 @@ def test_unequal_token_budgets_are_noted(tmp_path):
 def test_runs_on_another_scale_are_refused_by_name(tmp_path, config, said):
     made_up_run(tmp_path / "one", seed=0, after=0.5)
     made_up_run(tmp_path / "other", seed=0, after=0.6, **config)
-    with pytest.raises(UsageError, match=f"different {said}.*/one, .*/other; --force"):
+    with pytest.raises(UsageError, match=f"different {said}.*/one, .*/other; use --force"):
         compare([tmp_path])
     c = compare([tmp_path], force=True)
     assert f"NOT ON ONE SCALE: {said}" in c.title

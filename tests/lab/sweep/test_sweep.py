@@ -226,7 +226,7 @@ def test_rows_share_prompts_noise_and_start(undisturbed):
 def test_a_folder_of_another_recipe_is_refused(undisturbed, zoo, tmp_path):
     words, folder = undisturbed
     longer = [w.replace("steps=3", "steps=4") for w in words]
-    with pytest.raises(RunError, match="train.steps is 3 there and 4 now"):
+    with pytest.raises(RunError, match="train.steps is 3 there but 4 now"):
         check_folder(plan_sweep(longer, zoo, str(folder)))
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="is not a sweep"):
@@ -288,7 +288,7 @@ def test_full_disk_stops_with_one_line_and_goes_on_afterwards(undisturbed, troub
     assert main(["sweep", *words, "--dir", str(trouble / "s"), "--jobs", "1"]) == 1
     *warned, err = capsys.readouterr().err.strip().splitlines()
     assert "no space left on device" in err
-    assert "the same command continues" in err
+    assert "run the same command again to continue" in err
     assert all(line.startswith("rlzoo: warning: ") for line in warned)
     assert sweep(*words, dir=trouble / "s", jobs=1) == 0
     assert scores(trouble / "s") == scores(whole)

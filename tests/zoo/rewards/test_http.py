@@ -162,15 +162,15 @@ def test_http_counts_the_whole_answer_against_the_timeout():
 
 def test_http_without_a_server_says_so():
     place = type("Place", (), {"url": "http://127.0.0.1:1/score"})
-    with pytest.raises(RlzooError, match=r"127.0.0.1:1 does not answer .*refused"):
+    with pytest.raises(RlzooError, match=r"127.0.0.1:1 did not answer .*refused"):
         ask(place, retries=0)
 
 
 @pytest.mark.parametrize(
     ("status", "answer", "fault"),
     [
-        (404, b"", "answers with status 404"),
-        (302, b"", "answers with status 302"),  # a redirect is not followed
+        (404, b"", "answered with status 404"),
+        (302, b"", "answered with status 302"),  # a redirect is not followed
         (200, b"<html>", "did not return JSON: b'<html>'"),
         (200, b"", "did not return JSON"),
         (200, b"\xff\xfe\x00", "did not return JSON"),

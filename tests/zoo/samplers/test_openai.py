@@ -164,7 +164,7 @@ def test_what_passes_is_asked_again_and_changes_nothing(make, server, fault, han
     module.SERVERS.clear()
     world = make("sampler.timeout=0.5", "sampler.requests=2")
     if handed > 1:
-        with pytest.warns(UserWarning, match="127.0.0.1:.*does not answer"):
+        with pytest.warns(UserWarning, match="127.0.0.1:.*did not answer"):
             batch = roll(world)
     else:
         batch = roll(world)
@@ -313,7 +313,7 @@ def test_a_server_that_dies_and_comes_back_changes_no_number(words, server, tmp_
 
     metrics, n = whole
     server.faults[:] = [None] * (n * 2 // 3) + [die]
-    with pytest.warns(UserWarning, match="does not answer"):
+    with pytest.warns(UserWarning, match="did not answer"):
         run(words, tmp_path / "run", server)
     assert not server.faults
     assert untimed(tmp_path / "run") == metrics
@@ -327,7 +327,7 @@ def test_a_server_that_stays_away_is_one_line_and_the_run_resumes(words, server,
         run(words, tmp_path / "run", server, "sampler.patience=0.2")
     line = str(caught.value)
     assert line.startswith(f"sampler openai: http://{place} did not answer for 0.2 s (")
-    assert line.endswith("`rlzoo resume` then continues from the last checkpoint")
+    assert line.endswith("use `rlzoo resume` to continue from the last checkpoint")
     assert "\n" not in line
     assert lines(tmp_path / "run")[-1]["step"] < 3
     server.start()
@@ -344,7 +344,7 @@ def plan(zoo, words, *more):
 
 def test_a_recipe_that_corrects_nothing_is_told(zoo, words):
     (said,) = plan(zoo, words, "sampler=openai").warnings
-    assert said.startswith("sampler=openai: draws with kernels and rounding of its own")
+    assert said.startswith("sampler=openai: uses its own kernels and rounding")
     assert "correction=tis" in said
     (said,) = plan(zoo, words, "sampler=dynamic", "sampler.inner=openai").warnings
     assert said.startswith("sampler=openai")
@@ -358,12 +358,12 @@ def test_a_recipe_that_corrects_nothing_is_told(zoo, words):
     ("option", "line"),
     [
         ("url=127.0.0.1:8000", "url must begin with http:// or https://"),
-        ("url=http://me:secret@host", "secrets do not belong in a recipe; see headers_from"),
-        ("url=http://host:8000/v1", "the server's, without /v1"),
+        ("url=http://me:secret@host", "secrets do not belong in a recipe; use headers_from"),
+        ("url=http://host:8000/v1", "that of the server, without /v1"),
         ("folder=/nowhere/at/all", "no folder '/nowhere/at/all'"),
         ("reload=[update]", "a call must be a path that begins with /, a space and JSON. Got"),
-        ('reload=["/update {"]', "no JSON follows the path"),
-        ("headers_from=OPENAI_KEY", "only with --allow-env OPENAI_KEY"),
+        ('reload=["/update {"]', "there is no JSON after the path"),
+        ("headers_from=OPENAI_KEY", "requires --allow-env OPENAI_KEY"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_loads(zoo, words, option, line):
