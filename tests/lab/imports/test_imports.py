@@ -1,6 +1,7 @@
 """Runs of other trainers become run folders, with the trainer's figures to the last digit."""
 
 import json
+import math
 
 import pytest
 import yaml
@@ -19,8 +20,8 @@ WHOSE = {
     "trl": ("trl", {"eval/score": 0.75}),
     "verl_jsonl": ("verl", {"eval/score": 0.625}),
     "verl_console": ("verl", {"eval/score": 0.5}),
-    "prime_rl": ("prime-rl", {}),
-    "skyrl": ("skyrl", {}),
+    "prime_rl": ("prime-rl", {"eval/score": 0.5}),
+    "skyrl": ("skyrl", {"eval/score": 0.25}),
     "slime": ("slime", {"eval/score": 0.125}),
     "tensorboard": ("verl", {}),
     "table": ("verl", {}),
@@ -118,11 +119,39 @@ def test_responses_give_metrics_that_the_trainer_did_not_log(tmp_path):
                           "advantage": -0.5}  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["verl_jsonl", "prime_rl", "slime"])
+def test_only_responses_of_training_are_samples(tmp_path, name):
+    SOURCES[name](tmp_path / "source")
+    result = imported(tmp_path / "source", tmp_path / "run")
+    samples = [json.loads(s) for s in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    paid = {"prime_rl": 0.125}.get(name, 0.0)
+    prompt = "1+1=" if name == "verl_jsonl" else "user: 1+1="
+    found = [(s["step"], s["prompt"], s["response"], s["score"]) for s in samples]
+    assert found == [(n, prompt, text, score + paid)
+                     for n in (1, 2, 3) for text, score in (("2", 1.0), ("3", 0.0))]  # fmt: skip
+    assert [s.get("advantage") for s in samples[:2]] == (
+        [0.5, -0.5] if name == "prime_rl" else [None, None])  # fmt: skip
+    noted = any("evaluations are not read" in note for note in result.notes)
+    assert noted == (name != "prime_rl")  # its traces lie in folders of their own
+
+
+def test_steps_from_0_move_with_their_responses(tmp_path):
+    lines(tmp_path / "in" / "a.jsonl",
+          [{"step": n, "data": {"critic/score/mean": 0.5}} for n in (0, 1)])  # fmt: skip
+    lines(tmp_path / "in" / "rollouts" / "0.jsonl",
+          [{"input": "1+1=", "output": "2", "gts": "2", "score": 1.0, "step": 0}])  # fmt: skip
+    imported(tmp_path / "in", tmp_path / "run")
+    assert [row["step"] for row in metrics(tmp_path / "run")] == [1, 2]
+    assert metrics(tmp_path / "run")[0]["score/max"] == 1.0
+    assert json.loads((tmp_path / "run" / "samples.jsonl").read_text())["step"] == 1
+
+
 def test_token_exports_give_the_samplers_gap(tmp_path):
     SOURCES["prime_rl"](tmp_path / "source")
     imported(tmp_path / "source", tmp_path / "run")
-    row = metrics(tmp_path / "run")[0]
+    _, row, second, _ = metrics(tmp_path / "run")
     assert row["sampler/log_prob_gap"] == 0.25
+    assert math.isnan(second["sampler/log_prob_gap"]), "null: the log-probability was not finite"
     assert (row["advantages/mean"], row["advantages/min"]) == (0.25, -0.5)
     assert row["response_length/mean"] == 2
 
