@@ -3,13 +3,13 @@
     python tests/benchmarks/import_writers.py --source DIR [--out RUNS] [--only NAME]
 
 DIR has checkouts named verl, prime-rl, verifiers, skyrl, slime and miles. From each the code that
-writes metrics and rollouts is taken as it stands, with no change, and called on made batches of
+writes metrics and rollouts is taken without a change and called on made batches of
 known numbers: verl's compute_data_metrics, FileLogger, LocalLogger and _log_rollout_data;
 prime-rl's episode metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task;
-slime's and miles' log lines, their log_rollout_data and save_debug_rollout_data. What comes out is
+slime's and miles' log lines, their log_rollout_data and save_debug_rollout_data. The output is
 imported whole. Last run: verl 1dda039, prime-rl 559b447, verifiers a60a606, SkyRL a956457, slime
 624b824, miles 31f1ca9. Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers'
-dependencies beside rlzoo; trainers, vLLM and Megatron are not needed. `right`: figures of the
+dependencies next to rlzoo; trainers, vLLM and Megatron are not needed. `right`: figures of the
 written rows that the run folder has at their step under the name that docs/import.md promises, and
 samples that it has whole.
 """
@@ -40,7 +40,7 @@ Rows = list[tuple[int, dict[str, float]]]
 
 @dataclass
 class Wrote:
-    """What a trainer's writer was given. rows: (step by rlzoo's count, metrics), texts: (step,
+    """The input of a trainer's writer. rows: (step by rlzoo's count, metrics), texts: (step,
     prompt, response, score) of the training rollouts."""
 
     rows: Rows = field(default_factory=list)
@@ -50,7 +50,7 @@ class Wrote:
 
 
 def picked(path: Path, names: str, **given: Any) -> dict[str, Any]:
-    """Functions and classes of a file by name (those within classes too), run as they stand
+    """Functions and classes of a file by name (those within classes too), run
     without the file's imports; decorators are left off."""
     space: dict[str, Any] = {"Any": Any, **given}
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -465,7 +465,7 @@ def megatron(trained: Any, number: int, args: Any, rows: list[Any], torch: Any) 
 
 
 class Args(types.SimpleNamespace):
-    """A trainer's arguments: those that nobody set are None."""
+    """A trainer's arguments: those that are not set are None."""
 
     def __getattr__(self, name: str) -> None:
         return None

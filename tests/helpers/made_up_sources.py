@@ -96,7 +96,7 @@ def verl_console(folder):
 
 def prime_rl(folder):
     """metrics.jsonl of the trainer and of the orchestrator, the trainer's token export and the
-    orchestrator's traces, of which those of the evaluation and of `all` are no training samples."""
+    orchestrator's traces, from which only train/effective has training samples."""
     lines(folder / "trainer" / "metrics.jsonl", [
         {"step": n, "time": 1e9 + n, "optim/lr": lr, "optim/grad_norm": 1.5}
         for n, lr in enumerate(LRS, 1)
@@ -134,7 +134,7 @@ def episode(text, score, advantage):
 
 
 def skyrl(folder):
-    """Ray puts the worker before each line, and loguru's colours stand around each message."""
+    """Ray puts the worker before each line, and loguru puts colours around each message."""
     folder.mkdir(parents=True)
     ray, other = "\x1b[36m(entry pid=7)\x1b[0m ", "\x1b[36m(engine pid=8)\x1b[0m warming up"
     head = f"{ray}\x1b[32m12:00\x1b[0m | \x1b[1m\x1b[32mINFO\x1b[0m - \x1b[1m\x1b[32m"

@@ -97,8 +97,8 @@ def convert(
 
 def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Values], list[str]]:
     """(steps, evaluations, notes): rows of one step together. A metric that is there twice has its
-    later value, since a resumed run trained on with it. What an evaluation before the first step
-    logs beside its scores, such as its seconds, does not make a step 0."""
+    later value, since a resumed run trained on with it. An evaluation before the first step may
+    log other numbers too, such as its seconds: they make no step 0."""
     steps: dict[int, Values] = {}
     evaluations: dict[int, Values] = {}
     twice = set()

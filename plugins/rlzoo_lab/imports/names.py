@@ -120,6 +120,8 @@ def _of_trl(s: Mapping[str, Any]) -> dict[str, Any]:
         return out
     out["estimator.name"] = "dr_grpo" if s.get("scale_rewards") in (False, "none") else "grpo"
     out |= {"kl.name": "k3", "kl.place": "loss"} if s.get("beta") else {}
+    if s.get("importance_sampling_level") == "sequence":
+        out["policy_loss.name"] = "gspo"
     if s.get("loss_type") in LOSS_TYPES:
         out["aggregation.name"] = LOSS_TYPES[s["loss_type"]]
     rows, samples = s.get("generation_batch_size"), s["num_generations"]

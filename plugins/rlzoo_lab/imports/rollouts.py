@@ -1,9 +1,9 @@
 """Prompts and responses that trainers write down, and the metrics that follow from them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, pstdev
 from typing import Any
 
 from rlzoo.errors import RlzooError
@@ -58,7 +58,7 @@ def verl_samples(path: Path) -> Iterator[Sample]:
 
 
 def slime_samples(path: Path) -> Iterator[Sample]:
-    """What slime and miles write for --save-debug-rollout-data; they count from 0."""
+    """Files of --save-debug-rollout-data of slime and miles, which count from 0."""
     expected = "a rollout that slime or miles saved"
     saved = read_saved(path, expected)
     rows = saved.get("samples") if isinstance(saved, dict) else None
@@ -120,30 +120,40 @@ def _text(value: Any) -> str:
     return str(value)[:LONG]
 
 
+def _by(samples: Sequence[Sample], key: Callable[[Sample], Any]) -> dict[Any, list[Sample]]:
+    out: dict[Any, list[Sample]] = {}
+    for sample in samples:
+        out.setdefault(key(sample), []).append(sample)
+    return out
+
+
 def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
     """Metrics of one step's responses by rlzoo's names; a group is the responses to a prompt.
 
     per_prompt: responses that a prompt gets, for `prompts/distinct`.
     """
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.prompt, []).append(sample)
+    groups, texts = _by(samples, lambda s: s.prompt), _by(samples, lambda s: (s.prompt, s.response))
+    parts = [samples[i : i + (per_prompt or 1)] for i in range(0, len(samples), per_prompt or 1)]
+    if any(len({s.prompt for s in part}) > 1 or len(part) != per_prompt for part in parts):
+        parts = list(groups.values())  # not in the order in which groups were sampled
     out: Values = {"response/distinct": len({s.response for s in samples}) / len(samples)}
     if per_prompt and len(samples) % per_prompt == 0:
         out["prompts/distinct"] = min(1.0, len(groups) * per_prompt / len(samples))
     if len(groups) < len(samples):
-        texts = [len({s.response for s in g}) / len(g) for g in groups.values()]
-        out["group/distinct"] = fmean(texts)
+        out["group/distinct"] = fmean(len({s.response for s in g}) / len(g) for g in parts)
     scores = [s.score for s in samples if s.score is not None]
     if len(scores) < len(samples) or not all(map(math.isfinite, scores)):
         return out
     out |= {"reward/mean": fmean(scores), "score/mean": fmean(scores), "score/min": min(scores),
             "score/max": max(scores)}  # fmt: skip
     if len(scores) > 1:
-        out["score/std"] = stdev(scores)
+        out["score/std"] = pstdev(scores)
     if len(groups) < len(samples):
-        flat_groups = [len({s.score for s in g}) == 1 for g in groups.values()]
-        out["group/no_signal"] = fmean(flat_groups)
+        out["group/no_signal"] = fmean(len({s.score for s in g}) == 1 for g in parts)
+    if left := len(samples) - len(texts):
+        means = {text: fmean(s.score or 0.0 for s in same) for text, same in texts.items()}
+        gaps = ((s.score or 0.0) - means[s.prompt, s.response] for s in samples)
+        out["score/noise"] = math.sqrt(sum(gap * gap for gap in gaps) / left)
     advantages = [s.advantage for s in samples if s.advantage is not None]
     if len(advantages) == len(samples):
         corr = correlation(scores, advantages)

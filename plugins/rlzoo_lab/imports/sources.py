@@ -269,7 +269,11 @@ def _trl_rollouts(path: Path, found: Found) -> set[str]:
     weights = found.settings.get("reward_weights")
     if not isinstance(weights, list) or len(weights) != len(names):
         weights = [1.0] * len(names)
-    found.samples += parquet_samples(path, list(names), weights)
+    samples = parquet_samples(path, list(names), weights)
+    # TRL writes the last responses again with each line of its log; a step without a reward has
+    # sampled none.
+    paid = {row.step for row in found.rows if {"reward", "train/reward"} & row.values.keys()}
+    found.samples += [s for s in samples if s.step in paid or not paid]
     return {"trl"}
 
 

@@ -108,6 +108,7 @@ def test_responses_give_metrics_that_the_trainer_did_not_log(tmp_path):
     imported(tmp_path / "source", tmp_path / "run")
     first = metrics(tmp_path / "run")[0]
     assert first["response/distinct"] == 3 / 4  # 2, 3, 5, 5
+    assert first["score/noise"] == 0.0  # the answer 5 came twice and was right twice
     assert first["group/no_signal"] == 1 / 2  # both answers to 2+3= are right
     assert first["prompts/distinct"] == 1.0
     assert (first["score/min"], first["score/max"]) == (0.0, 1.0)
@@ -133,6 +134,19 @@ def test_only_responses_of_training_are_samples(tmp_path, name):
         [0.5, -0.5] if name == "prime_rl" else [None, None])  # fmt: skip
     noted = any("evaluations are not read" in note for note in result.notes)
     assert noted == (name != "prime_rl")  # its traces lie in folders of their own
+
+
+def test_responses_that_trl_writes_again_count_once(tmp_path):
+    pytest.importorskip("pyarrow")
+    SOURCES["trl"](tmp_path / "source")
+    state = tmp_path / "source" / "checkpoint-3" / "trainer_state.json"
+    history = json.loads(state.read_text())["log_history"]
+    del history[1]["reward"], history[1]["rewards/right/mean"]  # step 2 is a second pass
+    state.write_text(json.dumps({"log_history": history}))
+    imported(tmp_path / "source", tmp_path / "run")
+    lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1] * 4
+    assert "response/distinct" not in metrics(tmp_path / "run")[1]
 
 
 def test_steps_from_0_move_with_their_responses(tmp_path):
