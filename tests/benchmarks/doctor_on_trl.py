@@ -188,7 +188,7 @@ FRESH = [  # planted after the rules had been mended; none was changed for them
     Case("momentum 0.9999", {"adam_beta1": 0.9999}, r"betas|momentum"),
     Case("one score for a prompt", {}, r"no_signal_in_groups", lambda: by_prompt),
     Case("noisy reward", {}, REWARD, flipped),
-    Case("answers of other prompts", {}, r"hard|right|same", None, None,
+    Case("answers of other prompts", {}, r"hard|answer", None, None,
          lambda rows: [r | {"answer": s["answer"]} for r, s in itertools.pairwise(rows)]),
     Case("advantages lost", {}, r"advantage", None, lost),
 ]  # fmt: skip
