@@ -14,12 +14,13 @@ from rlzoo.runs.metrics import METRICS
 NOTES = {
     ("trl", "kl"): "actor/ref_kl is TRL's kl, its k3 estimate in the update, not log pi - log "
     "pi_ref at rollout",
+    ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
     ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty, a mean over "
     "responses of their means, by its own KL estimator",
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # Keys of a recipe that take a text; the others take a number.
-TEXTS = ("estimator.name", "model.path", "task.name")
+TEXTS = ("estimator.name", "kl.name", "model.path", "task.name")
 LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "token_mean",
               "dr_grpo": "seq_mean_token_sum_norm"}  # fmt: skip
 ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce"}
@@ -114,8 +115,11 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _of_trl(s: Mapping[str, Any]) -> dict[str, Any]:
-    """GRPOTrainer's: KL is k3 in the loss, the reference only where beta is not 0."""
+    """GRPOTrainer's: KL is k3 in the loss, the reference only where beta is not 0; PPOTrainer's."""
     out: dict[str, Any] = {}
+    if "num_ppo_epochs" in s:
+        clip = {"policy_loss.clip_high": s["cliprange"]} if "cliprange" in s else {}
+        return clip | {"estimator.name": "gae", "kl.place": "reward", "rollout.samples": 1}
     if "num_generations" not in s:
         return out
     out["estimator.name"] = "dr_grpo" if s.get("scale_rewards") in (False, "none") else "grpo"

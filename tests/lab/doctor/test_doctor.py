@@ -717,6 +717,16 @@ def test_settings_are_judged_without_the_kl_of_an_update():
     assert "weight_decay_eats_the_policy" in names(decays)
 
 
+def test_a_policy_moves_if_its_kl_per_response_does():
+    """TRL's PPO records that KL alone, and an update's KL that its small steps leave near 0."""
+    small = {"actor/ppo_kl": 1e-6, **FLAT}
+    run = {"without": ["actor/ref_kl"], "accuracy": (0.3, 0.3)}
+    still = record({**small, "actor/ref_kl_per_response": 1e-6}, **run)
+    assert "policy_does_not_move" in names(still)
+    moves = record({**small, "actor/ref_kl_per_response": 0.3}, **run)
+    assert "policy_does_not_move" not in names(moves)
+
+
 def test_a_policy_held_by_the_kl_moves_a_little():
     held = {**FLAT, "actor/ref_kl": [0.0, *[0.03] * (N - 1)], "actor/kl_coef": 10.0}
     strong = {"kl.coef": 10.0, "kl.place": "loss"}

@@ -136,6 +136,29 @@ def test_only_responses_of_training_are_samples(tmp_path, name):
     assert noted == (name != "prime_rl")  # its traces lie in folders of their own
 
 
+def test_ppo_of_trl_has_its_own_names(tmp_path):
+    """As TRL 1.12 logs a step, and what its arguments then hold."""
+    line = {"episode": 16, "eps": 14, "objective/kl": 0.3302241265773773,
+            "objective/scores": 0.8125, "objective/rlhf_reward": 0.8058955073356628,
+            "policy/approxkl_avg": 1.04e-08,
+            "val/ratio": 1.0000370740890503, "lr": 1.25e-05, "val/num_eos_tokens": 16}  # fmt: skip
+    place = tmp_path / "in" / "trainer_state.json"
+    arguments(place.with_name("training_args.bin"), num_ppo_epochs=4, num_mini_batches=2, lam=0.95,
+              kl_coef=0.05, kl_estimator="k1", cliprange=0.2, batch_size=16)  # fmt: skip
+    place.write_text(json.dumps({"log_history": [{"step": 1, **line}]}))
+    result = imported(place.parent, tmp_path / "run")
+    [row] = metrics(tmp_path / "run")
+    ours = ("actor/ref_kl_per_response", "reward/mean", "rewards/mean", "actor/ppo_kl",
+            "actor/ratio_mean", "actor/lr", "trl/val/num_eos_tokens")  # fmt: skip
+    assert [row[name] for name in ours] == list(line.values())[2:]
+    assert any("approxkl" in note for note in result.notes)
+    recipe = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    assert recipe["estimator"] == {"name": "gae", "lam": 0.95}
+    assert recipe["kl"] == {"coef": 0.05, "name": "k1", "place": "reward"}
+    assert (recipe["train"], recipe["rollout"]) == (
+        {"epochs": 4, "minibatches": 2}, {"prompts": 16, "samples": 1})  # fmt: skip
+
+
 def test_responses_that_trl_writes_again_count_once(tmp_path):
     pytest.importorskip("pyarrow")
     SOURCES["trl"](tmp_path / "source")
