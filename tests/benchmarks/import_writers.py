@@ -3,15 +3,16 @@
     python tests/benchmarks/import_writers.py --source DIR [--out RUNS] [--only NAME]
 
 DIR has checkouts named verl, prime-rl, verifiers, skyrl, slime and miles. From each the code that
-writes metrics and rollouts is taken without a change and called on made batches of
-known numbers: verl's compute_data_metrics, FileLogger, LocalLogger and _log_rollout_data;
-prime-rl's episode metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task;
-slime's and miles' log lines, their log_rollout_data and save_debug_rollout_data. The output is
-imported whole. Last run: verl 1dda039, prime-rl 559b447, verifiers a60a606, SkyRL a956457, slime
-624b824, miles 31f1ca9. Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers'
-dependencies next to rlzoo; trainers, vLLM and Megatron are not needed. `right`: figures of the
-written rows that the run folder has at their step under the name that docs/import.md promises, and
-samples that it has whole.
+writes metrics and rollouts is taken without a change and called on made batches of known numbers:
+verl's compute_data_metrics, FileLogger, LocalLogger and _log_rollout_data; prime-rl's episode
+metrics, FileMonitor and TokenExporter; SkyRL's ConsoleLogger within a Ray task; slime's and miles'
+log lines, their log_rollout_data and save_debug_rollout_data; and the installed wandb, offline. The
+output is imported whole. Last run: verl 1dda039, prime-rl 559b447, verifiers a60a606, SkyRL
+a956457, slime 624b824, miles 31f1ca9, wandb 0.31.0.
+
+Needs orjson, loguru, ray, wandb, beartype, jaxtyping and verifiers' dependencies next to rlzoo;
+trainers, vLLM and Megatron are not needed. `right`: figures of the written rows that the run folder
+has at their step under the name that docs/import.md promises, and samples that it has whole.
 """
 
 import argparse
@@ -495,6 +496,29 @@ def silent(place: Any, name: str) -> None:
     setattr(place, name, lambda *a, **k: None)
 
 
+# ---------------------------------------------------------------- wandb
+
+
+def wandb_offline(_: Path, out: Path) -> Wrote:
+    """The installed wandb's own file of a run without a connection, with TRL's names."""
+    import wandb
+
+    out.mkdir(parents=True)
+    settings = wandb.Settings(mode="offline", silent=True, x_disable_stats=True)
+    config = {"learning_rate": 1e-6 / 3, "num_generations": GROUP, "seed": 3}
+    wrote = Wrote(held_out=[2 / 3])
+    with wandb.init(project="made", dir=out, config=config, settings=settings) as run:
+        for step in range(1, STEPS + 1):
+            values = {"train/reward": 0.1 * step, "train/learning_rate": 1e-6 / 3 / step,
+                      "train/kl": 1 / 7, "train/odd": 1 / 9}  # fmt: skip
+            table = wandb.Table(columns=["prompt"], data=[["1+1="]])
+            run.log({**values, "train/global_step": step, "completions": table})
+            wrote.rows.append((step, values))
+        run.log({"eval/reward": 2 / 3, "train/global_step": STEPS})
+    wandb.teardown()
+    return wrote
+
+
 # ---------------------------------------------------------------- import and compare
 
 
@@ -543,6 +567,7 @@ def compare(trainer: str, wrote: Wrote, run: Path) -> tuple[int, list[str]]:
 
 
 WRITERS: dict[str, tuple[str, str, Callable[..., Wrote], dict[str, Any]]] = {
+    "wandb": ("trl", "", wandb_offline, {}),
     "verl": ("verl", "verl", verl, {}),
     "verl, console": ("verl", "verl", verl, {"console": True}),
     "prime-rl": ("prime-rl", "prime-rl", prime_rl, {}),
