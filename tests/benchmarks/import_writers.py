@@ -297,7 +297,7 @@ def skyrl(source: Path, out: Path) -> Wrote:
         rewards = [r["reward"] for r in made]
         values = {"reward/avg_raw_reward": sum(rewards) / len(rewards),
                   "reward/avg_pass_at_4": 0.75, "generate/avg_num_tokens": 1 / 0.3,
-                  "policy/policy_lr": 1e-6, "policy/policy_entropy": 0.1 * step,
+                  "policy/policy_lr": 3e-4, "policy/policy_entropy": 0.1 * step,
                   "policy/raw_grad_norm": 1 / 9, "trainer/epoch": 0, "trainer/global_step": step,
                   "timing/step": 1.25 * step}  # fmt: skip
         if step == STEPS:

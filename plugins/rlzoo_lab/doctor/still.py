@@ -32,12 +32,14 @@ def learning_rate_zero(run: Record) -> Finding | None:
     rates = run.series("actor/lr")
     zero, reach = sum(rate == 0 for rate in rates), sum(rates) * updates(run)
     tiny = 0 < reach < 2e-6 and not (run.has(names.PPO_KL) or learning(run))
+    # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
+    tiny = tiny and len(rates) >= 12 and run.key("actor.lr", max(rates)) < 1e-7
     if zero <= len(rates) / 2 and not tiny:
         return None
     key = "actor.lr_schedule" if run.key("actor.lr", 0) and not tiny else "actor.lr"
     return Finding(
         "problem",
-        f"{against_default(run, key)}: "
+        (f"{against_default(run, key)}: " if key in run.recipe else "")
         + (
             f"AdamW moves a weight by at most about {reach:.1g} in all {len(rates)} steps"
             if tiny

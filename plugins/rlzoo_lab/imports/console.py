@@ -61,7 +61,8 @@ def slime_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 
 def skyrl_rows(path: Path) -> Iterator[Row]:
-    """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as texts of four decimals."""
+    """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as texts of four decimals:
+    a learning rate of 0 is one that they do not show, and is left out."""
     step, start, text, whose = -1, 0, list[str](), ""
     for number, colored in text_lines(path):
         who, line = _plain(colored)
@@ -72,7 +73,8 @@ def skyrl_rows(path: Path) -> Iterator[Row]:
         elif step >= 0 and who == whose and (text or line.startswith("{")):
             text.append(line)
             if line.rstrip().endswith("}"):
-                yield Row(step, _numbers(_dictionary("\n".join(text), path, start), path, start))
+                printed = _numbers(_dictionary("\n".join(text), path, start), path, start)
+                yield Row(step, {k: v for k, v in printed.items() if v or k[-3:] != "_lr"})
                 step, text = -1, []
         if len(text) > LONGEST:
             break

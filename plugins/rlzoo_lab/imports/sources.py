@@ -229,7 +229,9 @@ def _settings(path: Path, found: Found) -> set[str]:
 
 def _skyrl_log(path: Path, found: Found) -> set[str]:
     found.rows += console.skyrl_rows(path)
-    found.notes.append("SkyRL prints four decimals: small numbers, as its learning rate, are 0")
+    found.notes.append(
+        "SkyRL prints four decimals: small numbers are 0, and its learning rate is left out"
+    )
     return {"skyrl"}
 
 

@@ -713,6 +713,10 @@ def test_settings_are_judged_without_the_kl_of_an_update():
     assert "update_too_large" not in names(record(still, **more))
     found = names(record({**FLAT, "actor/lr": 1e-9}, recipe={"actor.lr": 1e-9}, **more))
     assert "actor.lr=1e-09" in found["learning_rate_zero"].what
+    usual = {"actor/lr": [1e-8 * (i + 1) for i in range(N)]}  # of a large model, warming up
+    for known in ({"actor.lr": 1e-6}, {}):
+        found = names(record({**FLAT, **usual}, recipe=known, n=14, **more))
+        assert "learning_rate_zero" not in found
     decays = record({"actor/lr": 2e-4}, recipe={"actor.weight_decay": 100.0}, **more)
     assert "weight_decay_eats_the_policy" in names(decays)
 

@@ -136,6 +136,13 @@ def test_only_responses_of_training_are_samples(tmp_path, name):
     assert noted == (name != "prime_rl")  # its traces lie in folders of their own
 
 
+def test_a_rate_that_skyrl_prints_as_0_is_unknown(tmp_path):
+    printed = "Step 1: \n{'policy/policy_lr': '0.0000', 'policy/policy_loss': '0.0000'}\n"
+    (tmp_path / "train.log").write_text(printed)
+    imported(tmp_path / "train.log", tmp_path / "run")
+    assert metrics(tmp_path / "run") == [{"step": 1, "actor/pg_loss": 0.0}]
+
+
 def test_ppo_of_trl_has_its_own_names(tmp_path):
     """As TRL 1.12 logs a step, and what its arguments then hold."""
     line = {"episode": 16, "eps": 14, "objective/kl": 0.3302241265773773,
