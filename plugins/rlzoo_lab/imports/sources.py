@@ -86,8 +86,8 @@ def kind_of(path: Path) -> str:
     name, suffix = path.name, path.suffix
     if start[:4] == WANDB or suffix == ".wandb":
         return "wandb"
-    if start[:4] == b"PAR1" or suffix == ".parquet":
-        return "rollouts of trl"
+    if start[:4] == b"PAR1" or suffix == ".parquet":  # others hold prompts, or columns of miles
+        return "rollouts of trl" if name.startswith("completions_") else ""
     if "tfevents" in name:
         return "events"
     if name == "training_args.bin":
@@ -101,7 +101,7 @@ def kind_of(path: Path) -> str:
     if suffix == ".json":
         return _kind_of_json(path, start)
     if suffix in (".jsonl", ".ndjson"):
-        return _kind_of_lines(path, start)
+        return _kind_of_lines(path)
     if suffix in (".csv", ".tsv"):
         return "table"
     if suffix not in (".log", ".txt", ".out", ".err", ""):
@@ -116,10 +116,9 @@ def _kind_of_json(path: Path, start: bytes) -> str:
     return "state" if start.lstrip()[:1] == b"[" and b'"step"' in start else ""
 
 
-def _kind_of_lines(path: Path, start: bytes) -> str:
-    first = start.lstrip().split(b"\n", 1)[0]
-    try:
-        line = json.loads(first)
+def _kind_of_lines(path: Path) -> str:
+    try:  # a line of tokens may have megabytes
+        line = json.loads(next(filter(str.strip, _first(path)), ""))
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):

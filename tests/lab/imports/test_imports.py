@@ -136,6 +136,25 @@ def test_only_responses_of_training_are_samples(tmp_path, name):
     assert noted == (name != "prime_rl")  # its traces lie in folders of their own
 
 
+def test_a_line_of_many_tokens_is_recognized(tmp_path):
+    n = 20_000
+    row = {"step": 1, "token_ids": [7] * n, "loss_mask": [True] * n, "advantages": [0.5] * n,
+           "trainer_logprobs": [-1.0] * n, "inference_logprobs": [-1.25] * n}  # fmt: skip
+    path = lines(tmp_path / "rank_0.jsonl", [row])
+    imported(path, tmp_path / "run")
+    assert metrics(tmp_path / "run")[0]["response_length/mean"] == n
+
+
+def test_other_parquet_files_of_a_run_are_not_read(tmp_path):
+    """Prompts of verl, or miles' columns for its dashboard."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    SOURCES["verl_jsonl"](tmp_path / "source")
+    write_table(pa.table({"prompt": ["1+1="]}), tmp_path / "source" / "train.parquet")
+    assert imported(tmp_path / "source", tmp_path / "run").document["from"] == "verl"
+
+
 def test_a_rate_that_skyrl_prints_as_0_is_unknown(tmp_path):
     printed = "Step 1: \n{'policy/policy_lr': '0.0000', 'policy/policy_loss': '0.0000'}\n"
     (tmp_path / "train.log").write_text(printed)
