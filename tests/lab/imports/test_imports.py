@@ -185,6 +185,16 @@ def test_ppo_of_trl_has_its_own_names(tmp_path):
         {"epochs": 4, "minibatches": 2}, {"prompts": 16, "samples": 1})  # fmt: skip
 
 
+def test_rloo_of_trl_pays_for_its_kl_in_the_reward(tmp_path):
+    place = tmp_path / "in" / "trainer_state.json"
+    arguments(place.with_name("training_args.bin"), num_generations=4, beta=0.05,
+              normalize_advantages=False)  # fmt: skip
+    place.write_text(json.dumps({"log_history": [{"step": 1, "reward": 0.5}]}))
+    assert imported(place.parent, tmp_path / "run").document["recipe"] == {
+        "imported.from": "trl", "estimator.name": "rloo", "kl.name": "k1", "kl.place": "reward",
+        "kl.coef": 0.05, "rollout.samples": 4}  # fmt: skip
+
+
 def test_responses_that_trl_writes_again_count_once(tmp_path):
     pytest.importorskip("pyarrow")
     SOURCES["trl"](tmp_path / "source")
