@@ -1,4 +1,7 @@
-"""Output of other trainers, made up in the form in which each writes it."""
+"""Output of other trainers, made up in the form in which each writes it.
+
+tests/benchmarks/import_writers.py calls the trainers' own writers, at the commits in it.
+"""
 
 import json
 import pickle
@@ -54,8 +57,13 @@ def arguments(path, **settings):
     """As torch.save writes an object: a pickle in a zip archive."""
     made = Settings()
     made.__dict__ |= settings
+    saved(path, made)
+
+
+def saved(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("training_args/data.pkl", pickle.dumps(made, 2))
+        archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(value, 2))
 
 
 def verl_jsonl(folder):
@@ -70,6 +78,8 @@ def verl_jsonl(folder):
             {"input": "1+1=", "output": text, "gts": "2", "score": float(text == "2"), "step": step}
             for text in ("2", "3")
         ])  # fmt: skip
+    row = {"input": "9+9=", "output": "18", "gts": "18", "score": 1.0, "step": 3, "reward": 1.0}
+    lines(folder / "validation" / "3.jsonl", [row])
     return folder
 
 
@@ -85,38 +95,68 @@ def verl_console(folder):
 
 
 def prime_rl(folder):
-    """metrics.jsonl of the trainer and of the orchestrator, and the trainer's token export."""
+    """metrics.jsonl of the trainer and of the orchestrator, the trainer's token export and the
+    orchestrator's traces, from which only train/effective has training samples."""
     lines(folder / "trainer" / "metrics.jsonl", [
-        {"step": n, "optim/lr": lr, "optim/grad_norm": 1.5} for n, lr in enumerate(LRS)
+        {"step": n, "time": 1e9 + n, "optim/lr": lr, "optim/grad_norm": 1.5}
+        for n, lr in enumerate(LRS, 1)
     ])  # fmt: skip
     lines(folder / "orchestrator" / "metrics.jsonl", [
-        {"step": n, "reward/mean": r} for n, r in enumerate(REWARDS)
+        {"step": 0, "time": 1e9, "eval/sums/effective/agent/avg@4": 0.5}
+    ] + [
+        {"step": n, "time": 1e9, "train/agg/effective/agent/reward/mean": r,
+         "train/agg/all/agent/reward/mean": r / 2}
+        for n, r in enumerate(REWARDS, 1)
     ])  # fmt: skip
-    lines(folder / "token_exports" / "rank_0.jsonl", [
-        {"step": n, "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
-         "advantages": [0.0, 1.0, -0.5], "trainer_logprobs": [0.0, -1.0, -2.0],
-         "inference_logprobs": [0.0, -1.25, -2.25]}
-        for n in range(3)
-    ])  # fmt: skip
+    for n in (1, 2, 3):
+        lines(folder / "trainer" / "token_exports" / f"step_{n}" / "rank_0.jsonl", [
+            {"step": n, "token_ids": [1, 2, 3], "loss_mask": [False, True, True],
+             "advantages": [0.0, 1.0, -0.5], "inference_logprobs": [0.0, -1.25, -2.25],
+             "trainer_logprobs": [0.0, None if n == 2 else -1.0, -2.0]}
+        ])  # fmt: skip
+        for part in ("eval/effective", "train/all", "train/effective"):
+            place = folder / "orchestrator" / "rollouts" / f"step_{n}" / part
+            lines(place / "traces.jsonl", [episode("2", 1.0, 0.5), episode("3", 0.0, -0.5)])
     return folder
 
 
+def episode(text, score, advantage):
+    """What verifiers' Episode.to_record gives, the parts that are read."""
+    nodes = [
+        {"message": {"role": "user", "content": "1+1="}, "sampled": False},
+        {"parent": 0, "message": {"role": "assistant", "content": text}, "sampled": True,
+         "advantages": [advantage, advantage]},
+    ]  # fmt: skip
+    rewards = {"right": {"score": score, "weight": 1.0}, "form": {"score": 0.5, "weight": 0.25}}
+    judge = {"agent": {"name": "judge", "trainable": False}, "rewards": {}, "nodes": []}
+    return {"id": "a", "task": {"type": "Sum", "data": {}}, "traces": [
+        {"agent": {"name": "agent"}, "rewards": rewards, "nodes": nodes}, judge]}  # fmt: skip
+
+
 def skyrl(folder):
+    """Ray puts the worker before each line, and loguru puts colours around each message."""
     folder.mkdir(parents=True)
-    text = ["starting"]
+    ray, other = "\x1b[36m(entry pid=7)\x1b[0m ", "\x1b[36m(engine pid=8)\x1b[0m warming up"
+    head = f"{ray}\x1b[32m12:00\x1b[0m | \x1b[1m\x1b[32mINFO\x1b[0m - \x1b[1m\x1b[32m"
+    text = [f"{head}starting\x1b[0m", f"{head}Step 0: "]
+    text += [f"{ray}{{'eval/all/avg_score': '0.2500',", f"{ray} 'timing/eval': '1.5000'}}\x1b[0m"]
     for n, r in enumerate(REWARDS, 1):
-        text += [f"Step {n}: ", "{'policy/policy_lr': '0.0010',"]
-        text += [f" 'reward/avg_raw_reward': '{r:.4f}'}}"]
+        text += [f"{head}Step {n}: ", f"{ray}{{'policy/policy_lr': '0.0010',", other]
+        text += [f"{ray} 'reward/avg_raw_reward': '{r:.4f}'}}\x1b[0m"]
     (folder / "run.log").write_text("\n".join(text) + "\n")
     return folder
 
 
 def slime(folder):
     folder.mkdir(parents=True)
-    text = ["data.py:1 - eval 0: {'eval/aime': 0.125}"]
+    text = ["data.py:1 - eval 0: {'eval/aime': 0.125, 'eval/aime-pass@1': np.float64(0.25)}"]
     for n, (r, lr) in enumerate(zip(REWARDS, LRS, strict=True)):
         text += [f"data.py:1 - rollout {n}: {{'rollout/raw_reward': {r}, 'rollout/values': nan}}"]
         text += [f"model.py:1 - step {n}: {{'train/lr-pg_0': {lr}, 'train/step': {n}}}"]
+        rows = [{"prompt": [{"role": "user", "content": "1+1="}], "response": t, "label": "2",
+                 "reward": float(t == "2"), "status": "completed"} for t in ("2", "3")]  # fmt: skip
+        for name in (f"{n}.pt", f"eval_{n}.pt"):
+            saved(folder / "rollout_data" / name, {"rollout_id": n, "samples": rows})
     (folder / "slime.log").write_text("\n".join(text) + "\n")
     return folder
 

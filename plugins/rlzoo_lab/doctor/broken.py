@@ -106,7 +106,7 @@ def ratio_not_one_at_first(run: Record) -> Finding | None:
 def advantages_do_not_follow_scores(run: Record) -> Finding | None:
     """Better scores do not get better advantages, so the estimator has a bug."""
     values = run.series(names.ADVANTAGE_CORR)
-    steps = len(run.series(names.SCORE_STD))
+    steps = sum(spread > 1e-8 for spread in run.series(names.SCORE_STD))
     # A critic's errors lower it, and groups that are nearly solved do so late in a run.
     start, middle = median(first(values)), median(values)
     if middle > (0.22 if run.has("values/mean") or start > 0.45 else 0.45):
@@ -342,15 +342,15 @@ def reward_jumps_between_steps(run: Record) -> Finding | None:
 
 
 def says_yes_or_no(run: Record) -> bool:
-    """Whether scores take two values: then their variance is (mean - min)(max - mean)."""
-    columns = [run.series(f"score/{x}") for x in ("mean", "std", "min", "max")]
-    if not all(columns):
-        return False
+    """Whether scores take two values: then their variance is (mean - min)(max - mean) or, divided
+    by one row less, a little more."""
+    mean, std, low, high = (dict(run.points(f"score/{x}")) for x in ("mean", "std", "min", "max"))
+    rows = run.key("rollout.prompts", 64) * run.key("rollout.samples", 1)
     gaps = (
-        abs(sd**2 - (mean - low) * (high - mean)) / max((high - low) ** 2, 1e-12)
-        for mean, sd, low, high in zip(*columns, strict=True)
-        if high > low
-    )
+        min(abs(std[n] ** 2 * part - (mean[n] - low[n]) * (high[n] - mean[n]))
+            for part in (1, 1 - 1 / rows)) / (high[n] - low[n]) ** 2
+        for n in mean.keys() & std.keys() & low.keys() & high.keys() if high[n] - low[n] > 1e-6
+    )  # fmt: skip
     return max(gaps, default=1.0) < 1e-4
 
 
@@ -432,7 +432,8 @@ def reward_at_the_wrong_index(run: Record) -> Finding | None:
     )
 
 
-@rule(names.DISTINCT, least=3, explains=("reward_flat", "held_out_falls", "no_signal_in_groups"))
+@rule(names.DISTINCT, least=3, explains=("reward_flat", "held_out_falls", "no_signal_in_groups",
+      "texts_become_alike", "entropy_collapse"))  # fmt: skip
 def one_prompt(run: Record) -> Finding | None:
     """All groups of a step have the same prompt."""
     prompts, values = run.key("rollout.prompts", 1), run.series(names.DISTINCT)

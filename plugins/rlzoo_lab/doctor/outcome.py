@@ -108,7 +108,11 @@ def one_reward_displaces_another(run: Record) -> Finding | None:
 def texts_become_alike(run: Record) -> Finding | None:
     """In a task without correct answers, the reward rises and all prompts get the same text."""
     before, after = ends(run.series(names.DISTINCT_TEXTS))
+    # One text per prompt is what a policy learns that becomes certain of its answers.
+    certain = late(run, names.DISTINCT, 1.0) / run.key("rollout.samples", 1)
     if right_or_wrong(run) or not rises(run) or before < 0.3 or after > 0.6 * before:
+        return None
+    if 0.75 * certain < after < before and certain < 0.5:
         return None
     return Finding(
         "warning",

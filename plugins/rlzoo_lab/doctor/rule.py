@@ -20,6 +20,7 @@ SYMPTOMS = (
     "actor_gradient_always_clipped", "critic_gradient_always_clipped", "nothing_to_explain",
     "loss_near_zero", "updates_skipped", "reward_is_gamed", "texts_become_alike", "peak_and_fall",
     "training_and_held_out_part", "critic_targets_are_off", "reward_is_noisy",
+    "first_updates_break_the_policy",
 )  # fmt: skip
 
 

@@ -10,7 +10,16 @@ from typing import Any
 import numpy as np
 
 from rlzoo.runs.folder import RunFolder
-from rlzoo.runs.metrics import ACCURACY, GREEDY, PPO_KL, REF_KL, REWARD, RIGHT, SCORE
+from rlzoo.runs.metrics import (
+    ACCURACY,
+    GREEDY,
+    PPO_KL,
+    REF_KL,
+    REF_KL_PER_RESPONSE,
+    REWARD,
+    RIGHT,
+    SCORE,
+)
 from rlzoo_lab.records.record import Record, read_record
 
 
@@ -168,6 +177,8 @@ def movement(run: Record) -> float | None:
     found = []
     if run.has(REF_KL):
         found.append(abs(late(run, REF_KL)))
+    elif run.has(REF_KL_PER_RESPONSE):  # TRL's PPO has only it
+        found.append(abs(late(run, REF_KL_PER_RESPONSE)) / run.key("rollout.max_new_tokens", 64))
     if run.has(PPO_KL) and updates(run) > 1:
         found.append(fmean(map(abs, run.series(PPO_KL))))
     return max(found) if found else None

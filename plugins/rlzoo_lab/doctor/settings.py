@@ -10,6 +10,7 @@ import numpy as np
 
 from rlzoo.recipe.files import list_configs, read_layer
 from rlzoo.runs import metrics as names
+from rlzoo_lab.doctor.broken import says_yes_or_no
 from rlzoo_lab.doctor.rule import SHORTEST_TREND, SYMPTOMS, rule
 from rlzoo_lab.doctor.series import (
     Finding,
@@ -42,6 +43,7 @@ def kl_too_strong(run: Record) -> Finding | None:
         noise = max(0.0, 1 - (score / reward) ** 2)
     grown = run.key("kl.controller") == "adaptive" and coef > 3 * start
     held = far < 0.02 and coef >= 0.3 and (coef >= 1 or grown or not learning(run))
+    held = held or (far < 0.05 and coef >= 1 and not learning(run))
     held = held or (grown and coef > 30 * start and coef >= 0.3)  # and rising still
     if not (noise > 0.3 or held):
         return None
@@ -112,7 +114,7 @@ def _narrowest_shipped(loss: str) -> float:
     return min(found)
 
 
-@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def clip_too_narrow(run: Record) -> Finding | None:
     """Tokens are clipped although the policy has hardly moved."""
     clips = {
@@ -121,7 +123,7 @@ def clip_too_narrow(run: Record) -> Finding | None:
         if k.startswith("policy_loss.clip") and isinstance(v, int | float) and v > 0
     }
     clipped = max((late(run, k, 0.0) for k in _clip_fractions(run)), default=0.0)
-    kl = fmean(map(abs, run.series(names.PPO_KL)))
+    kl = fmean(map(abs, run.series(names.PPO_KL) or [0.0]))
     if not clips or min(clips.values()) >= 0.5 * _narrowest_shipped(run.key("policy_loss.name")):
         return None
     if clipped < 0.15 or kl > 0.02:
@@ -129,8 +131,9 @@ def clip_too_narrow(run: Record) -> Finding | None:
     listed = ", ".join(f"{k}={v:g}" for k, v in clips.items())
     return Finding(
         "problem",
-        f"{listed}: {clipped:.0%} of the tokens are clipped although an update moves the policy "
-        f"by only {kl:.1g} nats per token; clipped tokens have no gradient.",
+        f"{listed}: {clipped:.0%} of the tokens are clipped"
+        + (f" although an update moves the policy by only {kl:.1g} nats per token" if kl else "")
+        + "; clipped tokens have no gradient.",
         "Use the default clip bounds of the policy loss.",
         {"clip_fraction": clipped, "approximate_kl": kl},
     )
@@ -141,15 +144,13 @@ def _clip_fractions(run: Record) -> list[str]:
     return [k for k in {k for line in lines for k in line} if "clipfrac" in k]
 
 
-@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
+@rule(names.REWARD, least=3, explains=(*SYMPTOMS, "no_response_is_right", "policy_does_not_move"))
 def update_too_large(run: Record) -> Finding | None:
     """One batch moves the policy too far."""
-    kl = max(ends([abs(v) for v in run.series(names.PPO_KL)]))
+    kl = max(ends([abs(v) for v in run.series(names.PPO_KL) or [0.0]]))
     fractions = _clip_fractions(run)
     clipped = max((max(early(run, k, 0.0), late(run, k, 0.0)) for k in fractions), default=0.0)
     harm = not learning(run) or (worse(run) and not rises(run))  # else it games the reward
-    if not (kl > 0.3 or (kl > 0.04 and harm) or (clipped > 0.3 and kl > 0.02 and harm)):
-        return None
     epochs, parts = run.key("train.epochs", 1), run.key("train.minibatches", 1)
     rank = run.key("model.lora.rank", 0)
     times = {  # of what is usual
@@ -160,16 +161,47 @@ def update_too_large(run: Record) -> Finding | None:
     }
     key = max(times, key=lambda k: times[k])
     known = times[key] > 1.5
+    blind = clipped > 0.15 and run.has("actor/pg_clipfrac") and not run.has(names.PPO_KL)
+    blind = blind and known  # the KL of an update, which another trainer may not record
+    if not (kl > 0.3 or ((kl > 0.04 or blind or (clipped > 0.3 and kl > 0.02)) and harm)):
+        return None
+    effect = (
+        f"has {clipped:.0%} of its tokens clipped"
+        if blind
+        else f"moves the policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens "
+        "are clipped"
+    )
     what = against_default(run, key) if known else "None of the usual causes is set high"
     lower = f"Lower {key} {'to 1 or 2' if key == 'train.epochs' else 'tenfold'}."
     return Finding(
         "problem" if harm else "warning",
         f"{what}: updates are too large. One batch ({updates(run)} optimizer "
-        f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) moves the "
-        f"policy by up to {kl:.2g} nats per token, and {clipped:.0%} of the tokens are clipped; "
+        f"step{'s' * (updates(run) > 1)} at actor.lr={run.key('actor.lr', 0.0):g}) {effect}; "
         f"the reward went from {course(run)}.{'' if known else unknown(run)}",
         lower if known else compare_first(run),
         {"approximate_kl": kl, "clip_fraction": clipped},
+    )
+
+
+@rule(names.REWARD, names.ENTROPY, names.SCORE_STD, least=SHORTEST_TREND,
+      explains=(*SYMPTOMS, "no_response_is_right"))  # fmt: skip
+def first_updates_break_the_policy(run: Record) -> Finding | None:
+    """The first updates lose the reward for good (where no KL of an update is recorded)."""
+    values, entropy = run.series(names.REWARD), run.series(names.ENTROPY)
+    floor = min(run.series("score/min"), default=min(values))
+    had, left = values[0] - floor, max(values[3:]) - floor
+    error = run.series(names.SCORE_STD)[0] / run.key("rollout.prompts", 64) ** 0.5
+    changed = abs(entropy[3] - entropy[0]) > 0.3 * entropy[0]  # else: the reward itself stopped
+    if run.has(names.PPO_KL) or had < 2 * error or had <= 0 or left > 0.1 * had or not changed:
+        return None
+    return Finding(
+        "problem",
+        f"{against_default(run, 'actor.lr')}: the first updates break the policy. The reward falls "
+        f"from {values[0]:.3g} at step {run.steps_of(names.REWARD)[0]} to {values[3]:.3g} at step "
+        f"{run.steps_of(names.REWARD)[3]} and never returns; entropy goes from {entropy[0]:.2g} to "
+        f"{entropy[3]:.2g} nats per token.",
+        "Lower actor.lr tenfold.",
+        {"first": values[0], "best_after": left + floor},
     )
 
 
@@ -178,7 +210,8 @@ def length_limit_too_short(run: Record) -> Finding | None:
     """Responses were truncated before any update could lengthen them and still are."""
     values = run.series(names.TRUNCATED)
     at_once, tail = values[0], late(run, names.TRUNCATED)
-    if at_once < 0.3 or max(at_once, tail) < 0.4 or not right_or_wrong(run):
+    known = right_or_wrong(run)
+    if at_once < 0.3 or max(at_once, tail) < 0.4 or not (known or says_yes_or_no(run)):
         return None
     if tail < 0.5 * at_once and learning(run):  # the limit no longer binds
         return None
@@ -188,7 +221,8 @@ def length_limit_too_short(run: Record) -> Finding | None:
         "problem",
         f"rollout.max_new_tokens={run.key('rollout.max_new_tokens')}: {at_once:.0%} of the "
         f"responses are truncated from the first step on, {tail:.0%} in "
-        f"{spans(run, names.TRUNCATED)[1]}; a truncated response does not count as correct.{none}",
+        f"{spans(run, names.TRUNCATED)[1]}; a truncated response "
+        f"{'does not count as correct' if known else 'is rarely a whole answer'}.{none}",
         "Raise rollout.max_new_tokens until response/truncated is near 0. If it stays high, "
         "check the end-of-sequence token (model, chat template, sampler).",
         {"first": at_once, "last": tail},

@@ -29,16 +29,24 @@ def actor_not_trained(run: Record) -> Finding | None:
 
 @rule("actor/lr", explains=(*SYMPTOMS, "policy_does_not_move"))
 def learning_rate_zero(run: Record) -> Finding | None:
-    """The policy's learning rate is 0 for most of the run."""
+    """The policy's learning rate is 0 for most of the run, or too small to move any weight."""
     rates = run.series("actor/lr")
-    zero = sum(rate == 0 for rate in rates)
-    if zero <= len(rates) / 2:
+    zero, reach = sum(rate == 0 for rate in rates), sum(rates) * updates(run)
+    tiny = 0 < reach < 2e-6 and not (run.has(names.PPO_KL) or learning(run))
+    # A rate of 1e-7 is usual for large models, and a run may just have begun to warm up.
+    tiny = tiny and len(rates) >= 12 and run.key("actor.lr", max(rates)) < 1e-7
+    if zero <= len(rates) / 2 and not tiny:
         return None
-    key = "actor.lr" if run.key("actor.lr", 0) == 0 else "actor.lr_schedule"
+    key = "actor.lr_schedule" if run.key("actor.lr", 0) and not tiny else "actor.lr"
     return Finding(
         "problem",
-        f"{against_default(run, key)}: actor/lr is 0 in {zero} of {len(rates)} steps, and the "
-        "policy cannot change.",
+        (f"{against_default(run, key)}: " if key in run.recipe else "")
+        + (
+            f"AdamW moves a weight by at most about {reach:.1g} in all {len(rates)} steps"
+            if tiny
+            else f"actor/lr is 0 in {zero} of {len(rates)} steps"
+        )
+        + ", and the policy cannot change.",
         f"Set {key}.",
         {"zero_steps": zero, "of": len(rates)},
     )
@@ -139,7 +147,7 @@ def policy_does_not_move(run: Record) -> Finding | None:
     )
 
 
-@rule(names.PPO_KL, least=3, explains=(*SYMPTOMS, "update_too_large"))
+@rule("actor/lr", names.REWARD, least=3, explains=(*SYMPTOMS, "update_too_large"))
 def weight_decay_eats_the_policy(run: Record) -> Finding | None:
     """AdamW's weight decay shrinks the weights considerably."""
     decay = run.key("actor.weight_decay", 0.0)

@@ -14,6 +14,8 @@ SLIME = re.compile(
     r"(?:^|\s)(?:critic-)?(perf|rollout|step|eval|passrate|multi_turn) (\d+): (\{.*)$"
 )
 SKYRL = re.compile(r"(?:^|\s)Step (\d+): *$")
+COLOR = re.compile(r"\x1b\[[\d;]*m")
+RAY = re.compile(r"(\([^()]* pid=\d+[^()]*\)) ")  # before each line that a worker prints
 NOT_FINITE = re.compile(r"(?<=: )(-?(?:nan|inf))(?=[,}])")
 NUMPY = re.compile(r"np\.\w+\((-?[\w.+-]+)\)")
 LONGEST = 4000  # lines of one printed dictionary
@@ -21,11 +23,19 @@ LONGEST = 4000  # lines of one printed dictionary
 
 def trainer_of(line: str) -> str:
     """The trainer that prints such a line; empty for any other line."""
+    line = _plain(line)[1]
     if VERL.search(line):
         return "verl"
     if (found := SLIME.search(line)) and "/" in found[3]:
         return "slime"
     return "skyrl" if SKYRL.search(line) else ""
+
+
+def _plain(line: str) -> tuple[str, str]:
+    """(which of Ray's workers printed it, the line without that and without colours)."""
+    line = COLOR.sub("", line)
+    who = RAY.match(line)
+    return (who[1], line[who.end() :]) if who else ("", line)
 
 
 def verl_rows(path: Path) -> Iterator[Row]:
@@ -52,17 +62,19 @@ def slime_rows(path: Path) -> Iterator[tuple[str, Row]]:
 
 def skyrl_rows(path: Path) -> Iterator[Row]:
     """`Step 1:` and below it a dictionary, whose numbers SkyRL prints as strings with four
-    decimals."""
-    step, start, text = -1, 0, list[str]()
-    for number, line in text_lines(path):
+    decimals. They do not show a small learning rate, so one of 0 is left out."""
+    step, start, text, whose = -1, 0, list[str](), ""
+    for number, colored in text_lines(path):
+        who, line = _plain(colored)
         if found := SKYRL.search(line):
             if text:
                 break
-            step, start = int(found[1]), number
-        elif step >= 0 and (text or line.startswith("{")):
+            step, start, whose = int(found[1]), number, who
+        elif step >= 0 and who == whose and (text or line.startswith("{")):
             text.append(line)
             if line.rstrip().endswith("}"):
-                yield Row(step, _numbers(_dictionary("\n".join(text), path, start), path, start))
+                printed = _numbers(_dictionary("\n".join(text), path, start), path, start)
+                yield Row(step, {k: v for k, v in printed.items() if v or k[-3:] != "_lr"})
                 step, text = -1, []
         if len(text) > LONGEST:
             break

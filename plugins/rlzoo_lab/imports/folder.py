@@ -4,7 +4,7 @@ provenance.json."""
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from rlzoo.errors import UsageError
 from rlzoo.runs.folder import RunFolder
 from rlzoo.runs.metrics import METRICS, SCORE
 from rlzoo.runs.provenance import FILE
-from rlzoo_lab.imports.found import Found, Row, Sample, Values
-from rlzoo_lab.imports.names import NOTES, recipe_keys, trainer_by_names, translate
+from rlzoo_lab.imports.found import Found, Sample, Values
+from rlzoo_lab.imports.names import NOTES, own, recipe_keys, trainer_by_names, translate
 from rlzoo_lab.imports.rollouts import sample_metrics, token_metrics
 
 SAMPLES = 16  # of a step, in samples.jsonl
@@ -79,7 +79,7 @@ def convert(
             f"--from: {trainer}, but these files come from {got}; remove or change --from"
         )
     whose = whose or "csv"
-    steps, evaluations, notes = _merged(found.rows, whose)
+    steps, evaluations, notes = _merged(found, whose)
     notes = [*found.notes, *notes]
     for (of, theirs), note in NOTES.items():
         if of == whose and any(n in (theirs, f"train/{theirs}") for n in names):
@@ -96,14 +96,14 @@ def convert(
                     found.planned)  # fmt: skip
 
 
-def _merged(rows: Iterable[Row], trainer: str) -> tuple[dict[int, Values], dict[int, Values],
-                                                        list[str]]:  # fmt: skip
+def _merged(found: Found, trainer: str) -> tuple[dict[int, Values], dict[int, Values], list[str]]:
     """(steps, evaluations, notes): rows of one step together. A metric that is there twice has its
-    later value, since a resumed run trained on with it."""
+    later value, since a resumed run trained on with it. An evaluation before the first step may
+    log other numbers too, such as its seconds: they make no step 0."""
     steps: dict[int, Values] = {}
     evaluations: dict[int, Values] = {}
     twice = set()
-    for row in rows:
+    for row in found.rows:
         number = row.step
         for values, place in zip(translate(trainer, row.values), (steps, evaluations), strict=True):
             if values:
@@ -116,6 +116,8 @@ def _merged(rows: Iterable[Row], trainer: str) -> tuple[dict[int, Values], dict[
         notes.append(
             f"{len(twice)} steps occur twice with different values (the first is step "
             f"{min(twice)}); the later values are used")  # fmt: skip
+    if 0 in evaluations and not any(map(own, steps.get(0, ()))):
+        evaluations[0] |= steps.pop(0, {})
     if 0 in steps:
         notes.append(
             f"the first step of {trainer} is 0 and that of rlzoo is 1, so all step numbers are "
@@ -123,6 +125,9 @@ def _merged(rows: Iterable[Row], trainer: str) -> tuple[dict[int, Values], dict[
         )
         steps = {n + 1: line for n, line in steps.items()}
         evaluations = {n + 1: line for n, line in evaluations.items()}
+        if 0 in {s.step for s in found.samples} | {t.step for t in found.tokens}:
+            found.samples = [replace(s, step=s.step + 1) for s in found.samples]
+            found.tokens = [replace(t, step=t.step + 1) for t in found.tokens]
     return dict(sorted(steps.items())), dict(sorted(evaluations.items())), notes
 
 

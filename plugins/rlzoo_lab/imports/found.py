@@ -55,11 +55,6 @@ class Found:
     planned: int | None = None  # steps that the trainer meant to take
 
 
-def numbers(values: Mapping[str, Any]) -> Values:
-    """The metrics among the values of a line: numbers, NaN and infinities included."""
-    return {k: v for k, v in values.items() if type(v) in (int, float)}
-
-
 def flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Nested mappings by dotted keys."""
     out: dict[str, Any] = {}

@@ -12,14 +12,15 @@ from rlzoo.runs.metrics import METRICS
 
 # Where a trainer's number is rlzoo's by name, and made in another way.
 NOTES = {
-    ("trl", "kl"): "actor/ref_kl is TRL's kl, its k3 estimate in the update, not log pi - log "
+    ("trl", "kl"): "actor/ref_kl is TRL's kl, GRPO's k3 estimate in the update, not log pi - log "
     "pi_ref at rollout",
+    ("trl", "policy/approxkl_avg"): "actor/ppo_kl is TRL's approxkl, its k2 estimate",
     ("verl", "actor/reward_kl_penalty"): "actor/ref_kl is verl's reward_kl_penalty, a mean over "
     "responses of their means, by its own KL estimator",
     ("slime", "rollout/raw_reward"): "slime's steps begin at 0, rlzoo's at 1",
 }
 # Keys of a recipe that take a text; the others take a number.
-TEXTS = ("estimator.name", "model.path", "task.name")
+TEXTS = ("estimator.name", "kl.name", "model.path", "task.name")
 LOSS_TYPES = {"grpo": "seq_mean_token_mean", "dapo": "token_mean", "bnpo": "token_mean",
               "dr_grpo": "seq_mean_token_sum_norm"}  # fmt: skip
 ESTIMATORS = {"reinforce_plus_plus": "reinforce", "reinforce++": "reinforce"}
@@ -113,12 +114,21 @@ def _value(key: str, value: Any) -> Any:
 
 
 def _of_trl(s: Mapping[str, Any]) -> dict[str, Any]:
-    """GRPOTrainer's: KL is k3 in the loss, the reference only where beta is not 0."""
+    """GRPOTrainer's, whose KL is k3 in the loss, and those of TRL's other trainers, which pay for
+    it in the reward; there is a reference only where beta is not 0."""
     out: dict[str, Any] = {}
+    if "num_ppo_epochs" in s:
+        clip = {"policy_loss.clip_high": s["cliprange"]} if "cliprange" in s else {}
+        return clip | {"estimator.name": "gae", "kl.place": "reward", "rollout.samples": 1}
     if "num_generations" not in s:
         return out
-    out["estimator.name"] = "dr_grpo" if s.get("scale_rewards") in (False, "none") else "grpo"
-    out |= {"kl.name": "k3", "kl.place": "loss"} if s.get("beta") else {}
+    rloo = "normalize_advantages" in s
+    dr = s.get("scale_rewards") in (False, "none")
+    out["estimator.name"] = "rloo" if rloo else "dr_grpo" if dr else "grpo"
+    kl = {"kl.name": "k1", "kl.place": "reward"} if rloo else {"kl.name": "k3", "kl.place": "loss"}
+    out |= kl if s.get("beta") else {}
+    if s.get("importance_sampling_level") == "sequence":
+        out["policy_loss.name"] = "gspo"
     if s.get("loss_type") in LOSS_TYPES:
         out["aggregation.name"] = LOSS_TYPES[s["loss_type"]]
     rows, samples = s.get("generation_batch_size"), s["num_generations"]

@@ -1,4 +1,4 @@
-"""TRL's training_args.bin: a pickle that is read as data, without importing or running its
+"""Files written by torch.save: pickles that are read as data, without importing or running their
 classes."""
 
 import pickle
@@ -8,7 +8,7 @@ from typing import Any
 
 from rlzoo_lab.strict import damaged
 
-LARGEST = 2**22  # bytes: such a file has a few thousand
+LARGEST = 2**28  # bytes of a pickle
 
 
 class _Inert:
@@ -40,21 +40,26 @@ class _Reader(pickle.Unpickler):
         return None
 
 
-def read_arguments(path: Path) -> dict[str, Any]:
-    """The plain values among the settings in a training_args.bin: numbers, texts and lists of
-    these. Raises DataError."""
-    expected = "training arguments written by torch.save"
+def read_saved(path: Path, expected: str) -> Any:
+    """A file's object: mappings, lists, numbers and strings; everything else is inert. Raises
+    DataError."""
     try:
         with zipfile.ZipFile(path) as archive:
             names = [n for n in archive.namelist() if n.endswith("/data.pkl")]
             if len(names) != 1 or archive.getinfo(names[0]).file_size > LARGEST:
                 raise damaged(path, None, expected)
             with archive.open(names[0]) as file:
-                found = _Reader(file).load()
+                return _Reader(file).load()
     except (OSError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError, TypeError,
             AttributeError, LookupError, MemoryError, OverflowError, RecursionError):  # fmt: skip
         raise damaged(path, None, expected) from None
-    state = getattr(found, "state", None)
+
+
+def read_arguments(path: Path) -> dict[str, Any]:
+    """The plain values among the settings in a training_args.bin: numbers, texts, lists of them.
+    Raises DataError."""
+    expected = "what torch.save writes of training arguments"
+    state = getattr(read_saved(path, expected), "state", None)
     if not isinstance(state, dict):
         raise damaged(path, None, expected)
     plain = {str(k): _plain(v) for k, v in state.items()}

@@ -1,13 +1,14 @@
 """Prompts and responses that trainers save, and the metrics computed from them."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, pstdev
 from typing import Any
 
 from rlzoo.errors import RlzooError
 from rlzoo_lab.imports.found import Sample, Tokens, Values
+from rlzoo_lab.imports.pickled import read_saved
 from rlzoo_lab.strict import damaged, json_lines
 
 TRL_COLUMNS = ("step", "prompt", "completion", "advantage")
@@ -56,8 +57,48 @@ def verl_samples(path: Path) -> Iterator[Sample]:
         yield Sample(step, _text(line["input"]), _text(line["output"]), score, answer=answer)
 
 
+def slime_samples(path: Path) -> Iterator[Sample]:
+    """Files of --save-debug-rollout-data of slime and miles, which count from 0."""
+    expected = "a rollout that slime or miles saved"
+    saved = read_saved(path, expected)
+    rows = saved.get("samples") if isinstance(saved, dict) else None
+    whole = isinstance(rows, list) and all(isinstance(row, dict) for row in rows)
+    if not whole or type(saved.get("rollout_id")) is not int:
+        raise damaged(path, None, expected)
+    for row in rows or ():
+        score, label = row.get("reward"), row.get("label")
+        yield Sample(saved["rollout_id"] + 1, _text(row.get("prompt")), _text(row.get("response")),
+                     score if type(score) in (int, float) else None,
+                     answer=label if isinstance(label, str) else None)  # fmt: skip
+
+
+def prime_samples(path: Path) -> Iterator[Sample]:
+    """prime-rl's traces of a step, an episode a line: the last branch of each trained agent."""
+    for number, line in json_lines(path):
+        try:
+            traces = [t for t in line["traces"] if t["agent"].get("trainable", True)]
+            for trace in traces:
+                yield _prime_sample(int(path.parents[2].name.removeprefix("step_")), trace)
+        except (LookupError, TypeError, ValueError, AttributeError):
+            raise damaged(path, number, "an episode of verifiers, in the folder of its step") from (
+                None)  # fmt: skip
+
+
+def _prime_sample(step: int, trace: Mapping[str, Any]) -> Sample:
+    nodes = trace["nodes"][-1:]
+    while nodes[0].get("parent") is not None and len(nodes) < len(trace["nodes"]):
+        nodes.insert(0, trace["nodes"][nodes[0]["parent"]])
+    first = next((i for i, node in enumerate(nodes) if node.get("sampled")), len(nodes))
+    said = [node["message"] for node in nodes[first:]]
+    credit = [x for node in nodes for x in node.get("advantages") or ()]
+    rewards = [r["score"] * r.get("weight", 1.0) for r in trace["rewards"].values() if r]
+    return Sample(step, _text([node["message"] for node in nodes[:first]]),
+                  _text(said[0]["content"] if len(said) == 1 else said), sum(rewards),
+                  fmean(credit) if credit else None)  # fmt: skip
+
+
 def prime_tokens(path: Path) -> Iterator[Tokens]:
-    """prime-rl's token export: a sequence per line, with lists over its tokens."""
+    """prime-rl's token export: a sequence per line, with lists over its tokens; null is NaN."""
     for number, line in json_lines(path):
         lists = [line.get(k) for k in ("loss_mask", "advantages", "trainer_logprobs",
                                        "inference_logprobs")]  # fmt: skip
@@ -65,8 +106,8 @@ def prime_tokens(path: Path) -> Iterator[Tokens]:
         if type(line.get("step")) is not int or not whole:
             raise damaged(path, number, "a step and lists over tokens of one length")
         mask, *columns = lists
-        kept = [[x for x, m in zip(column or (), mask or (), strict=True) if m]
-                for column in columns]  # fmt: skip
+        kept = [[math.nan if x is None else x for x, m in zip(column or (), mask or (), strict=True)
+                 if m] for column in columns]  # fmt: skip
         if any(type(x) not in (int, float) for column in kept for x in column):
             raise damaged(path, number, "a number for each trained token")
         yield Tokens(line["step"], *kept)
@@ -79,30 +120,40 @@ def _text(value: Any) -> str:
     return str(value)[:LONG]
 
 
+def _by(samples: Sequence[Sample], key: Callable[[Sample], Any]) -> dict[Any, list[Sample]]:
+    out: dict[Any, list[Sample]] = {}
+    for sample in samples:
+        out.setdefault(key(sample), []).append(sample)
+    return out
+
+
 def sample_metrics(samples: Sequence[Sample], per_prompt: int | None) -> Values:
     """Metrics of one step's responses with rlzoo's names; a group is the responses to a prompt.
 
     per_prompt: the number of responses per prompt, for `prompts/distinct`.
     """
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.prompt, []).append(sample)
+    groups, texts = _by(samples, lambda s: s.prompt), _by(samples, lambda s: (s.prompt, s.response))
+    parts = [samples[i : i + (per_prompt or 1)] for i in range(0, len(samples), per_prompt or 1)]
+    if any(len({s.prompt for s in part}) > 1 or len(part) != per_prompt for part in parts):
+        parts = list(groups.values())  # not in the order in which groups were sampled
     out: Values = {"response/distinct": len({s.response for s in samples}) / len(samples)}
     if per_prompt and len(samples) % per_prompt == 0:
         out["prompts/distinct"] = min(1.0, len(groups) * per_prompt / len(samples))
     if len(groups) < len(samples):
-        texts = [len({s.response for s in g}) / len(g) for g in groups.values()]
-        out["group/distinct"] = fmean(texts)
+        out["group/distinct"] = fmean(len({s.response for s in g}) / len(g) for g in parts)
     scores = [s.score for s in samples if s.score is not None]
     if len(scores) < len(samples) or not all(map(math.isfinite, scores)):
         return out
     out |= {"reward/mean": fmean(scores), "score/mean": fmean(scores), "score/min": min(scores),
             "score/max": max(scores)}  # fmt: skip
     if len(scores) > 1:
-        out["score/std"] = stdev(scores)
+        out["score/std"] = pstdev(scores)
     if len(groups) < len(samples):
-        flat_groups = [len({s.score for s in g}) == 1 for g in groups.values()]
-        out["group/no_signal"] = fmean(flat_groups)
+        out["group/no_signal"] = fmean(len({s.score for s in g}) == 1 for g in parts)
+    if left := len(samples) - len(texts):
+        means = {text: fmean(s.score or 0.0 for s in same) for text, same in texts.items()}
+        gaps = ((s.score or 0.0) - means[s.prompt, s.response] for s in samples)
+        out["score/noise"] = math.sqrt(sum(gap * gap for gap in gaps) / left)
     advantages = [s.advantage for s in samples if s.advantage is not None]
     if len(advantages) == len(samples):
         corr = correlation(scores, advantages)

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,19 @@ from rlzoo_lab.imports import console
 from rlzoo_lab.imports.binary import WANDB, read_wandb, tensorboard_rows
 from rlzoo_lab.imports.found import Found, Row, flat
 from rlzoo_lab.imports.pickled import read_arguments
-from rlzoo_lab.imports.rollouts import parquet_samples, prime_tokens, verl_samples
+from rlzoo_lab.imports.rollouts import (
+    parquet_samples,
+    prime_samples,
+    prime_tokens,
+    slime_samples,
+    verl_samples,
+)
 from rlzoo_lab.imports.tabular import STEPS, metric_rows, step_of, table_rows, without_steps
 from rlzoo_lab.strict import damaged, read_json_file, text_lines
 
+Reader = Callable[[Path, Found], set[str]]  # returns whose format it is
 FORMATS = ("trl", "verl", "prime-rl", "skyrl", "slime", "wandb", "csv")
-DEPTH, MOST = 5, 20_000  # folders below the one given; files in it
+DEPTH, MOST = 8, 20_000  # folders below the one given; files in it
 PEEK = 10_000  # lines of a log that are searched for a trainer's own
 # Files of weights and the like, which are not looked into.
 OTHER = {".safetensors", ".pt", ".pth", ".bin", ".py", ".md", ".html", ".png", ".svg", ".model"}
@@ -48,6 +55,8 @@ def read_source(place: Path) -> tuple[Found, set[str]]:
     order = sorted(kinds, key=lambda p: (kinds[p].startswith("rollouts"), _natural(p)))
     for path in order:
         formats |= READERS[kinds[path]](path, found)
+    if left := sum(kind == "evaluated" for kind in kinds.values()):
+        found.notes.append(f"responses of evaluations are not read ({left} files)")
     if not found.rows and not found.samples and not found.tokens:
         raise UsageError(f"SOURCE: {place} has no file with {EXPECTED}", kind="not-found")
     return found, formats
@@ -77,12 +86,14 @@ def kind_of(path: Path) -> str:
     name, suffix = path.name, path.suffix
     if start[:4] == WANDB or suffix == ".wandb":
         return "wandb"
-    if start[:4] == b"PAR1" or suffix == ".parquet":
-        return "rollouts of trl"
+    if start[:4] == b"PAR1" or suffix == ".parquet":  # others hold prompts, or columns of miles
+        return "rollouts of trl" if name.startswith("completions_") else ""
     if "tfevents" in name:
         return "events"
     if name == "training_args.bin":
         return "arguments"
+    if suffix == ".pt" and b"rollout_id" in start and b"samples" in start:
+        return "evaluated" if "eval_" in name else "rollouts of slime"
     if suffix in OTHER or name in NOT_METRICS or b"\0" in start[:4096]:
         return ""
     if suffix in (".yaml", ".yml", ".toml"):
@@ -90,7 +101,7 @@ def kind_of(path: Path) -> str:
     if suffix == ".json":
         return _kind_of_json(path, start)
     if suffix in (".jsonl", ".ndjson"):
-        return _kind_of_lines(path, start)
+        return _kind_of_lines(path)
     if suffix in (".csv", ".tsv"):
         return "table"
     if suffix not in (".log", ".txt", ".out", ".err", ""):
@@ -105,16 +116,18 @@ def _kind_of_json(path: Path, start: bytes) -> str:
     return "state" if start.lstrip()[:1] == b"[" and b'"step"' in start else ""
 
 
-def _kind_of_lines(path: Path, start: bytes) -> str:
-    first = start.lstrip().split(b"\n", 1)[0]
-    try:
-        line = json.loads(first)
+def _kind_of_lines(path: Path) -> str:
+    try:  # a line of tokens may have megabytes
+        line = json.loads(next(filter(str.strip, _first(path)), ""))
     except (ValueError, RecursionError):
         line = None
     if not isinstance(line, dict):
         raise damaged(path, 1, "a JSON object")
-    if {"input", "output"} <= line.keys():
-        return "rollouts of verl"
+    if {"input", "output"} <= line.keys():  # verl's _validate adds "reward"
+        return "evaluated" if "reward" in line else "rollouts of verl"
+    if {"traces", "task"} <= line.keys():
+        part = path.parts[-3:-1]
+        return "traces of prime-rl" if part == ("train", "effective") else ""
     if {"token_ids", "loss_mask"} <= line.keys():
         return "rollouts of prime-rl"
     values = line.get("data", line)
@@ -186,22 +199,6 @@ def _state(path: Path, found: Found) -> set[str]:
     return {"trl"}
 
 
-def _lines(path: Path, found: Found) -> set[str]:
-    rows = list(metric_rows(path))
-    found.rows += rows
-    return set()
-
-
-def _table(path: Path, found: Found) -> set[str]:
-    found.rows += table_rows(path)
-    return {"csv"}
-
-
-def _events(path: Path, found: Found) -> set[str]:
-    found.rows += tensorboard_rows(path)
-    return set()
-
-
 def _wandb(path: Path, found: Found) -> set[str]:
     rows, config = read_wandb(path)
     found.rows += rows
@@ -229,15 +226,10 @@ def _settings(path: Path, found: Found) -> set[str]:
     return set()
 
 
-def _verl_log(path: Path, found: Found) -> set[str]:
-    found.rows += console.verl_rows(path)
-    return {"verl"}
-
-
 def _skyrl_log(path: Path, found: Found) -> set[str]:
     found.rows += console.skyrl_rows(path)
     found.notes.append(
-        "SkyRL prints only four decimals, so small numbers such as the learning rate are 0"
+        "SkyRL prints only four decimals, so small numbers are 0, and its learning rate is left out"
     )
     return {"skyrl"}
 
@@ -280,24 +272,33 @@ def _trl_rollouts(path: Path, found: Found) -> set[str]:
     weights = found.settings.get("reward_weights")
     if not isinstance(weights, list) or len(weights) != len(names):
         weights = [1.0] * len(names)
-    found.samples += parquet_samples(path, list(names), weights)
+    samples = parquet_samples(path, list(names), weights)
+    # TRL writes the last responses again with each line of its log; a step without a reward has
+    # sampled none.
+    paid = {row.step for row in found.rows if {"reward", "train/reward"} & row.values.keys()}
+    found.samples += [s for s in samples if s.step in paid or not paid]
     return {"trl"}
 
 
-def _verl_rollouts(path: Path, found: Found) -> set[str]:
-    found.samples += verl_samples(path)
-    return {"verl"}
+def _all(what: str, read: Callable[[Path], Iterable[Any]], *trainer: str) -> Reader:
+    """A reader that keeps all that `read` yields as the rows, samples or tokens of a run."""
 
+    def reader(path: Path, found: Found) -> set[str]:
+        getattr(found, what).extend(read(path))
+        return set(trainer)
 
-def _prime_rollouts(path: Path, found: Found) -> set[str]:
-    found.tokens += prime_tokens(path)
-    return {"prime-rl"}
+    return reader
 
 
 REWARD = re.compile(r"(?:train/)?rewards/([^/]+)/mean")
-READERS: dict[str, Callable[[Path, Found], set[str]]] = {
-    "state": _state, "lines": _lines, "table": _table, "events": _events, "wandb": _wandb,
-    "arguments": _arguments, "settings": _settings, "log of verl": _verl_log,
-    "log of skyrl": _skyrl_log, "log of slime": _slime_log, "rollouts of trl": _trl_rollouts,
-    "rollouts of verl": _verl_rollouts, "rollouts of prime-rl": _prime_rollouts,
+READERS: dict[str, Reader] = {
+    "state": _state, "wandb": _wandb, "settings": _settings, "log of skyrl": _skyrl_log,
+    "log of slime": _slime_log, "rollouts of trl": _trl_rollouts, "evaluated": lambda *_: set(),
+    "arguments": _arguments, "lines": _all("rows", metric_rows),
+    "table": _all("rows", table_rows, "csv"), "events": _all("rows", tensorboard_rows),
+    "log of verl": _all("rows", console.verl_rows, "verl"),
+    "rollouts of verl": _all("samples", verl_samples, "verl"),
+    "rollouts of slime": _all("samples", slime_samples, "slime"),
+    "rollouts of prime-rl": _all("tokens", prime_tokens, "prime-rl"),
+    "traces of prime-rl": _all("samples", prime_samples, "prime-rl"),
 }  # fmt: skip

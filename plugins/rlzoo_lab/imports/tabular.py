@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlzoo_lab.imports.found import Row, Values, numbers
+from rlzoo_lab.imports.found import Row, Values
 from rlzoo_lab.strict import csv_lines, damaged, json_lines
 
 # Trainers' names for the number of a step; the first that a line has counts.
@@ -35,7 +35,9 @@ def metric_rows(path: Path) -> Iterator[Row]:
 
 
 def without_steps(values: Mapping[str, Any]) -> Values:
-    return {k: v for k, v in numbers(values).items() if k not in STEPS and k[:1] != "_"}
+    """The metrics among the values of a line: numbers, NaN and infinities included."""
+    return {k: v for k, v in values.items()
+            if type(v) in (int, float) and k not in STEPS and k[:1] != "_"}  # fmt: skip
 
 
 def table_rows(path: Path) -> Iterator[Row]:

@@ -122,6 +122,8 @@ FLAT = {"reward/mean": [0.3 + 0.02 * (-1) ** i for i in range(N)]}
 STILL = {**FLAT, "actor/ppo_kl": 1e-7, "actor/ref_kl": 1e-7, "actor/ratio_mean": 1.0}
 FALLS = {"reward/mean": lambda x: 0.4 - 0.35 * x}
 OPEN = {"without": ["score/right_corr", "response/right"], "accuracy": ()}
+NO_KL = ["actor/ppo_kl"]  # as in the log of another trainer
+BREAKS = {"reward/mean": [0.4, *[0.0] * (N - 1)]}
 LEANS = {"critic/mc_corr": 0.5, "critic/vf_explained_var": 0.0}
 VERDICT = {"reward/mean": 0.3, "score/mean": 0.3, "score/std": 0.21**0.5, "score/min": 0.0,
            "score/max": 1.0}  # fmt: skip
@@ -327,6 +329,10 @@ CASES = {  # rule -> (triggers, does not)
         record({"actor/ppo_kl": 0.5}),
         record({"actor/pg_clipfrac": 0.4, "actor/ppo_kl": 0.002}),
     ),
+    "first_updates_break_the_policy": (
+        record({**BREAKS, "actor/entropy": [1.0, 1.4, 1.8, *[2.2] * (N - 3)]}, without=NO_KL),
+        record(BREAKS, without=NO_KL),  # the policy is as before: the reward stopped
+    ),
     "length_limit_too_short": (
         record({"response/truncated": 0.6}),
         record({"response/truncated": 0.6}, **OPEN),  # nothing is right or wrong
@@ -435,7 +441,7 @@ CASES = {  # rule -> (triggers, does not)
         record(accuracy=(0.5, 0.2), changes={"score/right_corr": 1.0}),  # the score is rightness
     ),
     "texts_become_alike": (
-        record({"response/distinct": lambda x: 0.9 - 0.8 * x}, **OPEN),
+        record({"response/distinct": lambda x: 0.9 - 0.88 * x}, **OPEN),
         record({"response/distinct": lambda x: 0.9 - 0.8 * x}),  # right or wrong
     ),
     "training_and_held_out_part": (
@@ -695,6 +701,62 @@ def test_a_critic_is_not_judged_where_nothing_varies():
     found = names(record({**still, "critic/vf_explained_var": -28.0}, accuracy=(0.9, 1.0)))
     assert {k for k, f in found.items() if f.severity != "note"} == set()
     assert "nothing_to_explain" in found
+
+
+def test_settings_are_judged_without_the_kl_of_an_update():
+    """TRL does not record it: what is clipped, and what AdamW can do, is known all the same."""
+    more = {"without": NO_KL, "accuracy": (0.3, 0.3)}
+    narrow = {"policy_loss.clip_low": 1e-3, "policy_loss.clip_high": 1e-3}
+    assert "clip_too_narrow" in names(record({"actor/pg_clipfrac": 0.4}, recipe=narrow, **more))
+    still = {"actor/pg_clipfrac": 0.2, **FLAT}
+    found = names(record(still, recipe={"train.epochs": 30}, **more))
+    assert "train.epochs=30" in found["update_too_large"].what
+    assert "update_too_large" not in names(record(still, **more))
+    found = names(record({**FLAT, "actor/lr": 1e-9}, recipe={"actor.lr": 1e-9}, **more))
+    assert "actor.lr=1e-09" in found["learning_rate_zero"].what
+    usual = {"actor/lr": [1e-8 * (i + 1) for i in range(N)]}  # of a large model, warming up
+    for known in ({"actor.lr": 1e-6}, {}):
+        found = names(record({**FLAT, **usual}, recipe=known, n=14, **more))
+        assert "learning_rate_zero" not in found
+    decays = record({"actor/lr": 2e-4}, recipe={"actor.weight_decay": 100.0}, **more)
+    assert "weight_decay_eats_the_policy" in names(decays)
+
+
+def test_a_policy_moves_if_its_kl_per_response_does():
+    """TRL's PPO records that KL alone, and an update's KL that its small steps leave near 0."""
+    small = {"actor/ppo_kl": 1e-6, **FLAT}
+    run = {"without": ["actor/ref_kl"], "accuracy": (0.3, 0.3)}
+    still = record({**small, "actor/ref_kl_per_response": 1e-6}, **run)
+    assert "policy_does_not_move" in names(still)
+    moves = record({**small, "actor/ref_kl_per_response": 0.3}, **run)
+    assert "policy_does_not_move" not in names(moves)
+
+
+def test_a_policy_held_by_the_kl_moves_a_little():
+    held = {**FLAT, "actor/ref_kl": [0.0, *[0.03] * (N - 1)], "actor/kl_coef": 10.0}
+    strong = {"kl.coef": 10.0, "kl.place": "loss"}
+    assert "kl_too_strong" in names(record(held, recipe=strong, accuracy=(0.3, 0.3)))
+    assert "kl_too_strong" not in names(record({**held, "actor/ref_kl": 0.1}, recipe=strong))
+
+
+def test_the_sign_of_advantages_shows_in_the_few_steps_that_have_a_signal():
+    some = {"score/std": [0.4] * 6 + [0.0] * (N - 6),
+            "raw_advantages/score_corr": [-0.9] * 6 + [None] * (N - 6)}  # fmt: skip
+    found = names(record({**FALLS, **some}, accuracy=(0.3, 0.0)))
+    assert "fall where scores rise" in found["advantages_do_not_follow_scores"].what
+
+
+def test_one_text_for_each_prompt_is_no_sign_of_a_gamed_reward():
+    alike = {"response/distinct": lambda x: 0.9 - 0.65 * x}  # to 0.25: four samples of a prompt
+    found = names(record(alike, recipe={"rollout.samples": 4}, **OPEN))
+    assert "texts_become_alike" not in found
+
+
+def test_a_cut_answer_is_a_fault_where_scores_are_yes_or_no():
+    cut = {**VERDICT, "response/truncated": 1.0, "reward/mean": 0.3}
+    for rows in (1.0, 64 / 63):  # by rlzoo's variance and by TRL's
+        run = record({**cut, "score/std": (0.21 * rows) ** 0.5}, **OPEN)
+        assert "length_limit_too_short" in names(run)
 
 
 def test_a_clip_that_its_recipe_ships_with_is_meant():

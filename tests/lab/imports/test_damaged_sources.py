@@ -36,6 +36,7 @@ JSON_LINES = {
     '"advantages": [1, 2], "trainer_logprobs": [1], "inference_logprobs": [1]}\n',
     "tokens that are texts": '{"step": 0, "token_ids": [1], "loss_mask": [true], '
     '"advantages": ["a"], "trainer_logprobs": [1], "inference_logprobs": [1]}\n',
+    "traces without a folder of their step": '{"task": {}, "traces": []}\n',
     "tokens, no mask": '{"step": 0, "token_ids": [1], "loss_mask": null}\n',
 }
 STATES = {
@@ -80,6 +81,7 @@ CASES = [
     *(("train.log", name, text) for name, text in LOGS.items()),
     ("run.wandb", "foreign", "hello"),
     ("run.wandb", "empty", b":W&B\xe1\xbe\x00"),
+    ("0.pt", "rollouts, cut", b"PK\x03\x04 rollout_id samples"),
     ("weights.safetensors", "weights", b"\x00" * 64),
     ("notes.md", "foreign", "# step 1"),
     ("events.out.tfevents.1.host", "foreign", "hello, I am a text" * 9),

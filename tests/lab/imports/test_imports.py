@@ -1,6 +1,7 @@
 """Runs of other trainers become run folders, with the trainer's figures to the last digit."""
 
 import json
+import math
 
 import pytest
 import yaml
@@ -19,8 +20,8 @@ WHOSE = {
     "trl": ("trl", {"eval/score": 0.75}),
     "verl_jsonl": ("verl", {"eval/score": 0.625}),
     "verl_console": ("verl", {"eval/score": 0.5}),
-    "prime_rl": ("prime-rl", {}),
-    "skyrl": ("skyrl", {}),
+    "prime_rl": ("prime-rl", {"eval/score": 0.5}),
+    "skyrl": ("skyrl", {"eval/score": 0.25}),
     "slime": ("slime", {"eval/score": 0.125}),
     "tensorboard": ("verl", {}),
     "table": ("verl", {}),
@@ -107,6 +108,7 @@ def test_responses_give_metrics_that_the_trainer_did_not_log(tmp_path):
     imported(tmp_path / "source", tmp_path / "run")
     first = metrics(tmp_path / "run")[0]
     assert first["response/distinct"] == 3 / 4  # 2, 3, 5, 5
+    assert first["score/noise"] == 0.0  # the answer 5 came twice and was right twice
     assert first["group/no_signal"] == 1 / 2  # both answers to 2+3= are right
     assert first["prompts/distinct"] == 1.0
     assert (first["score/min"], first["score/max"]) == (0.0, 1.0)
@@ -118,11 +120,111 @@ def test_responses_give_metrics_that_the_trainer_did_not_log(tmp_path):
                           "advantage": -0.5}  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["verl_jsonl", "prime_rl", "slime"])
+def test_only_responses_of_training_are_samples(tmp_path, name):
+    SOURCES[name](tmp_path / "source")
+    result = imported(tmp_path / "source", tmp_path / "run")
+    samples = [json.loads(s) for s in (tmp_path / "run" / "samples.jsonl").read_text().splitlines()]
+    paid = {"prime_rl": 0.125}.get(name, 0.0)
+    prompt = "1+1=" if name == "verl_jsonl" else "user: 1+1="
+    found = [(s["step"], s["prompt"], s["response"], s["score"]) for s in samples]
+    assert found == [(n, prompt, text, score + paid)
+                     for n in (1, 2, 3) for text, score in (("2", 1.0), ("3", 0.0))]  # fmt: skip
+    assert [s.get("advantage") for s in samples[:2]] == (
+        [0.5, -0.5] if name == "prime_rl" else [None, None])  # fmt: skip
+    noted = any("evaluations are not read" in note for note in result.notes)
+    assert noted == (name != "prime_rl")  # its traces lie in folders of their own
+
+
+def test_a_line_of_many_tokens_is_recognized(tmp_path):
+    n = 20_000
+    row = {"step": 1, "token_ids": [7] * n, "loss_mask": [True] * n, "advantages": [0.5] * n,
+           "trainer_logprobs": [-1.0] * n, "inference_logprobs": [-1.25] * n}  # fmt: skip
+    path = lines(tmp_path / "rank_0.jsonl", [row])
+    imported(path, tmp_path / "run")
+    assert metrics(tmp_path / "run")[0]["response_length/mean"] == n
+
+
+def test_other_parquet_files_of_a_run_are_not_read(tmp_path):
+    """Prompts of verl, or miles' columns for its dashboard."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow.parquet import write_table
+
+    SOURCES["verl_jsonl"](tmp_path / "source")
+    write_table(pa.table({"prompt": ["1+1="]}), tmp_path / "source" / "train.parquet")
+    assert imported(tmp_path / "source", tmp_path / "run").document["from"] == "verl"
+
+
+def test_a_rate_that_skyrl_prints_as_0_is_unknown(tmp_path):
+    printed = "Step 1: \n{'policy/policy_lr': '0.0000', 'policy/policy_loss': '0.0000'}\n"
+    (tmp_path / "train.log").write_text(printed)
+    imported(tmp_path / "train.log", tmp_path / "run")
+    assert metrics(tmp_path / "run") == [{"step": 1, "actor/pg_loss": 0.0}]
+
+
+def test_ppo_of_trl_has_its_own_names(tmp_path):
+    """As TRL 1.12 logs a step, and what its arguments then hold."""
+    line = {"episode": 16, "eps": 14, "objective/kl": 0.3302241265773773,
+            "objective/scores": 0.8125, "objective/rlhf_reward": 0.8058955073356628,
+            "policy/approxkl_avg": 1.04e-08,
+            "val/ratio": 1.0000370740890503, "lr": 1.25e-05, "val/num_eos_tokens": 16}  # fmt: skip
+    place = tmp_path / "in" / "trainer_state.json"
+    arguments(place.with_name("training_args.bin"), num_ppo_epochs=4, num_mini_batches=2, lam=0.95,
+              kl_coef=0.05, kl_estimator="k1", cliprange=0.2, batch_size=16)  # fmt: skip
+    place.write_text(json.dumps({"log_history": [{"step": 1, **line}]}))
+    result = imported(place.parent, tmp_path / "run")
+    [row] = metrics(tmp_path / "run")
+    ours = ("actor/ref_kl_per_response", "reward/mean", "rewards/mean", "actor/ppo_kl",
+            "actor/ratio_mean", "actor/lr", "trl/val/num_eos_tokens")  # fmt: skip
+    assert [row[name] for name in ours] == list(line.values())[2:]
+    assert any("approxkl" in note for note in result.notes)
+    recipe = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    assert recipe["estimator"] == {"name": "gae", "lam": 0.95}
+    assert recipe["kl"] == {"coef": 0.05, "name": "k1", "place": "reward"}
+    assert (recipe["train"], recipe["rollout"]) == (
+        {"epochs": 4, "minibatches": 2}, {"prompts": 16, "samples": 1})  # fmt: skip
+
+
+def test_rloo_of_trl_pays_for_its_kl_in_the_reward(tmp_path):
+    place = tmp_path / "in" / "trainer_state.json"
+    arguments(place.with_name("training_args.bin"), num_generations=4, beta=0.05,
+              normalize_advantages=False)  # fmt: skip
+    place.write_text(json.dumps({"log_history": [{"step": 1, "reward": 0.5}]}))
+    assert imported(place.parent, tmp_path / "run").document["recipe"] == {
+        "imported.from": "trl", "estimator.name": "rloo", "kl.name": "k1", "kl.place": "reward",
+        "kl.coef": 0.05, "rollout.samples": 4}  # fmt: skip
+
+
+def test_responses_that_trl_writes_again_count_once(tmp_path):
+    pytest.importorskip("pyarrow")
+    SOURCES["trl"](tmp_path / "source")
+    state = tmp_path / "source" / "checkpoint-3" / "trainer_state.json"
+    history = json.loads(state.read_text())["log_history"]
+    del history[1]["reward"], history[1]["rewards/right/mean"]  # step 2 is a second pass
+    state.write_text(json.dumps({"log_history": history}))
+    imported(tmp_path / "source", tmp_path / "run")
+    lines = (tmp_path / "run" / "samples.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1] * 4
+    assert "response/distinct" not in metrics(tmp_path / "run")[1]
+
+
+def test_steps_from_0_move_with_their_responses(tmp_path):
+    lines(tmp_path / "in" / "a.jsonl",
+          [{"step": n, "data": {"critic/score/mean": 0.5}} for n in (0, 1)])  # fmt: skip
+    lines(tmp_path / "in" / "rollouts" / "0.jsonl",
+          [{"input": "1+1=", "output": "2", "gts": "2", "score": 1.0, "step": 0}])  # fmt: skip
+    imported(tmp_path / "in", tmp_path / "run")
+    assert [row["step"] for row in metrics(tmp_path / "run")] == [1, 2]
+    assert metrics(tmp_path / "run")[0]["score/max"] == 1.0
+    assert json.loads((tmp_path / "run" / "samples.jsonl").read_text())["step"] == 1
+
+
 def test_token_exports_give_the_samplers_gap(tmp_path):
     SOURCES["prime_rl"](tmp_path / "source")
     imported(tmp_path / "source", tmp_path / "run")
-    row = metrics(tmp_path / "run")[0]
+    _, row, second, _ = metrics(tmp_path / "run")
     assert row["sampler/log_prob_gap"] == 0.25
+    assert math.isnan(second["sampler/log_prob_gap"]), "null: the log-probability was not finite"
     assert (row["advantages/mean"], row["advantages/min"]) == (0.25, -0.5)
     assert row["response_length/mean"] == 2
 
