@@ -580,7 +580,8 @@ def bridges_block(zoo: Zoo) -> str:
         nowhere = {cells: x for cells, x in rows.items() if {*cells} == {cells[0]} != {"yes"}}
         some = [[", ".join(x), *cells] for cells, x in rows.items() if cells not in nowhere]
         rest = [f"{', '.join(x)} ({cells[0][4:]})" for cells, x in nowhere.items()]  # after "no: "
-        return f"{table(head, some)}\n\nNo trainer supplies the columns of {'; '.join(rest)}."
+        lead = "No trainer supplies the columns that these need"
+        return f"{table(head, some)}\n\n{lead}: {'; '.join(rest)}."
 
     every = list(HOSTS.values())
     asked = [[h.title, f"`{c}`", text] for h in every for c, text in h.asks.items()]

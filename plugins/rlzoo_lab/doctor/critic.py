@@ -224,7 +224,7 @@ def critic_targets_are_off(run: Record) -> Finding | None:
         "warning",
         f"The critic's targets are not the returns: targets are {taught:.3g} on average and "
         f"values {values:.3g}, but the rewards that followed sum to {happened:.3g}.",
-        "Check the estimator's `returns`: it may use rewards of single tokens, a different "
+        "Check the estimator's `returns`: it may use per-token rewards, a different "
         "discount or a different scale.",
         {"targets": taught, "returns": happened},
     )

@@ -197,8 +197,8 @@ def advantages_vanish(run: Record) -> Finding | None:
     score = late(run, names.SCORE_STD, 0.0)
     return Finding(
         "problem",
-        f"Advantages do not vary (standard deviation {tail:.1g} in {span}, that of the scores is "
-        f"{score:.2g}): so the gradient is rounding error.",
+        f"Advantages do not vary (standard deviation {tail:.1g} in {span}; that of the scores is "
+        f"{score:.2g}), so the gradient is only rounding error.",
         f"Check what estimator {run.key('estimator.name')} reads (`rlzoo trace RUN`, "
         "`rlzoo check`)."
         if score > 1e-3

@@ -301,14 +301,14 @@ def evaluation_too_small(run: Record) -> Finding | None:
     if n >= 48:
         return Finding(
             "warning" if high - low > 2 / 3 and own_data(run) else "note",
-            f"eval.samples={n} come from {different} different prompts. Over other prompts, the "
-            f"interval of an accuracy of 0.5 is [{low:.2f}, {high:.2f}].",
+            f"eval.samples={n} come from {different} different prompts. With other prompts, the "
+            f"interval for an accuracy of 0.5 is [{low:.2f}, {high:.2f}].",
             "Add held-out prompts if possible: task.test_fraction or task.test_path.",
             {"samples": n, "prompts": different, "half_width": (high - low) / 2},
         )
     return Finding(
         "warning",
-        f"eval.samples={n}: the interval of an accuracy of 0.5 is then [{low:.2f}, {high:.2f}], "
+        f"eval.samples={n}: the interval for an accuracy of 0.5 is then [{low:.2f}, {high:.2f}], "
         "so the changes in this run cannot be distinguished from chance.",
         "Set eval.samples=512.",
         {"samples": n, "half_width": (high - low) / 2},

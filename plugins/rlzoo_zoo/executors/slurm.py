@@ -133,7 +133,7 @@ def to_be_had(*, cluster, **options):
         raise RlzooError("needs submitit: pip install 'rlzoo-llm[slurm]'")
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise RlzooError(
-            "Slurm is not installed here: there is no command sbatch (cluster=local works without "
+            "Slurm is not installed here: there is no sbatch command (cluster=local works without "
             "it)"
         )
 

@@ -51,7 +51,7 @@ def test_slurm_is_refused_where_there_is_none(zoo, monkeypatch):
         read_executor(["slurm"], [], zoo)
     monkeypatch.setattr(slurm, "find_spec", lambda name: True)
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
-    with pytest.raises(RlzooError, match="no command sbatch"):
+    with pytest.raises(RlzooError, match="no sbatch command"):
         read_executor(["slurm"], [], zoo)
 
 
