@@ -1,7 +1,26 @@
-"""The doctor on faults and healthy runs that its author had not seen.
+"""A fourth blind examination of `rlzoo doctor`: 30 faults and 20 healthy runs by an author who had
+seen neither its rules nor the earlier sets.
 
-python tests/benchmarks/doctor_blind_4.py RUNS            # train what is not there yet
-python tests/benchmarks/doctor_blind_4.py RUNS --judge    # what the doctor says of each run
+    python tests/benchmarks/doctor_blind_4.py RUNS            # train what is not there yet
+    python tests/benchmarks/doctor_blind_4.py RUNS --judge    # what the doctor says of each run
+
+A fault's control is the same run without the fault. A fault counts if it ends 0.1 below its control
+in held-out score, one seed and 128 samples each, or if what it measures is false by construction.
+The thirty, 19 of them in components, were chosen among those before any judging.
+
+The first sitting, read by hand (an alarm is a finding that is not a note):
+
+    faults noticed              26 of 30   (87%)
+    cause right                 18 of 30   (60%)  among the first two findings
+    harmful remedy               2 of 30   (7%)   three remedies tried, the rest read
+    false alarms                 2 of 20   (10%)
+
+Missed: loo sum, anchored, word pay, mixed labels. Noticed with another cause or none: steady,
+running gap, terse, same sums, one each, bounded, no tails, discount. Remedies that lead away from
+the fault: bounded (to the shipped loss), discount (to policy_loss; estimator.gamma is not listed
+among the differences). Alarms: dr_grpo marks, own estimator (its baseline mixes groups, as it
+declares). Of the 23 more that do not count, on the way was missed, and whole steps, whole marks
+and floats were noticed without their cause.
 """
 
 import argparse
@@ -130,7 +149,7 @@ CASES = [  # the thirty that count
          "test_path is the training file: held-out accuracy is training accuracy"),
     Case("mixed labels", "file", "task.path={data}/mixed.jsonl",
          "half of the file's rows have a wrong answer (off by one in the tens)"),
-    # more that do harm, which were trained and judged but do not count
+    # more that do harm: judged, not counted
     Case("regret", "carry", "estimator=regret",
          "the estimator's baseline is the group's best reward: no advantage is ever positive"),
     Case("flipped", "spell_group", "estimator=to_go_other_prompt",
@@ -179,7 +198,6 @@ CASES = [  # the thirty that count
          "task.answer_pattern=^(\\d+)",
          "answer_pattern takes the first operand out of the solution, not the result"),
 ]  # fmt: skip
-COUNTED = 30
 HEALTHY = {  # name: (recipe, words)
     "grpo addition": ("grpo", f"{ADD} seed=1"),
     "ppo_gae carry": ("ppo_gae", f"{CARRY} seed=2"),
@@ -196,7 +214,6 @@ HEALTHY = {  # name: (recipe, words)
     "ppo_mc door": ("ppo_mc", DOOR),
     "gigpo hi_lo": ("gigpo", f"{TURNS} train.steps=40"),
     "opo reverse dense": ("opo", f"model=nano task=reverse_dense {FAST}"),
-    "grpo file stale": ("grpo", f"{SUMS}sums.jsonl rollout.staleness=1 correction=tis"),
     "own estimator": ("grpo", f"{CARRY} estimator=median_centred"),
     "own loss": ("grpo", f"{CARRY} policy_loss=soft_clip seed=3"),
     "own reward": ("grpo", f"{CARRY} rewards=[partial]"),
