@@ -173,7 +173,7 @@ def no_signal_in_groups(run: Record) -> Finding | None:
         else ""
     )
     return Finding(
-        "problem",
+        "note" if learning(run) and not blind else "problem",
         f"{tail:.0%} of the groups carry no signal in {span}: all samples of a prompt have the "
         f"same score (mean reward {score:.3g}), so their advantages are 0.{known}",
         "Check whether the reward reads the response of its own row."

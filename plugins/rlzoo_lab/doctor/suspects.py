@@ -65,6 +65,8 @@ def _apart(value: Any, usual: Any) -> float:
         return 0.0
     if any(not isinstance(x, int | float) or isinstance(x, bool) for x in (value, usual)):
         return 2.0
+    if usual == 1 and 0 <= value < 1:  # gamma, lam, top_p: how far they are from 1 counts
+        return 9.0
     return abs(math.log(abs(value / usual))) if value and usual and value / usual > 0 else 9.0
 
 

@@ -157,3 +157,18 @@ def test_words_for_weights():
     assert "after the first 1 " in said(torch.tensor([[1.0, 0, 0, 0]]), mask, p.flip(1))
     assert "rises" in said(p, mask, p)
     assert "falls" in said(1 - p, mask, p)
+
+
+def test_a_baseline_over_the_batch_is_a_choice_where_it_is_declared(tmp_path, monkeypatch):
+    file = tmp_path / "own_components.py"
+    file.write_text(
+        PLUGIN.replace("register(plain)", 'register(plain)\n    register(median, couples="batch")')
+        + '''
+
+def median(sequence_rewards, response_mask):
+    """R_i minus the batch's median, (B, T). Source: here."""
+    return (sequence_rewards - sequence_rewards.median())[:, None] * response_mask
+'''
+    )
+    monkeypatch.setenv("RLZOO_PLUGINS", str(file))
+    assert finding(tmp_path, load_zoo(), estimator="median") is None

@@ -967,3 +967,20 @@ def test_a_sampler_that_replaces_groups_says_nothing_about_the_data():
     assert "data_differ_before_training" in names(record(more, accuracy=(0.1, 0.6)))
     kept = record(more, accuracy=(0.1, 0.6), recipe={"sampler.name": "dynamic"})
     assert "data_differ_before_training" not in names(kept)
+
+
+def test_a_discount_of_a_half_is_far_from_one():
+    from rlzoo_lab.doctor.suspects import _apart
+
+    assert _apart(0.5, 1.0) > 1
+    assert _apart(1.0, 1.0) == 0
+    assert _apart(0.9, 0.95) < 1
+
+
+def test_groups_without_signal_are_a_note_where_the_run_learns():
+    from rlzoo_lab.doctor.learning import no_signal_in_groups
+
+    flat = record({"group/no_signal": 0.8, "reward/mean": 0.3}, accuracy=(0.3, 0.3))
+    rising = record({"group/no_signal": 0.8})
+    assert no_signal_in_groups(flat).severity == "problem"
+    assert no_signal_in_groups(rising).severity == "note"
