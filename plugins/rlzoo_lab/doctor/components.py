@@ -24,7 +24,7 @@ TELLING = (
     "answers_row_by_row", "rows_in_any_order", "couples_as_declared", "padding_is_not_scored",
     "zero_off_the_mask", "padding_is_not_read", "holes_are_stepped_over",
 )  # fmt: skip
-# What a component that declares couples="batch" may break on purpose.
+# Checks that a component with couples="batch" may fail on purpose.
 OF_GROUPS = ("baseline_is_the_groups_own", "equal_rewards_give_zeros", "groups_matter")
 OURS = ("rlzoo_zoo.", "rlzoo_bridges.", "rlzoo_lab.")
 

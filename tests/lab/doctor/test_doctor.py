@@ -980,7 +980,8 @@ def test_a_discount_of_a_half_is_far_from_one():
 def test_groups_without_signal_are_a_note_where_the_run_learns():
     from rlzoo_lab.doctor.learning import no_signal_in_groups
 
-    flat = record({"group/no_signal": 0.8, "reward/mean": 0.3}, accuracy=(0.3, 0.3))
-    rising = record({"group/no_signal": 0.8})
+    bare = {"without": ("critic/vf_loss",), "recipe": {"estimator.name": "grpo"}}
+    flat = record({"group/no_signal": 0.8, "reward/mean": 0.3}, accuracy=(0.3, 0.3), **bare)
+    rising = record({"group/no_signal": 0.8}, **bare)
     assert no_signal_in_groups(flat).severity == "problem"
     assert no_signal_in_groups(rising).severity == "note"
