@@ -119,13 +119,9 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
         return {"model": str(folder / name), "cpu_s": seconds}
     run = folder / f"seed-{name}"
     words = ["recipe=smollm2_sums", f"model.path={folder / 'sft'}", "model.chat=always"]
-    words += [
-        f"seed={name}",
-        "task.name=dataset",
-        f"task.path={folder / 'train.jsonl'}",
-        "task.checker=numeric",
-    ]
+    words += ["task.name=dataset", f"task.path={folder / 'train.jsonl'}", "task.checker=numeric"]
     words += [f"task.test_path={folder / 'test.jsonl'}", f"rollout.max_new_tokens={TOKENS}"]
+    words += [f"seed={name}"]
     words += [f"train.steps={STEPS}", "eval.every=0", "eval.samples=1", "checkpoint.every=0"]
     seconds = timed("run", *words, "run.threads=1", f"run.dir={run}", "run.overwrite=true")
     lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())

@@ -60,4 +60,5 @@ def test_seeds_are_averaged_and_compared_with_sft(study):
 
     rows = [made("sft", [0, 0, 1, 1]), made("0", [1, 1, 1, 1]), made("1", [0, 1, 1, 1])]
     last = study.report(rows, ["a", "b", "c", "d"]).splitlines()[-1].split("|")
-    assert last[2].startswith("0.875 [") and last[4].startswith("+0.375 [")
+    assert last[2].startswith("0.875 [")
+    assert last[4].startswith("+0.375 [")
