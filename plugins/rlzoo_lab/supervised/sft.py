@@ -33,6 +33,8 @@ def _judged(report: dict[str, Any], counted: str) -> Iterator[Any]:
     yield f"held-out loss {held['loss_before']:.3f} -> {held['loss']:.3f} nats per response token"
     if held["loss"] > 0.9 * held["loss_before"]:
         yield f"the loss hardly fell; try {fit.what_to_try(report)}"
+    if report["chat"] == "always":
+        yield "prompts went through the chat template: a run from it needs model.chat=always"
 
 
 def train(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -71,7 +73,8 @@ def _train(arguments: argparse.Namespace, start: fit.Start, folder: Path) -> dic
         eos_token_id=sorted({response[-1] for _, response in rows} | set(ends)),
         pad_token_id=tokenizer.pad_token_id,
     )
-    results = {"rows": counts, "held_out": {"loss_before": before, "loss": after}}
+    held = {"loss_before": before, "loss": after}
+    results = {"rows": counts, "held_out": held, "chat": reader.chat}
     return fit.save(model, tokenizer, arguments, results, folder)
 
 

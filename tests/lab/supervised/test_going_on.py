@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +65,29 @@ def test_a_training_that_was_cut_off_goes_on(verb, tmp_path, model_dir, monkeypa
     assert "resuming from checkpoint of step 3" in capsys.readouterr().err
     assert files(tmp_path / "out") == files(tmp_path / "whole")
     assert not aside.exists()
+
+
+@pytest.mark.parametrize(("small", "steps"), [(fit.SMALL, [1, 2, 3, 4, 5, 6]), (0, [1, 5])])
+def test_checkpoints_of_a_large_model_take_a_tenth_of_its_time(
+    small, steps, tmp_path, model_dir, monkeypatch
+):
+    saved, seconds, keep, batch_of = [], [0], fit._keep, sft.batch_of
+
+    def slowly(checkpoints, step):
+        saved.append(step)
+        seconds[0] += 2  # then the next one is due after 18
+        keep(checkpoints, step)
+
+    def collated(*given):
+        seconds[0] += 5
+        return batch_of(*given)
+
+    monkeypatch.setattr(fit, "_keep", slowly)
+    monkeypatch.setattr(sft, "batch_of", collated)
+    monkeypatch.setattr(fit, "SMALL", small)
+    monkeypatch.setattr(fit, "time", SimpleNamespace(monotonic=lambda: seconds[0]))
+    sft.train(arguments(sft, tmp_path, model_dir, "--out", tmp_path / "out"))
+    assert saved == steps
 
 
 def test_a_training_that_was_done_and_not_in_place_is_put_there(tmp_path, model_dir, monkeypatch):

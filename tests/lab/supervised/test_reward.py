@@ -7,6 +7,7 @@ import math
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -208,6 +209,20 @@ def test_the_prompt_is_no_part_of_the_loss(tmp_path, model_dir):
     words = [data, "--model", model_dir, "--out", tmp_path / "out", "--epochs", "20"]
     report = sft.train(parsed(sft, *words, "--lr", "0.02", "--batch", "8"))
     assert report["held_out"]["loss"] < 0.05
+
+
+@pytest.mark.parametrize("chat", ["always", "never"])
+def test_a_model_taught_with_the_template_names_the_key_that_keeps_it(
+    chat, tmp_path, model_dir, capsys
+):
+    model = shutil.copytree(model_dir, tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    tokenizer.save_pretrained(model)
+    rows = [{"prompt": chr(97 + i), "response": "ok"} for i in range(20)]
+    words = [write(tmp_path / "rows.jsonl", rows), "--model", model, "--chat", chat]
+    assert perform(sft, parsed(sft, *words, "--epochs", "1", "--out", tmp_path / "out")) == 0
+    assert ("model.chat=always" in capsys.readouterr().out) == (chat == "always")
 
 
 def test_the_order_of_the_rows_follows_the_seed(capsys, tmp_path_factory):
