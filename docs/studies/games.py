@@ -52,10 +52,9 @@ def bases():
             rlzoo.verb(["base", *words, *how, "--out", str(base(name))])
 
 
-def runs(names):
-    """All seeds of `grpo` first."""
+def runs(names, recipes):
     zoo = rlzoo.load_zoo()
-    for recipe, name, seed in product(RECIPES, names, range(SEEDS)):
+    for recipe, name, seed in product(recipes, names, range(SEEDS)):
         folder = OUT / name / f"{recipe}-{seed}"
         if (folder / "summary.json").exists():
             continue
@@ -132,10 +131,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["bases", "runs", "table"])
     parser.add_argument("games", nargs="*", default=list(GAMES))
+    parser.add_argument("--recipes", nargs="+", default=RECIPES)
     given = parser.parse_args()
     if given.what == "bases":
         bases()
     elif given.what == "runs":
-        runs(given.games)
+        runs(given.games, given.recipes)
     else:
         put(DOCS / "environments.md", "games", results())
