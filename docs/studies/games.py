@@ -1,7 +1,7 @@
 """Learning curves of small bases at games, over ten seeds: `grpo`, `gigpo` and `turn_gae`.
 
-    python docs/studies/games.py bases            # makes the bases, one to two CPU minutes each
-    python docs/studies/games.py runs nim gem     # those that are not there yet, 20 CPU s each
+    python docs/studies/games.py bases            # makes the bases, 30 to 130 CPU s each
+    python docs/studies/games.py runs nim gem     # those that are not there yet, 9 to 20 CPU s each
     python docs/studies/games.py table            # into docs/environments.md
 
 All in runs/games, one thread, resumable. A base imitates a scripted player and stops early: its
