@@ -5,7 +5,7 @@
     python docs/studies/games.py table            # into docs/environments.md
 
 All in runs/games, one thread, resumable. A base imitates a scripted player and stops early: its
-samples are often wrong, its likeliest moves are better. Steps and learning rate (1e-3, 5e-4 or
+samples are often wrong, its most likely moves are better. Steps and learning rate (1e-3, 5e-4 or
 2e-4) were chosen by the training reward of `grpo` on seed 100, which no run has; they favor it.
 
 Predicted before the runs: (1) `grpo` raises held-out accuracy in all three games, by 0.1 or
@@ -17,6 +17,7 @@ critic begins without knowledge, is below `grpo` in all three, shown in one at l
 import argparse
 import json
 import os
+import re
 import statistics
 import time
 from itertools import product
@@ -113,7 +114,7 @@ def results():
         if len(runs) > 1:
             every = [folder for folders in runs.values() for folder in folders]
             found = rlzoo.compare(every, reference="grpo")
-            said = found["verdict"][0]
+            said = re.sub(r"(?<!\d)\.(?=\d)", "0.", found["verdict"][0])  # .5 as 0.5
         title = f"`{game.partition(':')[2]}`, {SEEDS} seeds. {said}".strip()
         head = [
             "recipe",
