@@ -115,7 +115,7 @@ def results():
             every = [folder for folders in runs.values() for folder in folders]
             found = rlzoo.compare(every, reference="grpo")
             said = re.sub(r"; \d+ seeds could have shown [^)]*", "", found["verdict"][0])
-            said = re.sub(r"(?<!\d)\.(?=\d)", "0.", said)  # .5 as 0.5
+            said = re.sub(r"(?<!\d)\.(?=\d)", "0.", said)
         title = f"`{game.partition(':')[2]}`, {SEEDS} seeds. {said}".strip()
         head = [
             "recipe",

@@ -42,7 +42,7 @@ class Demonstrated:
         return right, wrong if lost else ["?"]
 
     def found(self, answer, choose, won, generator):
-        """The turns of a game, and whether it ended as wanted."""
+        """The turns of a game, and whether it ended so."""
         for _ in range(TRIES):
             turns = self.played(answer, choose, generator)
             if self.is_correct([turns], [answer]).item() == won:
