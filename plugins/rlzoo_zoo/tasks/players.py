@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-TRIES = 100  # random games until one is lost
+TRIES = 100  # games until one ends as it should
 
 
 class Demonstrated:
@@ -34,14 +34,20 @@ class Demonstrated:
         return self.both if known and self.success <= 1 else None
 
     def both(self, example, generator):
-        """(right, wrong): turns of a game that the player wins, and of a random one that is not."""
+        """(right, wrong): turns of a game of the player, of TRIES the first that it wins, and of a
+        random one that is lost."""
         player, chance = self.players[self.domain_of(example)]
-        right = self.played(example.answer, player, generator)
+        right, _ = self.found(example.answer, player, True, generator)
+        wrong, lost = self.found(example.answer, chance, False, generator)
+        return right, wrong if lost else ["?"]
+
+    def found(self, answer, choose, won, generator):
+        """The turns of a game, and whether it ended so."""
         for _ in range(TRIES):
-            wrong = self.played(example.answer, chance, generator)
-            if not self.is_correct([wrong], [example.answer]).item():
-                return right, wrong
-        return right, ["?"]
+            turns = self.played(answer, choose, generator)
+            if self.is_correct([turns], [answer]).item() == won:
+                return turns, True
+        return turns, False
 
     def played(self, answer, choose, generator):
         """The turns of an episode: a move, what it is answered, ..., a move."""
@@ -127,6 +133,15 @@ def nim():
         return f"[{pile} {count}]"
 
     return win, chance
+
+
+def either(*moves):
+    """Chance twice, for a game of few moves: it wins some games and loses some."""
+
+    def chance(seen, generator):
+        return moves[draw(len(moves), generator)]
+
+    return chance, chance
 
 
 def draw(n, generator):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rlzoo import Range, RlzooError, hookimpl
 from rlzoo.errors import first_line, nearest
 from rlzoo_zoo.tasks.episodes import Episodes, bracketed
-from rlzoo_zoo.tasks.players import Demonstrated, code, nim, number
+from rlzoo_zoo.tasks.players import Demonstrated, code, either, nim, number
 
 SEATS = range(1, 5)  # players that a game is tried with, fewest first
 TRIES = 40  # moves that another seat tries for a valid one
@@ -59,6 +59,7 @@ class Textarena(Demonstrated, Episodes):
         "GuessTheNumber-v0": number("[{}]"),
         "Mastermind-v0": code("[{}]"),
         "Nim-v0": nim(),
+        "Secretary-v0": either("[accept]", "[continue]"),
     }
 
     def start(self, game, seed):

@@ -10,8 +10,9 @@ import torch
 
 import rlzoo
 from rlzoo import Example
-from rlzoo_zoo.tasks.episodes import Episodes
+from rlzoo_zoo.tasks.episodes import Episodes, Position
 from rlzoo_zoo.tasks.gymnasium import Gymnasium
+from rlzoo_zoo.tasks.players import Demonstrated, either
 
 ONE_PLAYER = ("GuessTheNumber-v0", "FrozenLake-v0", "LightsOut-v0", "PigDice-v0", "Blackjack-v0")
 TWO_PLAYERS = ("Nim-v0", "TicTacToe-v0", "KuhnPoker-v0")
@@ -313,7 +314,7 @@ def test_the_other_seat_makes_valid_moves_and_the_policy_can_win_and_lose():
     assert ends == {-1.0, 1.0}
 
 
-@pytest.mark.parametrize("game", ["GuessTheNumber-v0", "Mastermind-v0", "Nim-v0"])
+@pytest.mark.parametrize("game", ["GuessTheNumber-v0", "Mastermind-v0", "Nim-v0", "Secretary-v0"])
 def test_scripted_players_of_textarena_win_and_chance_does_not(game):
     pytest.importorskip("textarena")
     from rlzoo_zoo.tasks.textarena import Textarena
@@ -335,6 +336,40 @@ def demonstrated(task):
         right, wrong = task.demonstrate(example, draw)
         assert task.is_correct([right, wrong], [example.answer] * 2).tolist() == [True, False]
         assert play(task, example.answer, right[::2]) == (right, True)
+
+
+class Coin(Demonstrated):
+    """Heads wins, in one move."""
+
+    shown = staticmethod(str)
+
+    def __init__(self, player, chance):
+        self.players = {"coin": (player, chance)}
+
+    def domain_of(self, example):
+        return "coin"
+
+    def position(self, answer, moves):
+        return Position("toss", over=len(moves) == 1)
+
+    def is_correct(self, turns, answers):
+        return torch.tensor([t == ["heads"] for t in turns])
+
+
+def test_demonstrations_are_the_first_game_that_is_won_and_the_first_that_is_lost():
+    toss = either("heads", "tails")[0]
+    example = Example("toss", "coin 1", 1)
+    found = [Coin(toss, toss).both(example, rng(seed)) for seed in range(8)]
+    assert found == [(["heads"], ["tails"])] * 8
+
+    def heads(seen, generator):
+        return "heads"
+
+    def tails(seen, generator):
+        return "tails"
+
+    # A player that may lose shows the game that it lost; where chance cannot lose, its form is "?".
+    assert Coin(tails, heads).both(example, rng()) == (["tails"], ["?"])
 
 
 def test_no_demonstration_without_a_player_or_the_first_move():
