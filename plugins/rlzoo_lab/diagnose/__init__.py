@@ -10,6 +10,7 @@ May import `train` and the layers below, and no other verb.
     checkpoint_tables  tables of `--checkpoints`
     checkpoints        `--checkpoints`: the run's own critic against the truth, over training
     command            the arguments and which of the four it is
+    critic_cells       V against what came of it, by position and in bins of V
     critic_tables      a critic by position, and in bins of its own values
     exact              in a made-up world, or the recipe's own on few tokens
     model_world        a recipe's model and task as an enumerated world
